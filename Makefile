@@ -1,0 +1,42 @@
+# Two commands do all the set-up: `make run` and `make test`. The others are for those who work on the project.
+PYTHON ?= python3
+CONFIG ?= config/config.yaml
+CORES ?= all
+BIN := .venv/bin
+
+.PHONY: run test lint bench config-reference clean
+
+run: .venv/.runtime
+	$(BIN)/snakemake --cores $(CORES) --configfile $(CONFIG)
+	@$(BIN)/python workflow/configuration.py outputs $(CONFIG)
+
+test: .venv/.test
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+lint: .venv/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+	for config in config/*.yaml; do $(BIN)/snakemake --configfile $$config --dry-run --quiet all > /dev/null || exit 1; done
+
+bench: .venv/.test
+	$(BIN)/python -m benchmarks $(ONLY)
+
+config-reference: .venv/.runtime
+	$(BIN)/python workflow/configuration.py reference > config/README.md
+
+clean:
+	rm -rf .venv .snakemake
+
+.venv/.runtime: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "toposcale needs Python 3.11 or later; name it with make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv/.test: .venv/.runtime requirements-test.lock
+	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
+	touch $@

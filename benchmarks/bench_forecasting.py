@@ -1,0 +1,94 @@
+"""Forecasts and decisions of a paper run (5 models, 51 checkpoints, 5,000 steps), and the two laws alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Row
+from toposcale.forecasting import METHODS, Chinchilla, History, MultiPowerLaw
+from toposcale.forecasting.decision import decision_table
+from toposcale.forecasting.evaluation import evaluate, forecast_table
+
+SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
+FINAL_STEP, WARMUP, PEAK = 5000, 200, 3e-3
+
+
+def schedule(steps: int, warmup: int = WARMUP, peak: float = PEAK) -> np.ndarray:
+    """Linear warm-up and a cosine to a tenth, one rate a step."""
+    share = np.arange(steps + 1 - warmup) / (steps - warmup)
+    return np.concatenate([peak * np.arange(warmup) / warmup, peak * (0.55 + 0.45 * np.cos(np.pi * share))])
+
+
+def paper_run(seed: int = 0) -> list[History]:
+    """Made-up runs of the paper's sizes: power laws with batch noise, and three features that drift."""
+    rng = np.random.default_rng(seed)
+    steps, at = np.arange(1, FINAL_STEP + 1), np.linspace(0, FINAL_STEP, 51).astype(int)
+    drift = np.log(at + WARMUP)
+    return [
+        History(
+            model=model,
+            family="paper",
+            n_parameters=size,
+            tokens_per_step=8192,
+            final_step=FINAL_STEP,
+            steps=steps,
+            losses=8 * steps**-0.4 + 12 * size**-0.25 + 0.5 + 0.03 * rng.normal(size=FINAL_STEP),
+            gradient_norms=0.5 + steps**-0.2 + 0.03 * rng.normal(size=FINAL_STEP),
+            learning_rates=schedule(FINAL_STEP),
+            checkpoint_steps=at,
+            checkpoint_losses=8 * np.maximum(at, 10) ** -0.4 + 12 * size**-0.25 + 0.5,
+            features={
+                "weights/neural_persistence": 0.5 - 0.05 * drift + 0.001 * rng.normal(size=51),
+                "weights/frobenius_norm": 3 * drift + 0.01 * rng.normal(size=51),
+                "weights/h0_total": 9 * drift + 0.1 * rng.normal(size=51),
+            },
+        )
+        for model, size in SIZES.items()
+    ]
+
+
+def rows() -> Iterator[Row]:
+    """One row a table and law; a method's seconds are those of all models and the three fractions."""
+    histories = paper_run()
+    for method in METHODS:
+        seconds, _ = _timed(forecast_table, histories, methods=[method])
+        yield Row(f"forecasts of a paper run, {method}", seconds, 0.0, 20.0, absolute=True)
+    _, (forecasts, _) = _timed(forecast_table, histories)
+    yield Row(
+        "forecast_evaluation, 200 permutations",
+        _timed(evaluate, forecasts, histories)[0],
+        0.0,
+        20.0,
+        absolute=True,
+    )
+    yield Row(
+        "decisions of a paper run, 9 policies", _timed(decision_table, histories)[0], 0.0, 30.0, absolute=True
+    )
+    rates, seen = schedule(24_000, 2160, 3e-4), np.arange(2160, 24_000, 128)
+    curve = (rates, seen, 2.6 + 0.6 * np.cumsum(rates)[seen] ** -0.45)
+    yield Row(
+        "MultiPowerLaw.fit, 3 x 24,000 steps",
+        _timed(MultiPowerLaw().fit, [curve] * 3)[0],
+        0.0,
+        60.0,
+        absolute=True,
+    )
+    sizes, tokens = np.repeat(np.geomspace(3e3, 1e5, 5), 40), np.tile(np.geomspace(1e6, 4e7, 40), 5)
+    losses = 1 + 10 / sizes**0.3 + 30 / tokens**0.25
+    yield Row(
+        "Chinchilla.fit, 200 points",
+        _timed(Chinchilla().fit, sizes, tokens, losses)[0],
+        0.0,
+        5.0,
+        absolute=True,
+    )
+
+
+def _timed(function: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = function(*arguments, **options)
+    return time.perf_counter() - start, result

@@ -1,0 +1,80 @@
+"""Statistics of a paper run, in seconds: 5 models, 51 checkpoints, 560 series, 2 metrics, 1,000 resamples."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.timing import Row
+from toposcale.statistics.correlation_tables import correlation_table, partial_correlation_table
+from toposcale.statistics.early_stopping_tables import early_stopping_table
+from toposcale.statistics.pooled_tables import pooled_table
+from toposcale.statistics.ranking import group_table, ranking_table
+from toposcale.statistics.scaling_tables import largest_model_table, scaling_table
+from toposcale.statistics.transition_tables import coincidence_table, transition_table
+from toposcale.statistics.verdicts import verdict_table
+
+LIMIT = 60.0
+SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
+
+
+def paper_run(
+    *, checkpoints: int = 51, layers: int = 16, features: int = 35, seed: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Made-up features, metrics and models tables of a paper run's size: drifts with the loss, the norm, and
+    noise."""
+    rng = np.random.default_rng(seed)
+    steps = 100 * np.arange(checkpoints)
+    feature_rows, metric_rows = [], []
+    for model, size in SIZES.items():
+        loss = 2.0 + 8.0 * size**-0.2 * (1.0 + np.arange(checkpoints)) ** -0.5
+        norm = np.log1p(np.arange(checkpoints)) + 0.05 * rng.standard_normal(checkpoints).cumsum()
+        for layer in range(layers):
+            for feature in range(features):
+                whole = layer == 0
+                name = ["frobenius_norm", "neural_persistence", "stable_rank"][feature : feature + 1]
+                mixture = rng.standard_normal(2)
+                value = mixture[0] * norm + mixture[1] * loss + 0.05 * rng.standard_normal(checkpoints)
+                row = {
+                    "model": model,
+                    "step": steps,
+                    "source": "weights",
+                    "layer": "all" if whole else f"l{layer}",
+                }
+                row |= {"feature": name[0] if name else f"h0_{feature:02d}"}
+                feature_rows.append(pd.DataFrame({**row, "value": norm if whole and feature == 0 else value}))
+        for metric in ("training_loss", "validation_loss"):
+            value = loss + 0.02 * rng.standard_normal(checkpoints)
+            metric_rows.append(
+                pd.DataFrame({"model": model, "step": steps, "metric": metric, "value": value})
+            )
+    models = pd.DataFrame({"model": list(SIZES), "n_parameters": list(SIZES.values())})
+    return pd.concat(feature_rows, ignore_index=True), pd.concat(metric_rows, ignore_index=True), models
+
+
+def rows() -> list[Row]:
+    """Seconds of each table, and of all, on which the limit is."""
+    features, metrics, models = paper_run()
+    measured: list[Row] = []
+
+    def timed(function, *arguments, **options):  # type: ignore[no-untyped-def]
+        start = time.perf_counter()
+        result = function(*arguments, **options)
+        measured.append(Row(function.__name__, time.perf_counter() - start, 1, LIMIT, absolute=True))
+        return result
+
+    correlations = timed(correlation_table, features, metrics, seed=1)
+    partials = timed(partial_correlation_table, features, metrics, seed=1)
+    pooled = timed(pooled_table, features, metrics, correlations, partials)
+    timed(verdict_table, correlations, partials, pooled)
+    timed(ranking_table, features, metrics, seed=1)
+    timed(group_table, features, metrics, seed=1)
+    timed(scaling_table, features, metrics, models, seed=1)
+    timed(largest_model_table, features, metrics, models)
+    timed(transition_table, features, metrics)
+    timed(coincidence_table, features, metrics)
+    timed(early_stopping_table, features, metrics)
+    total = sum(row.ours for row in measured)
+    return [*measured, Row("statistics of a paper run, all", total, 1, LIMIT, absolute=True)]

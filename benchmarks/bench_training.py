@@ -1,0 +1,121 @@
+"""Time of a training step beside a plain PyTorch loop of the same model, alternating in one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.timing import Row
+from toposcale.gpt import GPTShape
+from toposcale.training import TrainingPlan, configure_torch, initial_state, train
+
+FAMILY = {
+    "tiny-3k": GPTShape(128, 128, 8, 1, 1),
+    "small-7k": GPTShape(128, 128, 16, 1, 2),
+    "med-21k": GPTShape(128, 128, 24, 2, 2),
+    "large-46k": GPTShape(128, 128, 32, 3, 4),
+    "xl-97k": GPTShape(128, 128, 48, 3, 4),
+}
+LIMIT = 1.0
+STEPS = 4
+
+
+class PlainBlock(nn.Module):
+    """A transformer block as a tutorial writes it, with PyTorch's own fused attention."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.qkv, self.projection = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.expansion, self.contraction = nn.Linear(d_model, 4 * d_model), nn.Linear(4 * d_model, d_model)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        batch, context, width = hidden.shape
+        parts = self.qkv(self.norm_1(hidden)).split(width, dim=2)
+        heads = [part.view(batch, context, self.n_heads, -1).transpose(1, 2) for part in parts]
+        attended = F.scaled_dot_product_attention(*heads, is_causal=True)
+        hidden = hidden + self.projection(attended.transpose(1, 2).reshape(batch, context, width))
+        return hidden + self.contraction(F.gelu(self.expansion(self.norm_2(hidden))))
+
+
+class PlainGPT(nn.Module):
+    """The reference model of the benchmark."""
+
+    def __init__(self, shape: GPTShape) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(shape.vocab_size, shape.d_model)
+        self.positions = nn.Embedding(shape.context, shape.d_model)
+        self.blocks = nn.Sequential(
+            *(PlainBlock(shape.d_model, shape.n_heads) for _ in range(shape.n_layers))
+        )
+        self.norm = nn.LayerNorm(shape.d_model)
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, 0, 0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        return F.linear(self.norm(self.blocks(hidden)), self.tokens.weight)
+
+
+def plain_loop(shape: GPTShape, plan: TrainingPlan, tokens: np.ndarray) -> Callable[[], None]:
+    """A function that takes `STEPS` steps the plain way."""
+    torch.manual_seed(plan.seed)
+    model = PlainGPT(shape)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay)
+    text = torch.from_numpy(tokens.astype(np.int64))
+
+    def steps() -> None:
+        for _ in range(STEPS):
+            starts = torch.randint(len(text) - shape.context, (plan.batch_size, 1))
+            windows = text[starts + torch.arange(shape.context + 1)]
+            logits = model(windows[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
+            optimiser.step()
+            loss.item()
+
+    return steps
+
+
+def library_loop(name: str, shape: GPTShape, plan: TrainingPlan, tokens: np.ndarray) -> Callable[[], None]:
+    """A function that takes `STEPS` steps with the library."""
+    state = initial_state(name, shape, plan, torch.device("cpu"))
+
+    def steps() -> None:
+        train(state, plan, tokens, state.step + STEPS)
+
+    return steps
+
+
+def rows(repeats: int = 9) -> Iterator[Row]:
+    """Seconds a step of every size against a plain loop: medians of alternating runs.
+
+    Processor time on one thread, so that other work on the machine disturbs both sides alike.
+    """
+    configure_torch("cpu")
+    plan = TrainingPlan(steps=10**6)
+    # Letters as frequent as in text, so that the embedding's gradient meets as many repeats as it does in
+    # training.
+    tokens = np.random.default_rng(0).zipf(1.3, 100_000).clip(1, 100).astype(np.uint16)
+    for name in FAMILY:
+        ours = library_loop(name, FAMILY[name], plan, tokens)
+        reference = plain_loop(FAMILY[name], plan, tokens)
+        times: dict[Callable[[], None], list[float]] = {ours: [], reference: []}
+        for _ in range(repeats + 1):
+            for steps in (ours, reference):
+                begin = time.process_time()
+                steps()
+                times[steps].append((time.process_time() - begin) / STEPS)
+        # The first repeat pays for memory and for the kernels that are built on first use.
+        mine, theirs = (statistics.median(times[steps][1:]) for steps in (ours, reference))
+        yield Row(f"training step, {name}", mine, theirs, LIMIT)

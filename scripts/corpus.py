@@ -1,0 +1,37 @@
+"""The text, tokenised; and in a small file for people, what it is and what was dropped from it."""
+
+import json
+import logging
+
+import job
+from toposcale import corpus, files
+
+
+def main(snakemake):
+    params, given = snakemake.params, snakemake.input
+    text = corpus.build_corpus(
+        params.source,
+        params.tokenizer,
+        context=params.context,
+        vocab_size=params.vocab_size,
+        train=list(given.train),
+        validation=list(given.validation),
+    )
+    dropped = {split: count for split, count in text.dropped.items() if count}
+    if dropped:
+        logging.warning("characters that are not ASCII were dropped: %s", dropped)
+    facts = {
+        "source": text.source,
+        "tokenizer": text.tokenizer,
+        "vocab_size": text.vocab_size,
+        "tokens": {"train": len(text.train), "validation": len(text.validation)},
+        "dropped_characters": dict(text.dropped),
+        "sha256": dict(text.sha256),
+    }
+    with files.written(snakemake.output.description) as path:
+        path.write_text(json.dumps(facts, indent=2) + "\n")
+    corpus.save_corpus(text, snakemake.output.tokens)
+
+
+if __name__ == "__main__":
+    job.run(main, snakemake)

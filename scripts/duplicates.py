@@ -1,0 +1,26 @@
+"""Which revisions of a published model serve the weights of another one, told by their checksums before any download."""
+
+import json
+import logging
+
+import job
+from toposcale import files, hub
+from toposcale.hub_client import HubUnreachableError
+
+
+def main(snakemake):
+    source = hub.source_of(snakemake.params.source, snakemake.params.hub)
+    try:
+        found = source.duplicates()
+    except HubUnreachableError as error:
+        # Offline, with everything in the cache, a run goes on; it only cannot tell.
+        logging.warning("revisions not compared: %s", error)
+        found = None
+    for step, revision in (found or {}).items():
+        logging.warning("step %s serves the weights of %s", step, revision)
+    with files.written(snakemake.output[0]) as path:
+        path.write_text(json.dumps({"model": snakemake.wildcards.model, "duplicates": found}) + "\n")
+
+
+if __name__ == "__main__":
+    job.run(main, snakemake)

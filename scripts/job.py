@@ -1,0 +1,71 @@
+"""What surrounds the one call of every script: its log, its errors, and where its tables say they come from."""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from toposcale.errors import UserError
+
+# Packages whose version can change a number. Only those that a job has loaded are asked.
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "gudhi",
+    "torch",
+    "pandas",
+    "pyarrow",
+    "ruptures",
+    "transformers",
+    "tokenizers",
+)
+
+
+def run(main: Callable[[Any], None], snakemake: Any) -> None:
+    """Call `main(snakemake)`; on failure leave one line on the terminal, the traceback in the log, and exit status 1."""
+    log = Path(str(snakemake.log))
+    logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.captureWarnings(True)
+    try:
+        main(snakemake)
+    except (UserError, OSError, MemoryError) as error:
+        _fail(snakemake.rule, str(error) or type(error).__name__, log)
+    except Exception as error:
+        _fail(snakemake.rule, f"{type(error).__name__}: {error} (a defect; the traceback is in {log})", log)
+
+
+def provenance(snakemake: Any) -> dict[str, str]:
+    """Metadata of a table: the settings that it was made with, the code, the revision and the package versions."""
+    settings = {key: value for key, value in snakemake.params.items() if key != "code"}
+    versions = {name: sys.modules[name].__version__ for name in _PACKAGES if name in sys.modules}
+    return {
+        "rule": snakemake.rule,
+        "settings": json.dumps(settings, sort_keys=True, default=dict),
+        "code": str(snakemake.params.get("code", "")),
+        "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
+        "versions": json.dumps(versions, sort_keys=True),
+    }
+
+
+def digest(settings: Any) -> str:
+    """A short hash of settings, for the metadata of what was made with them."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=dict).encode()).hexdigest()[:16]
+
+
+def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
+    """The (model, step) pairs that the files of `duplicates.py` name."""
+    facts = [json.loads(Path(path).read_text()) for path in paths]
+    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"] or {}}
+
+
+def _fail(rule: str, message: str, log: Path) -> None:
+    logging.error(message)
+    with log.open("a") as file:
+        traceback.print_exc(file=file)
+    print(f"toposcale: {rule}: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(1)

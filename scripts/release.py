@@ -1,0 +1,12 @@
+"""Remove the weights of one published checkpoint from the cache, once everything was computed of them."""
+
+import job
+from toposcale import hub
+
+
+def main(snakemake):
+    hub.release_manifest(snakemake.input.manifest)
+
+
+if __name__ == "__main__":
+    job.run(main, snakemake)

@@ -1,0 +1,379 @@
+"""Figures of the loss landscape: surface and merge tree, diagram, curvature, path, evolution, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from toposcale.figures.names import (
+    VALIDATION_LOSS,
+    feature_label,
+    feature_name,
+    feature_unit,
+    metric_label,
+    metric_name,
+)
+from toposcale.figures.panels import (
+    add_note,
+    chosen_model,
+    chosen_step,
+    feature_grid,
+    feature_series,
+    finite,
+    in_order,
+    key_legend,
+    left_out_note,
+    metric_series,
+    missing_figure,
+    model_legend,
+    new_figure,
+    say_missing,
+)
+from toposcale.figures.style import INK, MUTED, SEQUENTIAL, Appearance, model_appearances, styled
+from toposcale.landscape.graphs import grid_edges
+from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
+
+SOURCE = "landscape"
+LOSS_LABEL = "loss of the probe batch (nats per token)"
+AXIS_LABEL = "distance along direction {} (weight units)"
+SHAPE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
+CURVATURE_FEATURES = ("hessian_top_1", "hessian_trace")
+_DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
+
+
+def _one_checkpoint(
+    table: pd.DataFrame, models: pd.DataFrame, model: str | None, step: int | None
+) -> tuple[pd.DataFrame, str]:
+    """The rows of one model and step (the largest and the last by default), and words for the title."""
+    model = chosen_model(table["model"], models, model)
+    rows = table[table["model"] == model]
+    if rows.empty:
+        return rows, "no model"
+    step = chosen_step(rows["step"], step)
+    return rows[rows["step"] == step], f"{model}, step {step}"
+
+
+def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (x, y, loss) of one surface -> x (w,), y (h,), loss (h, w); NaN where a point is absent."""
+    table = rows.pivot(index="y", columns="x", values="loss")
+    return table.columns.to_numpy(), table.index.to_numpy(), table.to_numpy(dtype=float)
+
+
+def _not_finite(losses: np.ndarray) -> str:
+    bad = int((~np.isfinite(losses)).sum())
+    return (
+        f"{bad} of {losses.size} losses are not finite: holes in the surface, last in the tree."
+        if bad
+        else ""
+    )
+
+
+@styled
+def surface_and_merge_tree(
+    surfaces: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    model: str | None = None,
+    step: int | None = None,
+    graph: str = "grid8",
+) -> Figure:
+    """The loss surface, and beside it the merge tree of its sublevel sets: height is loss."""
+    rows, words = _one_checkpoint(surfaces, models, model, step)
+    title = f"Loss surface and its merge tree: {words}"
+    if finite(rows, ["loss"]).empty:
+        return missing_figure(title, "no loss surface was computed")
+    x, y, losses = loss_grid(rows)
+    tree = merge_tree(losses, grid_edges(losses.shape, graph))
+    figure = new_figure(4.6, title)
+    figure.set_layout_engine("constrained", wspace=0.06)
+    left = figure.add_subplot(1, 2, 1, projection="3d")
+    right = figure.add_subplot(1, 2, 2)
+    _draw_surface(left, x, y, losses)
+    _draw_tree(right, tree)
+    right.set_title(f"{tree.n_minima} minima, {tree.n_saddles} saddles ({graph})")
+    add_note(figure, [_not_finite(losses)])
+    return figure
+
+
+def _draw_surface(axes: Axes, x: np.ndarray, y: np.ndarray, losses: np.ndarray) -> None:
+    shown = np.where(np.isfinite(losses), losses, np.nan)
+    axes.plot_surface(  # type: ignore[attr-defined]
+        *np.meshgrid(x, y),
+        shown,
+        cmap=SEQUENTIAL,
+        rcount=60,
+        ccount=60,
+        linewidth=0.15,
+        edgecolor="#ffffff60",
+    )
+    axes.set_xlabel("direction 1\n(weight units)", fontsize=8)
+    axes.set_ylabel("direction 2\n(weight units)", fontsize=8)
+    axes.set_zlabel("loss (nats per token)", fontsize=8)  # type: ignore[attr-defined]
+    axes.tick_params(labelsize=7, pad=0)
+    axes.set_box_aspect((1, 1, 0.8), zoom=0.9)  # type: ignore[call-arg, arg-type]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+
+
+def _draw_tree(axes: Axes, tree: MergeTree) -> None:
+    layout = merge_tree_layout(tree)
+    axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
+    minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]
+    axes.plot(*minima.T, "o", color="#0b4f8a", label="minimum")
+    axes.plot(*saddles.T, "s", color="#e08e0b", markersize=3.5, label="saddle")
+    axes.margins(x=0.06)
+    if len(saddles):
+        # The stem above the last merger says nothing; at full length it would press the tree flat.
+        low, last = layout.nodes[:, 1].min(), layout.nodes[:, 1].max()
+        axes.set_ylim(low - 0.08 * (last - low), last + 0.3 * (last - low))
+    axes.set_xticks([])
+    axes.set_xlabel("branches of the tree")
+    axes.set_ylabel(LOSS_LABEL)
+    axes.legend(loc="upper right")
+
+
+@styled
+def persistence_diagram(
+    diagrams: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    model: str | None = None,
+    step: int | None = None,
+    source: str = SOURCE,
+) -> Figure:
+    """Birth against death of every class, all layers together; classes that never die are on the top line."""
+    rows, words = _one_checkpoint(diagrams[diagrams["source"] == source], models, model, step)
+    title = f"Persistence diagram ({source}): {words}"
+    if finite(rows, ["birth"]).empty:
+        return missing_figure(title, f"no persistence diagram of source {source} was stored")
+    rows = finite(rows, ["birth"])
+    unit = feature_unit("h0_max", source)
+    figure = new_figure(4.6, title, width=6.0)
+    axes = figure.subplots()
+    top = rows["death"][np.isfinite(rows["death"])].max()
+    low, high = rows["birth"].min(), np.nanmax([rows["birth"].max(), top])
+    room = 0.06 * (high - low or 1.0)
+    axes.plot([low - room, high + room], [low - room, high + room], color=MUTED, linewidth=0.8)
+    infinity = high + 2 * room
+    if np.isinf(rows["death"]).any():
+        axes.axhline(infinity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.text(low - room, infinity, "never dies", va="bottom", fontsize=8, color=MUTED)
+    for dimension in sorted(set(rows["dimension"].tolist())):
+        own = rows[rows["dimension"] == dimension]
+        colour, marker = _DIMENSION_LOOKS[dimension]
+        deaths = own["death"].replace(np.inf, infinity)
+        label = f"H{'₀₁₂'[dimension]} ({len(own)} classes)"
+        axes.plot(
+            own["birth"], deaths, marker, color=colour, alpha=0.75, label=label, markeredgecolor="white"
+        )
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel(f"birth ({unit})")
+    axes.set_ylabel(f"death ({unit})")
+    axes.legend(loc="lower right")
+    return figure
+
+
+@styled
+def spectral_density(
+    densities: pd.DataFrame, models: pd.DataFrame, *, steps: Sequence[int] | None = None
+) -> Figure:
+    """Density of the Hessian's eigenvalues, logarithmic; every model at its last step or at those given."""
+    title = "Spectral density of the Hessian"
+    usable = finite(densities, ["eigenvalue", "density"])
+    usable = usable[usable["density"] > 0]
+    if steps is None:
+        usable = usable[usable["step"] == usable.groupby("model")["step"].transform("max")]
+    else:
+        usable = usable[usable["step"].isin(steps)]
+    if usable.empty:
+        return missing_figure(title, "no spectral density was computed")
+    appearances = model_appearances(models)
+    figure = new_figure(4.0, title)
+    axes = figure.subplots()
+    for model, look in in_order(usable["model"], appearances):
+        for _, curve in usable[usable["model"] == model].groupby("step"):
+            curve = curve.sort_values("eigenvalue")
+            axes.plot(
+                curve["eigenvalue"], curve["density"], color=look.color, linestyle=look.linestyle,
+                marker=look.marker, markevery=max(1, len(curve) // 10),
+            )  # fmt: skip
+    axes.set_yscale("log")
+    # Below this share of the peak there are only the tails of the smoothing kernel.
+    peak = usable["density"].max()
+    axes.set_ylim(peak * 1e-7, peak * 3)
+    axes.set_xlabel("Hessian eigenvalue (nats per squared weight)")
+    axes.set_ylabel("density (share per unit of eigenvalue)")
+    model_legend(figure, usable["model"], appearances)
+    return figure
+
+
+@styled
+def contour_with_path(
+    surfaces: pd.DataFrame,
+    trajectories: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    model: str | None = None,
+    step: int | None = None,
+) -> Figure:
+    """Contours of the loss surface with the way of training projected onto its plane."""
+    rows, words = _one_checkpoint(surfaces, models, model, step)
+    title = f"Way of training on the loss surface: {words}"
+    if finite(rows, ["loss"]).empty:
+        return missing_figure(title, "no loss surface was computed")
+    x, y, losses = loss_grid(rows)
+    losses = np.where(np.isfinite(losses), losses, np.nan)
+    figure = new_figure(5.2, title, width=7.2)
+    axes = figure.subplots()
+    levels = np.unique(np.nanquantile(losses, np.linspace(0, 1, 14)))
+    if len(levels) > 1:
+        filled = axes.contourf(x, y, losses, levels=levels, cmap=SEQUENTIAL)
+        axes.contour(x, y, losses, levels=levels, colors="white", linewidths=0.4)
+        figure.colorbar(filled, ax=axes, label=LOSS_LABEL, format="%.2f")
+    path = trajectories[trajectories["model"] == rows["model"].iloc[0]].sort_values("step")
+    usable = finite(path, ["x", "y"])
+    notes = [_not_finite(losses), "" if len(usable) else "No trajectory of this model was stored."]
+    inside = usable[usable["x"].between(x[0], x[-1]) & usable["y"].between(y[0], y[-1])]
+    if len(usable):
+        axes.plot(usable["x"], usable["y"], color="white", linewidth=3)
+        axes.plot(usable["x"], usable["y"], color=INK, marker="o", markerfacecolor="white", markersize=4)
+        for place in sorted({0, len(inside) - 1} & set(range(len(inside)))):
+            _name_step(axes, inside.iloc[place], right_half=inside.iloc[place]["x"] > x.mean())
+        outside = len(usable) - len(inside)
+        notes.append(f"{outside} of {len(usable)} checkpoints lie outside this window." if outside else "")
+    axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    axes.grid(visible=False)
+    axes.set_xlabel(AXIS_LABEL.format(1))
+    axes.set_ylabel(AXIS_LABEL.format(2))
+    add_note(figure, notes)
+    return figure
+
+
+def _name_step(axes: Axes, point: pd.Series, *, right_half: bool) -> None:
+    """The step of a checkpoint, written beside it towards the middle of the map."""
+    axes.annotate(
+        f"step {int(point['step'])}", (point["x"], point["y"]), fontsize=8,
+        xytext=(-8 if right_half else 8, 9), textcoords="offset points", ha="right" if right_half else "left",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85},
+    )  # fmt: skip
+
+
+@styled
+def landscape_profile(
+    profiles: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None, step: int | None = None
+) -> Figure:
+    """Landscape profile (Geniesse et al. 2024): every basin's silhouette, as wide as what lies below each level.
+
+    profiles: model, step, direction (one panel each), component (its minimum), level (loss), mass (share of the
+    sampled points in that component's sublevel set).
+    """
+    rows, words = _one_checkpoint(profiles, models, model, step)
+    title = f"Landscape profile: {words}"
+    rows = finite(rows, ["level", "mass"])
+    if rows.empty:
+        return missing_figure(title, "no landscape profile was computed")
+    directions = sorted(rows["direction"].unique())
+    figure = new_figure(3.9, title)
+    panels = figure.subplots(1, len(directions), sharey=True, squeeze=False)[0]
+    for axes, letter, direction in zip(panels, "abcdefgh", directions, strict=False):
+        axes.set_title(f"{letter}  {str(direction).replace('_', ' ')}")
+        _silhouettes(axes, rows[rows["direction"] == direction])
+        axes.set_xlabel("basins, as wide as their mass\n(share of the sampled points)")
+    panels[0].set_ylabel(LOSS_LABEL)
+    return figure
+
+
+def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
+    """Components side by side by their lowest level, each symmetrical about its own stem."""
+    stems = rows.groupby("component")["level"].min().sort_values(kind="stable").index
+    right = 0.0
+    for number, component in enumerate(stems):
+        own = rows[rows["component"] == component].sort_values("level")
+        half = own["mass"].to_numpy() / 2
+        centre = right + half.max()
+        fill, hatch = ("#8fbfe0", "") if number % 2 == 0 else ("#f3c77a", "///")
+        axes.fill_betweenx(
+            own["level"].to_numpy(), centre - half, centre + half, facecolor=fill, hatch=hatch,
+            edgecolor=INK, linewidth=0.6, step="post",
+        )  # fmt: skip
+        right = centre + half.max() + 0.03
+    axes.set_xlim(-0.03, right)
+    axes.grid(axis="x", visible=False)
+
+
+@styled
+def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Minima, saddles and persistence of the loss surface, and its curvature, over training."""
+    chosen = (*SHAPE_FEATURES, *CURVATURE_FEATURES)
+    return feature_grid(
+        features,
+        models,
+        [
+            (feature, f"{letter}  {feature_name(feature, SOURCE)}")
+            for letter, feature in zip("abcdef", chosen, strict=True)
+        ],
+        title="Loss landscape over training",
+        columns=3,
+        source=SOURCE,
+    )
+
+
+@styled
+def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Each shape feature of the landscape (rows) against the loss and each measure of curvature (columns)."""
+    title = "Shape of the landscape against performance and curvature"
+    loss = metric_series(metrics, VALIDATION_LOSS)
+    columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
+    columns += [
+        (
+            feature_name(name, SOURCE),
+            feature_label(name, SOURCE),
+            feature_series(features, name, source=SOURCE),
+        )
+        for name in CURVATURE_FEATURES
+    ]
+    if features[features["source"] == SOURCE].empty:
+        return missing_figure(title, "no landscape features were computed")
+    appearances = model_appearances(models)
+    figure = new_figure(1.75 * len(SHAPE_FEATURES) + 0.8, title)
+    grid = figure.subplots(len(SHAPE_FEATURES), len(columns), squeeze=False, sharex="col", sharey="row")
+    drawn: set[str] = set()
+    left_out = 0
+    for row, feature in enumerate(SHAPE_FEATURES):
+        series = feature_series(features, feature, source=SOURCE)
+        for column, (name, label, other) in enumerate(columns):
+            axes = grid[row, column]
+            joined = series.merge(other, on=["model", "step"], suffixes=("", "_other"))
+            usable = finite(joined, ["value", "value_other"])
+            left_out += len(joined) - len(usable)
+            if usable.empty:
+                say_missing(axes, f"no {name}\nat these checkpoints")
+            drawn.update(_scatter(axes, usable, appearances))
+            if row == len(SHAPE_FEATURES) - 1:
+                axes.set_xlabel(label)
+            if column == 0:
+                axes.set_ylabel(feature_label(feature, SOURCE))
+    model_legend(figure, drawn, {m: Appearance(a.color, a.marker, "") for m, a in appearances.items()})
+    end = Line2D([], [], linestyle="", marker="o", markersize=9, fillstyle="none", color=MUTED)
+    end.set_label("last\ncheckpoint")
+    key_legend(figure, [end], "")
+    add_note(figure, [left_out_note(left_out)])
+    return figure
+
+
+def _scatter(axes: Axes, rows: pd.DataFrame, appearances: dict[str, Appearance]) -> list[str]:
+    """One marker per checkpoint, the last of each model ringed; returns the models drawn."""
+    models = in_order(rows["model"], appearances)
+    for model, look in models:
+        points = rows[rows["model"] == model].sort_values("step")
+        axes.plot(points["value_other"], points["value"], look.marker, color=look.color, markersize=4)
+        end = points.iloc[-1]
+        axes.plot(end["value_other"], end["value"], "o", markersize=9, fillstyle="none", color=look.color)
+    return [model for model, _ in models]

@@ -1,0 +1,298 @@
+"""Parts that figures share: selections from the tables, lines per model, step axes, legends, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from toposcale.figures.names import (
+    ALL_LAYERS,
+    PERPLEXITY,
+    STEP_LABEL,
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+    feature_label,
+    feature_name,
+)
+from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, model_appearances
+
+MAX_MARKERS = 12
+MAX_DECADE_TICKS = 5
+
+
+def feature_series(
+    features: pd.DataFrame, feature: str, *, source: str = "weights", layer: str = ALL_LAYERS
+) -> pd.DataFrame:
+    """The rows (model, step, value) of one feature, by model and step."""
+    chosen = (features["feature"] == feature) & (features["source"] == source) & (features["layer"] == layer)
+    return features.loc[chosen, ["model", "step", "value"]].sort_values(["model", "step"])
+
+
+def metric_series(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The rows (model, step, value) of one metric, by model and step."""
+    return metrics.loc[metrics["metric"] == metric, ["model", "step", "value"]].sort_values(["model", "step"])
+
+
+def whole_model(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that describe whole models, not layers."""
+    return rows[rows["layer"] == ALL_LAYERS]
+
+
+def chosen_model(present: Iterable[str], models: pd.DataFrame, wanted: str | None) -> str | None:
+    """The model a figure of one model shows: `wanted`, or the largest one present; None if there is none.
+
+    Raises ValueError for a wanted model that has no data.
+    """
+    names = [name for name, _ in in_order(present, model_appearances(models))]
+    if wanted is None:
+        known = [name for name in names if name in set(models["model"])]
+        candidates = known or names
+        return candidates[-1] if candidates else None
+    if wanted not in names:
+        raise ValueError(f"model: {wanted!r} has no data here; there is {', '.join(names) or 'none'}")
+    return wanted
+
+
+PREFERRED_METRICS = (TRAINING_LOSS, VALIDATION_LOSS, PERPLEXITY)
+
+
+def chosen_metric(present: Iterable[str], wanted: str | None = None) -> str:
+    """The metric a figure is about: `wanted`, or the first of `PREFERRED_METRICS` that is there, or any."""
+    names = set(present)
+    if wanted is not None:
+        return wanted
+    known = [metric for metric in PREFERRED_METRICS if metric in names]
+    return (known or sorted(names) or [TRAINING_LOSS])[0]
+
+
+def chosen_step(present: Iterable[int], wanted: int | None) -> int:
+    """The step a figure of one checkpoint shows: `wanted`, or the last; ValueError for one without data."""
+    steps = sorted(set(present))
+    if wanted is None:
+        return int(steps[-1])
+    if wanted not in steps:
+        raise ValueError(f"step: {wanted} has no data here; there is {', '.join(map(str, steps))}")
+    return wanted
+
+
+def last_step(series: pd.DataFrame) -> pd.DataFrame:
+    """The row of each model's last step."""
+    return series.sort_values("step").groupby("model", as_index=False).tail(1)
+
+
+def finite(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:
+    """The rows in which all the columns are finite."""
+    return table[np.isfinite(table[list(columns)].to_numpy(dtype=float)).all(axis=1)]
+
+
+def new_figure(height: float, title: str, *, width: float = WIDTH) -> Figure:
+    """A figure of the report's width with a title at its left."""
+    figure = Figure(figsize=(width, height))
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def missing_figure(title: str, reason: str) -> Figure:
+    """A figure that says in words what is missing."""
+    figure = new_figure(2.2, title)
+    axes = figure.add_subplot()
+    say_missing(axes, reason)
+    return figure
+
+
+def say_missing(axes: Axes, reason: str) -> None:
+    """Turn a panel into words that say what is missing."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED, wrap=True)
+
+
+def add_note(figure: Figure, notes: Iterable[str]) -> None:
+    """Small print beneath a figure; nothing where there is nothing to say."""
+    text = "\n".join(note for note in notes if note)
+    if text:
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=MUTED)
+
+
+def left_out_note(count: int) -> str:
+    """What is said about values that cannot be drawn."""
+    if not count:
+        return ""
+    return f"{count} value{'s' if count > 1 else ''} not finite (NaN or infinite), left out of the lines."
+
+
+def draw_lines(
+    axes: Axes, series: pd.DataFrame, appearances: Mapping[str, Appearance], **style: Any
+) -> tuple[list[str], int]:
+    """One line per model over the step; returns the models drawn, in order, and the count of values left out.
+
+    A value that is not finite leaves a gap in its line.
+    """
+    drawn: list[str] = []
+    left_out = 0
+    for model, appearance in in_order(series["model"], appearances):
+        rows = series[series["model"] == model]
+        values = rows["value"].to_numpy(dtype=float)
+        bad = ~np.isfinite(values)
+        left_out += int(bad.sum())
+        if bad.all():
+            continue
+        every = max(1, len(values) // MAX_MARKERS)
+        settings: dict[str, Any] = {
+            "color": appearance.color,
+            "linestyle": appearance.linestyle,
+            "marker": appearance.marker,
+            "markevery": (len(drawn) % every, every),
+            "label": model,
+        }
+        axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(settings | style))
+        drawn.append(model)
+    return drawn, left_out
+
+
+def in_order(names: Iterable[str], appearances: Mapping[str, Appearance]) -> list[tuple[str, Appearance]]:
+    """The models among `names`, smallest first, with their appearance; unknown ones last, in grey."""
+    present = set(names)
+    known = [(model, appearance) for model, appearance in appearances.items() if model in present]
+    return known + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
+
+
+def line_panel(
+    axes: Axes, series: pd.DataFrame, appearances: Mapping[str, Appearance], title: str, ylabel: str
+) -> tuple[list[str], int]:
+    """A panel of one quantity over training, one line per model; words where there is nothing to draw."""
+    axes.set_title(title)
+    drawn, left_out = draw_lines(axes, series, appearances)
+    if not drawn:
+        say_missing(axes, f"no values of: {ylabel}")
+        return drawn, left_out
+    axes.set_ylabel(ylabel)
+    step_axis(axes, series["step"])
+    return drawn, left_out
+
+
+def feature_grid(
+    features: pd.DataFrame,
+    models: pd.DataFrame,
+    panels: list[tuple[str, str]],
+    *,
+    title: str,
+    columns: int,
+    source: str = "weights",
+) -> Figure:
+    """Panels that each show a feature of the whole model over training; `panels`: (feature, panel title)."""
+    present = features[features["source"] == source]
+    if not present["feature"].isin([feature for feature, _ in panels]).any():
+        names = ", ".join(feature_name(feature, source) for feature, _ in panels)
+        return missing_figure(title, f"no rows of source {source} for: {names}")
+    appearances = model_appearances(models)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(2.6 * rows + 0.8, title)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    drawn: set[str] = set()
+    left_out = 0
+    for axes, (feature, panel_title) in zip(grid.flat, panels, strict=False):
+        series = feature_series(features, feature, source=source)
+        found, missing = line_panel(axes, series, appearances, panel_title, feature_label(feature, source))
+        drawn.update(found)
+        left_out += missing
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    model_legend(figure, drawn, appearances)
+    add_note(figure, [left_out_note(left_out)])
+    return figure
+
+
+def step_axis(axes: Axes, steps: Iterable[int]) -> None:
+    """A linear step axis, or a logarithmic one where the steps span decades (symlog with a step 0)."""
+    steps = np.unique(np.asarray(list(steps), dtype=float))
+    axes.set_xlabel(STEP_LABEL)
+    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
+    positive = steps[steps > 0]
+    if not spans_decades(steps):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        return
+    if len(positive) < len(steps):
+        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+    else:
+        axes.set_xscale("log")
+    decades = np.arange(np.ceil(np.log10(positive[0])), np.floor(np.log10(positive[-1])) + 1)
+    if len(decades) > MAX_DECADE_TICKS:
+        decades = decades[::2]
+    axes.set_xticks(np.concatenate([steps[steps == 0], 10.0**decades]))
+    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def spans_decades(steps: Iterable[float]) -> bool:
+    """Whether checkpoints are spaced by ratios and not by differences: half of them in the first tenth."""
+    steps = np.unique(np.asarray(list(steps), dtype=float))
+    return len(steps) > 3 and bool(np.median(steps) < 0.1 * steps[-1])
+
+
+def short_number(value: float, position: float | None = None) -> str:
+    """12000 -> 12k, 143000 -> 143k, 3e9 -> 3G; small numbers as they are."""
+    for power, letter in ((9, "G"), (6, "M"), (3, "k")):
+        if abs(value) >= 10**power:
+            return f"{value / 10**power:g}{letter}"
+    return f"{value:g}"
+
+
+def model_legend(
+    figure: Figure, models: Iterable[str], appearances: Mapping[str, Appearance], extra: Sequence[Line2D] = ()
+) -> None:
+    """One legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
+    handles = [
+        Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker, label=model)
+        for model, look in in_order(models, appearances)
+    ]
+    if handles or extra:
+        figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")
+
+
+def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:
+    """A second legend at the lower right, for what is not a model."""
+    if handles:
+        figure.legend(handles=handles, loc="outside right lower", title=title, alignment="left")
+
+
+def draw_intervals(
+    axes: Axes,
+    position: Any,
+    estimate: Any,
+    low: Any,
+    high: Any,
+    *,
+    color: str,
+    marker: str,
+    label: str = "",
+    **style: Any,
+) -> None:
+    """Estimates as markers at heights `position`, with their intervals as horizontal bars.
+
+    An interval whose end is not finite draws no bar; one that misses its estimate is drawn where it is.
+    """
+    axes.hlines(position, np.asarray(low), np.asarray(high), color=color, linewidth=1.2)
+    axes.plot(estimate, position, linestyle="", marker=marker, color=color, label=label, **style)
+
+
+def stripe_rows(axes: Axes, count: int) -> None:
+    """A light band behind every second row, to lead the eye."""
+    for place in range(0, count, 2):
+        axes.axhspan(place - 0.5, place + 0.5, color="#f5f5f5", zorder=0, linewidth=0)
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Numbers such as 2 and 0.5 instead of powers of ten on a logarithmic axis; use it after drawing."""
+    low, high = axis.get_view_interval()
+    narrow = high < 10 * low
+    axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]) if narrow else LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(short_number))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,250 @@
+"""Figures of the analyses: correlation heat map, scaling, transitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from toposcale.figures.names import (
+    ALL_LAYERS,
+    METRIC_SOURCE,
+    NEURAL_PERSISTENCE,
+    PARAMETERS_LABEL,
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+    WEIGHT_NORM,
+    feature_label,
+    metric_label,
+    metric_name,
+    series_name,
+)
+from toposcale.figures.panels import (
+    add_note,
+    chosen_metric,
+    feature_series,
+    finite,
+    in_order,
+    key_legend,
+    last_step,
+    metric_series,
+    missing_figure,
+    model_legend,
+    new_figure,
+    plain_log_ticks,
+    say_missing,
+    step_axis,
+    stripe_rows,
+    whole_model,
+)
+from toposcale.figures.style import (
+    DIVERGING,
+    INK,
+    MUTED,
+    Appearance,
+    model_appearances,
+    styled,
+)
+
+MAX_ROWS = 36
+
+
+@styled
+def correlation_heat_map(
+    correlations: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    metric: str | None = None,
+    max_rows: int = MAX_ROWS,
+) -> Figure:
+    """Spearman of whole-model features with a metric: features by models, the most negative on top."""
+    metric = chosen_metric(correlations["metric"], metric)
+    title = f"Spearman correlation with {metric_name(metric)}"
+    chosen = correlations[(correlations["metric"] == metric) & (correlations["layer"] == ALL_LAYERS)]
+    if not np.isfinite(chosen["spearman"].to_numpy(dtype=float)).any():
+        return missing_figure(title, f"no correlations with {metric_name(metric)}")
+    order = [name for name, _ in in_order(chosen["model"], model_appearances(models))]
+    table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
+    table = table.reindex(columns=order).dropna(how="all")
+    shown = _strongest(table, max_rows)
+    shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
+    figure = new_figure(1.4 + 0.215 * len(shown), title)
+    axes = figure.subplots()
+    image = axes.imshow(shown.to_numpy(), cmap=DIVERGING, vmin=-1, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(order)), order)
+    axes.set_yticks(range(len(shown)), [series_name(source, feature) for source, feature in shown.index])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    _annotate(axes, shown.to_numpy())
+    figure.colorbar(image, ax=axes, label="Spearman ρ (−1 to 1)", aspect=40, pad=0.02)
+    undefined = int(shown.isna().sum().sum())
+    add_note(
+        figure,
+        [
+            f"The {len(shown)} strongest of {len(table)} features." if len(shown) < len(table) else "",
+            f"{undefined} correlations undefined (constant or missing series): empty cells."
+            if undefined
+            else "",
+        ],
+    )
+    return figure
+
+
+def _strongest(table: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The rows of largest mean |value|, and always the plain weight norm, their yardstick."""
+    strength = table.abs().mean(axis=1)
+    norm = ("weights", WEIGHT_NORM)
+    if norm in table.index:
+        strength.loc[norm] = np.inf
+    return table.loc[strength.nlargest(count).index]
+
+
+def _annotate(axes: Axes, values: np.ndarray) -> None:
+    """The number in each cell; white on the dark ends of the colour map."""
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            colour = "white" if abs(value) > 0.6 else INK
+            text = f"{value + 0.0:+.2f}".replace("-0.00", "0.00").replace("+0.00", "0.00").replace("-", "−")
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+
+
+SCALED = (
+    (METRIC_SOURCE, VALIDATION_LOSS, "a  Final validation loss"),
+    ("weights", "h0_total", "b  H₀ total persistence"),
+    ("weights", NEURAL_PERSISTENCE, "c  Neural persistence"),
+    ("weights", WEIGHT_NORM, "d  Weight norm"),
+)
+"""Source, feature or metric, and panel title of what is drawn against model size."""
+
+
+@styled
+def scaling(
+    features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame
+) -> Figure:
+    """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
+    appearances = model_appearances(models)
+    figure = new_figure(6.2, "Scaling with model size, at the last checkpoint")
+    drawn: set[str] = set()
+    laws = whole_model(scaling[scaling["law"] == "power_law"])
+    left_out = 0
+    for axes, (source, name, title) in zip(figure.subplots(2, 2).flat, SCALED, strict=True):
+        axes.set_title(title)
+        if source == METRIC_SOURCE:
+            series, label = metric_series(metrics, name), metric_label(name)
+        else:
+            series, label = feature_series(features, name), feature_label(name)
+        last = last_step(series).merge(models[["model", "n_parameters"]], on="model")
+        points = finite(last)
+        points = points[points["value"] > 0]
+        left_out += len(last) - len(points)
+        if points.empty:
+            say_missing(axes, f"no values of: {label}")
+            continue
+        drawn.update(points["model"])
+        _scaling_panel(axes, points, appearances, label)
+        _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
+    model_legend(figure, drawn, {name: replace(look, linestyle="") for name, look in appearances.items()})
+    add_note(figure, [f"{left_out} final values not finite or not positive, left out." if left_out else ""])
+    return figure
+
+
+def _scaling_panel(axes: Axes, points: pd.DataFrame, appearances: dict[str, Appearance], label: str) -> None:
+    for model, look in in_order(points["model"], appearances):
+        point = points[points["model"] == model]
+        axes.plot(
+            point["n_parameters"],
+            point["value"],
+            linestyle="",
+            marker=look.marker,
+            color=look.color,
+            markersize=7,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(PARAMETERS_LABEL)
+    plain_log_ticks(axes.xaxis)
+    plain_log_ticks(axes.yaxis)
+    axes.set_ylabel(label)
+
+
+def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None:
+    """The fitted line under the points, and its exponent, interval and R² in words."""
+    if fit.empty or not np.isfinite(fit[["coefficient", "exponent"]].to_numpy(dtype=float)[0]).all():
+        axes.text(0.03, 0.04, "no fit", transform=axes.transAxes, color=MUTED)
+        return
+    row = fit.iloc[0]
+    sizes = np.geomspace(points["n_parameters"].min(), points["n_parameters"].max(), 50)
+    axes.plot(sizes, row["coefficient"] * sizes ** row["exponent"], color=MUTED, linewidth=1, zorder=1)
+    words = (
+        f"exponent {row['exponent']:+.3f},  95% [{row['exponent_low']:+.3f}, {row['exponent_high']:+.3f}]\n"
+        f"R² = {row['r_squared']:.3f}"
+    ).replace("-", "−")
+    rising = row["exponent"] > 0
+    axes.text(
+        0.97 if rising else 0.03, 0.04, words, transform=axes.transAxes, ha="right" if rising else "left",
+        va="bottom", fontsize=8,
+    )  # fmt: skip
+
+
+TRANSITIONING = (
+    (METRIC_SOURCE, TRAINING_LOSS),
+    (METRIC_SOURCE, VALIDATION_LOSS),
+    ("weights", WEIGHT_NORM),
+    ("weights", NEURAL_PERSISTENCE),
+    ("weights", "h0_total"),
+    ("weights", "h1_total"),
+)
+"""Source and feature (or metric) of the rows of the transition figure."""
+
+
+@styled
+def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """When each series changes most and when it settles (the paper's rule), and its change points."""
+    title = "Transitions during training"
+    wanted = [*reversed(TRANSITIONING)]
+    rows, points = (_of_series(table, wanted) for table in (transitions, change_points))
+    rows = finite(rows, ["transition_step"])
+    if rows.empty and points.empty:
+        return missing_figure(title, "no transition of the losses, norms or persistences was found")
+    appearances = model_appearances(models)
+    present = in_order([*rows["model"], *points["model"]], appearances)
+    places = [key for key in wanted if key in {*rows["key"], *points["key"]}]
+    figure = new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)), title)
+    axes = figure.subplots()
+    offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
+    for (model, look), offset in zip(present, offsets, strict=True):
+        own, kinks = rows[rows["model"] == model], points[points["model"] == model]
+        heights = own["key"].map(places.index).to_numpy(dtype=float) + offset
+        axes.hlines(heights, own["transition_step"], own["settled_step"], color=look.color, linewidth=1.6)
+        axes.plot(own["transition_step"], heights, look.marker, color=look.color)
+        heights = kinks["key"].map(places.index).to_numpy(dtype=float) + offset
+        axes.plot(kinks["step"], heights, "|", color=look.color, markersize=7, markeredgewidth=1.2)
+    axes.set_yticks(range(len(places)), [series_name(*key) for key in places])
+    axes.set_ylim(-0.6, len(places) - 0.4)
+    axes.grid(axis="y", visible=False)
+    stripe_rows(axes, len(places))
+    step_axis(axes, [*rows["transition_step"], *rows["settled_step"].dropna(), *points["step"]])
+    model_legend(
+        figure, [m for m, _ in present], {m: replace(a, linestyle="") for m, a in appearances.items()}
+    )
+    key_legend(figure, _TRANSITION_KEYS, "")
+    return figure
+
+
+_TRANSITION_KEYS = [
+    Line2D([], [], color=MUTED, marker="o", markevery=[0], label="largest change,\nuntil settled"),
+    Line2D([], [], color=MUTED, marker="|", linestyle="", markersize=7, label="change point"),
+]
+
+
+def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFrame:
+    """Whole-model rows of the wanted (source, feature), with both in a column `key`."""
+    rows = whole_model(table)
+    keys = list(zip(rows["source"], rows["feature"], strict=True))
+    rows = rows.assign(key=pd.Series(keys, index=rows.index, dtype=object))
+    return rows[rows["key"].isin(wanted)]

@@ -1,0 +1,162 @@
+"""How figures of this project look: fonts, grid, one appearance per model, and how a figure is saved.
+
+Figures are built with the object-oriented API alone: no pyplot, no global state, nothing left open.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import matplotlib.style
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from toposcale.files import written
+
+WIDTH = 9.0
+"""Width of a figure in inches: at the report's width, 9-point text stays readable."""
+
+INK = "#222222"
+MUTED = "#6b6b6b"
+GRID = "#e4e4e4"
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.8,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "lines.markeredgewidth": 0.6,
+    "legend.frameon": False,
+    "legend.handlelength": 2.8,
+    "figure.constrained_layout.use": True,
+    "figure.titlesize": 12,
+    "hatch.linewidth": 0.7,
+    # Letters as outlines: an SVG looks the same in any browser, with any fonts, offline.
+    "svg.fonttype": "path",
+    "svg.hashsalt": "toposcale",
+}
+"""The style sheet, for `matplotlib.style.use` or `matplotlib.style.context`."""
+
+GROUP_COLOURS = {"topology": "#0b4f8a", "spectra": "#e08e0b", "norms": "#1a1a1a", "other": "#9a5fa8"}
+GROUP_FILLS = {"topology": "#8fbfe0", "spectra": "#f3c77a", "norms": "#c9c9c9", "other": "#e3d3e8"}
+GROUP_MARKERS = {"topology": "o", "spectra": "D", "norms": "X", "other": "^"}
+GROUP_HATCHES = {"topology": "", "spectra": "///", "norms": "xxx", "other": ".."}
+"""Groups of features: told apart by colour, by lightness, and by marker or hatch."""
+
+SEVERAL_COLOURS = ("#0b4f8a", "#1a1a1a", "#5aa6d6", "#e08e0b")
+SEVERAL_MARKERS = ("o", "X", "s", "D")
+"""For a few things side by side that have no order."""
+
+DIVERGING = "PuOr_r"
+SEQUENTIAL = "cividis"
+
+_SIZE_COLOURS = "plasma"
+_SMALLEST, _LARGEST = 0.80, 0.0  # beyond 0.80 the map is too light for a line on white
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+_SEED_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """How one model is drawn in every figure."""
+
+    color: str
+    marker: str
+    linestyle: Any
+
+
+UNKNOWN_MODEL = Appearance("#8c8c8c", "x", "-")
+"""A model that is in the data but not in the models table."""
+
+P = ParamSpec("P")
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw with this project's style alone, whatever matplotlibrc the user has."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.style.context(["default", STYLE]):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def model_order(models: pd.DataFrame) -> list[str]:
+    """Names of the models, smallest first; copies with other seeds together, by seed."""
+    return list(_ordered(models)["model"])
+
+
+def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
+    """Model -> its appearance, smallest first.
+
+    Colour and marker stand for the size (and the family, where two families have the same): light and warm is
+    small, dark and cold is large, so that the order survives greyscale. The line style stands for the seed. Give
+    the WHOLE models table also where few of its models are drawn: it decides the colours.
+    """
+    ordered = _ordered(models)
+    sizes = list(dict.fromkeys(ordered["copy_of"]))
+    colour_map = colormaps[_SIZE_COLOURS]
+    last = max(len(sizes) - 1, 1)
+    appearances = {}
+    for model, size, number in zip(ordered["model"], ordered["copy_of"], ordered["copy"], strict=True):
+        rank = sizes.index(size)
+        shade = _SMALLEST + (_LARGEST - _SMALLEST) * rank / last if len(sizes) > 1 else 0.3
+        appearances[str(model)] = Appearance(
+            to_hex(colour_map(shade)),
+            _MARKERS[rank % len(_MARKERS)],
+            _SEED_LINES[int(number) % len(_SEED_LINES)],
+        )
+    return appearances
+
+
+def _ordered(models: pd.DataFrame) -> pd.DataFrame:
+    """Models by size, family and seed; copies with another seed share `copy_of` and are counted in `copy`."""
+    models = models.drop_duplicates("model")
+    family = models["family"] if "family" in models else models["model"]
+    models = models.assign(family=family, seed=models.get("seed", 0))
+    models = models.sort_values(["n_parameters", "family", "seed", "model"])
+    copy_of = list(zip(models["n_parameters"], models["family"], strict=True))
+    models = models.assign(copy_of=pd.Series(copy_of, index=models.index, dtype=object))
+    return models.assign(copy=models.groupby(["n_parameters", "family"]).cumcount())
+
+
+def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tuple[Path, Path]:
+    """Write `path`.svg and `path`.png (a suffix .svg or .png is taken off first); returns both paths.
+
+    The same figure gives the same bytes: no date, no random identifiers. Each file is written under a
+    temporary name and renamed, so a file that is there is whole.
+    """
+    base = Path(path)
+    if base.suffix in {".svg", ".png"}:
+        base = base.with_suffix("")
+    targets = []
+    for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+        target = base.with_name(f"{base.name}.{suffix}")
+        with written(target) as temporary, matplotlib.style.context(["default", STYLE]):
+            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
+        targets.append(target)
+    return targets[0], targets[1]

@@ -1,0 +1,166 @@
+"""Every forecasting method by its name: `make_forecaster(name, ...).fit(history).predict(step)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from toposcale.forecasting.chinchilla import Chinchilla
+from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction, no_prediction
+from toposcale.forecasting.multi_power_law import MultiPowerLaw
+from toposcale.forecasting.power_law import PowerLaw
+from toposcale.forecasting.rate import GRADIENT_NORM, NEURAL_PERSISTENCE, WEIGHT_NORM, RateForecaster
+from toposcale.forecasting.ridge import Ridge
+
+METHODS = (
+    "power_law",
+    "multi_power_law",
+    "chinchilla",
+    "gradient_norm",
+    "weight_norm",
+    "topology_rate",
+    "combined",
+    "ridge_topology",
+    "ridge_loss",
+    "ridge_all",
+)
+CURVE_METHODS = METHODS[:7]
+"""Those that forecast the loss at any step, and so where two curves cross; ridge knows the end only."""
+
+
+class Forecaster(Protocol):
+    """What every method does."""
+
+    def fit(self, history: History) -> Forecaster:
+        """Learn from a history, which holds only what has been seen."""
+
+    def predict(self, step: float) -> Prediction:
+        """The loss at `step` with its 95% interval, or NaN with a reason."""
+
+
+class MultiPowerLawForecaster:
+    """Forecaster `multi_power_law`: the law on the run's own curve and its whole learning-rate schedule."""
+
+    def fit(self, history: History) -> MultiPowerLawForecaster:
+        """Fit the law to `history.loss_curve`."""
+        self.reason, self.law = "", MultiPowerLaw()
+        self._rates = history.learning_rates
+        steps, losses = history.loss_curve
+        if not len(self._rates):
+            self.reason = "the learning-rate schedule is not known"
+            return self
+        inside = steps < len(self._rates)
+        try:
+            self.law.fit([(self._rates, np.rint(steps[inside]).astype(np.int64), losses[inside])])
+        except ValueError as error:
+            self.reason = str(error)
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Loss at `step`, which the schedule must reach (its last rate also serves the step after it)."""
+        where = min(round(step), len(self._rates) - 1) if step <= len(self._rates) else round(step)
+        if not self.reason and where >= len(self._rates):
+            return no_prediction(f"the schedule ends before step {where}")
+        if self.reason:
+            return no_prediction(self.reason)
+        value = float(self.law.predict(self._rates, np.array([where]))[0])
+        return Prediction(value, *self.law.interval(self._rates, where))
+
+
+class ChinchillaForecaster:
+    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the family."""
+
+    def __init__(self, family: Sequence[History], seed: int = 0) -> None:
+        self.family, self.seed = list(family), seed
+        self._holds_family = False
+
+    def fit(self, history: History) -> ChinchillaForecaster:
+        """Fit to the family's curves and `history`'s; one fit serves all members of the family."""
+        self.history = history
+        member = any(known is history for known in self.family)
+        if not member:
+            self._fit([*(known for known in self.family if known.model != history.model), history])
+        elif not self._holds_family:
+            self._fit(self.family)
+        self._holds_family = member
+        return self
+
+    def _fit(self, family: Sequence[History]) -> None:
+        self.reason, self.law = "", Chinchilla()
+        triples = [
+            np.column_stack(
+                [np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses]
+            )
+            for member in sorted(family, key=lambda member: member.model)
+            for steps, losses in [member.loss_curve]
+            if len(steps) >= MINIMUM_POINTS
+        ]
+        points = np.concatenate(triples) if triples else np.empty((0, 3))
+        points = points[np.all(np.isfinite(points) & (points > 0), axis=1)]
+        if len(np.unique(points[:, 0])) < 3:
+            self.reason = "fewer than 3 sizes with a loss curve"
+            return
+        self.law.fit(*points.T).bootstrap(np.random.default_rng(self.seed))
+
+    def predict(self, step: float) -> Prediction:
+        """Loss of the fitted history's model after `step` steps."""
+        if self.reason:
+            return no_prediction(self.reason)
+        size, tokens = float(self.history.n_parameters), step * float(self.history.tokens_per_step)
+        return Prediction(float(self.law.predict(size, tokens)), *self.law.interval(size, tokens))
+
+
+class Combined:
+    """Forecaster `combined`: the mean of power_law and topology_rate, and the mean of their intervals' ends.
+
+    (The ends are those of two fully dependent errors: both read the same losses.)
+    """
+
+    def __init__(self) -> None:
+        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE))
+
+    def fit(self, history: History) -> Combined:
+        """Fit both parts."""
+        for part in self.parts:
+            part.fit(history)
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Mean of both; NaN if either is."""
+        predictions = [part.predict(step) for part in self.parts]
+        reasons = "; ".join(prediction.reason for prediction in predictions if prediction.reason)
+        if reasons:
+            return no_prediction(reasons)
+        value, low, high = np.mean([(p.value, p.low, p.high) for p in predictions], axis=0).tolist()
+        return Prediction(value, low, high)
+
+
+def make_forecaster(
+    method: str,
+    family: Sequence[History] = (),
+    finals: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> Forecaster:
+    """A forecaster by its name in `METHODS`.
+
+    `family` (histories cut at the same share) is read by chinchilla and ridge, `finals` (final loss of
+    finished models by name) by ridge. `ValueError` for an unknown name.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
+    if method.startswith("ridge"):
+        return Ridge(method, family, finals or {})
+    if method == "chinchilla":
+        return ChinchillaForecaster(family, seed)
+    rates = {"gradient_norm": GRADIENT_NORM, "weight_norm": WEIGHT_NORM, "topology_rate": NEURAL_PERSISTENCE}
+    if method in rates:
+        return RateForecaster(rates[method])
+    plain: dict[str, type] = {
+        "power_law": PowerLaw,
+        "multi_power_law": MultiPowerLawForecaster,
+        "combined": Combined,
+    }
+    forecaster: Forecaster = plain[method]()
+    return forecaster

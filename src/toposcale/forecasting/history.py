@@ -1,0 +1,178 @@
+"""What a forecaster may read of a run: an immutable history, cut at any share of the training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+MINIMUM_POINTS = 5
+"""Losses that a law with three parameters needs: two degrees of freedom for its interval."""
+
+LOG_BINS = 40
+"""Geometric bins into which a training log of one loss a step is averaged."""
+
+_TOPOLOGY = re.compile(
+    r"^(neural_persistence|h\d+_|ph_dimension|total_persistence|average_persistence|n_minima|n_saddles|betti"
+    r"|crocker|persistence_image|persistence_landscape|persistent_homology_dimension)"
+)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A forecast loss with its 95% interval; all NaN, with a `reason`, where no forecast can be made."""
+
+    value: float
+    low: float
+    high: float
+    reason: str = ""
+
+
+def no_prediction(reason: str) -> Prediction:
+    """The forecast that cannot be made."""
+    return Prediction(np.nan, np.nan, np.nan, reason)
+
+
+@dataclass(frozen=True)
+class History:
+    """One training run, or its beginning: arrays that cannot be written to.
+
+    The training log has one row a step: `steps`, `losses`, `gradient_norms` (log_rows,). `learning_rates`
+    (scheduled_steps,) holds the WHOLE schedule from step 0, for it is known before the run starts. At
+    `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
+    name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
+    what was not measured. `final_step` is the step at which the run will end.
+    """
+
+    model: str
+    n_parameters: int
+    tokens_per_step: int
+    final_step: int
+    steps: np.ndarray = field(default_factory=lambda: np.empty(0))
+    losses: np.ndarray = field(default_factory=lambda: np.empty(0))
+    gradient_norms: np.ndarray = field(default_factory=lambda: np.empty(0))
+    learning_rates: np.ndarray = field(default_factory=lambda: np.empty(0))
+    checkpoint_steps: np.ndarray = field(default_factory=lambda: np.empty(0))
+    checkpoint_losses: np.ndarray = field(default_factory=lambda: np.empty(0))
+    features: Mapping[str, np.ndarray] = field(default_factory=dict)
+    family: str = ""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "steps",
+            "losses",
+            "gradient_norms",
+            "learning_rates",
+            "checkpoint_steps",
+            "checkpoint_losses",
+        ):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        object.__setattr__(self, "features", {name: _frozen(value) for name, value in self.features.items()})
+        if not len(self.gradient_norms):
+            object.__setattr__(self, "gradient_norms", _frozen(np.full(len(self.steps), np.nan)))
+        for name in ("losses", "gradient_norms"):
+            if len(getattr(self, name)) != len(self.steps):
+                raise ValueError(f"{name}: one for each of the {len(self.steps)} steps of {self.model}")
+        rows = {"checkpoint_losses": self.checkpoint_losses, **self.features}
+        for name, value in rows.items():
+            if len(value) != len(self.checkpoint_steps):
+                raise ValueError(
+                    f"{name}: one for each of the {len(self.checkpoint_steps)} checkpoints of {self.model}"
+                )
+        for name in ("steps", "checkpoint_steps"):
+            if np.any(np.diff(getattr(self, name)) <= 0):
+                raise ValueError(f"{name}: strictly increasing in {self.model}")
+
+    def first(self, fraction: float) -> History:
+        """The history as it stood after `fraction` of `final_step`: no row of a later step is left."""
+        if not 0 < fraction <= 1:
+            raise ValueError(f"fraction: above 0 and at most 1, got {fraction}")
+        # the tolerance keeps 0.3 * 100 = 30.000000000000004 from being a matter of luck
+        last = fraction * self.final_step + 1e-6
+        seen, kept = self.steps <= last, self.checkpoint_steps <= last
+        return replace(
+            self,
+            steps=self.steps[seen],
+            losses=self.losses[seen],
+            gradient_norms=self.gradient_norms[seen],
+            checkpoint_steps=self.checkpoint_steps[kept],
+            checkpoint_losses=self.checkpoint_losses[kept],
+            features={name: value[kept] for name, value in self.features.items()},
+        )
+
+    @property
+    def last_step(self) -> int:
+        """The last step of which anything is known."""
+        return int(max(self.steps.max(initial=0), self.checkpoint_steps.max(initial=0)))
+
+    @property
+    def warmup_steps(self) -> int:
+        """The step at which the schedule first reaches its highest rate; 0 without a schedule."""
+        return int(np.argmax(self.learning_rates)) if len(self.learning_rates) else 0
+
+    @property
+    def final_loss(self) -> float:
+        """The target of every forecast: the metric at the last checkpoint, NaN of an unfinished run."""
+        reached = len(self.checkpoint_steps) and self.checkpoint_steps[-1] >= self.final_step
+        return float(self.checkpoint_losses[-1]) if reached else np.nan
+
+    @cached_property
+    def loss_curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and losses that every curve fit reads: the training log, smoothed and moved to the metric.
+
+        The log is averaged in geometric bins from the end of the warm-up on, and moved by the median of
+        (metric - binned log) over the last three checkpoints. Without a log of `MINIMUM_POINTS` rows: the
+        metric at the checkpoints after the warm-up (after step 0, if too few).
+        """
+        steps, losses = self.binned(self.losses)
+        if len(steps) >= MINIMUM_POINTS:
+            return steps, losses + self._metric_gap(steps, losses)
+        usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps > 0)
+        warm = usable & (self.checkpoint_steps >= self.warmup_steps)
+        usable = warm if warm.sum() >= MINIMUM_POINTS else usable
+        return self.checkpoint_steps[usable], self.checkpoint_losses[usable]
+
+    def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean steps and mean values of the log, in at most `LOG_BINS` geometric bins after the warm-up."""
+        usable = np.isfinite(values) & (self.steps >= max(self.warmup_steps, 1))
+        steps, values = self.steps[usable], values[usable]
+        if len(steps) < 2:
+            return steps, values
+        edges = np.geomspace(steps[0], steps[-1] * (1 + 1e-9), LOG_BINS + 1)
+        _, first, counts = np.unique(
+            np.searchsorted(edges, steps, side="right"), return_index=True, return_counts=True
+        )
+        return np.add.reduceat(steps, first) / counts, np.add.reduceat(values, first) / counts
+
+    def _metric_gap(self, steps: np.ndarray, losses: np.ndarray) -> float:
+        usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps >= steps[0])
+        if not usable.any():
+            return 0.0
+        at = self.checkpoint_steps[usable][-3:]
+        return float(
+            np.median(self.checkpoint_losses[usable][-3:] - np.interp(np.log(at), np.log(steps), losses))
+        )
+
+    def series(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps, values and metric at the checkpoints where both are finite; empty without such a feature."""
+        values = self.features.get(name, np.full(len(self.checkpoint_steps), np.nan))
+        losses = self.checkpoint_losses
+        if not np.isfinite(losses).any() and len(self.loss_curve[0]):
+            losses = np.interp(self.checkpoint_steps, *self.loss_curve)
+        usable = np.isfinite(values) & np.isfinite(losses)
+        return self.checkpoint_steps[usable], values[usable], losses[usable]
+
+
+def is_topological(name: str) -> bool:
+    """Whether the feature "source/feature" describes a shape (persistence, Betti numbers, merge trees)."""
+    return bool(_TOPOLOGY.match(name.rpartition("/")[2]))
+
+
+def _frozen(values: np.ndarray) -> np.ndarray:
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,135 @@
+"""L = a t^-b + c fitted to the beginning of a loss curve, and carried to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction, no_prediction
+from toposcale.forecasting.intervals import student_t, variance_inflation
+
+_EXPONENTS = np.geomspace(0.005, 5.0, 300)
+
+
+@dataclass(frozen=True)
+class PowerLawFit:
+    """The law L(t) = a t^-b + c with a, c >= 0, and the points it was fitted to."""
+
+    a: float
+    b: float
+    c: float
+    times: np.ndarray
+    losses: np.ndarray
+
+    def __call__(self, times: np.ndarray | float) -> np.ndarray:
+        """Fitted loss at `times` > 0, in the unit of the fit."""
+        return np.asarray(self.a * np.asarray(times, dtype=np.float64) ** -self.b + self.c)
+
+    def interval(self, time: float) -> tuple[float, float]:
+        """95% interval of one observed loss at `time`: profile likelihood plus one point's noise.
+
+        For each exponent b the law is linear, so the profile is the union over b of exact intervals. The
+        lag-1 autocorrelation of the residuals lowers the number of points that count as independent.
+        """
+        residuals = self.losses - self(self.times)
+        freedom = len(self.times) - 3
+        noise = float(np.sum(residuals**2)) / freedom
+        quantile = student_t(freedom)
+        inflation = variance_inflation(residuals, parameters=3)
+        allowed = quantile**2 * noise * inflation
+        exponents = np.append(self._plausible_exponents(allowed), self.b)
+        _, _, errors, values, variances = _conditional_fits(self.times, self.losses, exponents, time)
+        spare = np.maximum(allowed - (errors - np.sum(residuals**2)), 0.0)
+        inside = errors - np.sum(residuals**2) <= allowed
+        half = np.sqrt(spare * variances)
+        value = float(self(time))
+        below = value - np.min((values - half)[inside], initial=value)
+        above = np.max((values + half)[inside], initial=value) - value
+        observation = quantile * np.sqrt(noise)
+        return max(value - np.hypot(below, observation), 0.0), value + np.hypot(above, observation)
+
+    def _plausible_exponents(self, allowed: float) -> np.ndarray:
+        errors = _conditional_fits(self.times, self.losses, _EXPONENTS, float(self.times[-1]))[2]
+        inside = np.flatnonzero(errors - np.sum((self.losses - self(self.times)) ** 2) <= allowed)
+        if len(inside):
+            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(_EXPONENTS) - 1)
+        else:
+            nearest = int(np.argmin(np.abs(np.log(_EXPONENTS / self.b))))
+            first, last = max(nearest - 1, 0), min(nearest + 1, len(_EXPONENTS) - 1)
+        return np.geomspace(_EXPONENTS[first], _EXPONENTS[last], 300)
+
+
+def fit_power_law(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
+    """Least squares of L = a t^-b + c; a, c >= 0 and 0.005 <= b <= 5; at least 5 finite points, t > 0.
+
+    a and c are linear and solved exactly for each b, so only b is searched: a grid, then Brent's method
+    between the neighbours of the best. `ValueError` for fewer points or a time <= 0.
+    """
+    times, losses = np.asarray(times, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    if times.shape != losses.shape or times.ndim != 1:
+        raise ValueError("times and losses: two arrays of one length")
+    usable = np.isfinite(times) & np.isfinite(losses)
+    times, losses = times[usable], losses[usable]
+    if len(times) < MINIMUM_POINTS or np.any(times <= 0) or len(np.unique(times)) < 3:
+        raise ValueError(
+            f"times: at least {MINIMUM_POINTS} with a finite loss, three of them different, all above 0"
+        )
+    best = int(np.argmin(_conditional_fits(times, losses, _EXPONENTS, 1.0)[2]))
+    bounds = np.log(_EXPONENTS[[max(best - 1, 0), min(best + 1, len(_EXPONENTS) - 1)]])
+
+    def error(log_exponent: float) -> float:
+        return float(_conditional_fits(times, losses, np.exp([log_exponent]), 1.0)[2][0])
+
+    refined = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-12})
+    exponent = (
+        float(np.exp(refined.x)) if refined.fun <= error(np.log(_EXPONENTS[best])) else _EXPONENTS[best]
+    )
+    a, c, *_ = _conditional_fits(times, losses, np.array([exponent]), 1.0)
+    return PowerLawFit(float(a[0]), float(exponent), float(c[0]), times, losses)
+
+
+def _conditional_fits(
+    times: np.ndarray, losses: np.ndarray, exponents: np.ndarray, target: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """For each exponent: a, c, squared error, value at `target`, its variance per unit of noise."""
+    unit = float(np.exp(np.mean(np.log(times))))
+    design = (times[None, :] / unit) ** -exponents[:, None]
+    at_target = (target / unit) ** -exponents
+    centre, mean_loss = design.mean(axis=1), losses.mean()
+    spread = np.sum((design - centre[:, None]) ** 2, axis=1)
+    # sums, not BLAS, whose order of summation depends on the number of threads
+    a = np.sum((design - centre[:, None]) * (losses - mean_loss), axis=1) / spread
+    c = mean_loss - a * centre
+    variance = 1 / len(times) + (at_target - centre) ** 2 / spread
+    # active bounds: a rising curve has a = 0, a curve that would end below zero has c = 0
+    through_zero = np.sum(design * losses, axis=1) / np.sum(design**2, axis=1)
+    negative = c < 0
+    a = np.where(negative, through_zero, a)
+    c = np.where(negative, 0.0, c)
+    variance = np.where(negative, at_target**2 / np.sum(design**2, axis=1), variance)
+    rising = a < 0
+    a, c = np.where(rising, 0.0, a), np.where(rising, mean_loss, c)
+    variance = np.where(rising, 1 / len(times), variance)
+    errors = np.sum((a[:, None] * design + c[:, None] - losses) ** 2, axis=1)
+    return a * unit**exponents, c, errors, a * at_target + c, variance
+
+
+class PowerLaw:
+    """Forecaster `power_law`: least squares of L = a t^-b + c on the history's loss curve."""
+
+    def fit(self, history: History) -> PowerLaw:
+        """Fit to `history.loss_curve`; too few points are remembered as the reason of an empty prediction."""
+        self.reason, self.law = "", None
+        try:
+            self.law = fit_power_law(*history.loss_curve)
+        except ValueError:
+            self.reason = f"fewer than {MINIMUM_POINTS} finite losses after step 0"
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Loss at `step` with its 95% interval."""
+        if self.law is None:
+            return no_prediction(self.reason)
+        return Prediction(float(self.law(step)), *self.law.interval(step))

@@ -1,0 +1,85 @@
+"""Forecasts from how fast a series moves: the paper's topology-only forecast, and its two plain rivals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from toposcale.forecasting.history import History, Prediction, no_prediction
+from toposcale.forecasting.intervals import student_t
+
+NEURAL_PERSISTENCE = "weights/neural_persistence"
+WEIGHT_NORM = "weights/frobenius_norm"
+GRADIENT_NORM = "gradients/gradient_norm"
+
+
+@dataclass(frozen=True)
+class _Line:
+    slope: float
+    slope_error: float
+    residual: float  # standard deviation of the residuals
+
+
+class RateForecaster:
+    """The loss moves with a series, and the series goes on at its present rate until the steps run out.
+
+    With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at
+    least three): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The
+    paper states its TDA-only forecast in words only (rate of change of neural persistence and remaining
+    steps); this is the form used here, in log steps because losses and norms move evenly in those. The same
+    form on the weight norm and on the gradient norm shows what the series itself adds.
+    """
+
+    def __init__(self, series: str = NEURAL_PERSISTENCE) -> None:
+        self.series = series
+
+    def fit(self, history: History) -> RateForecaster:
+        """Read the series and the losses; what is missing becomes the reason of an empty prediction."""
+        self.reason = ""
+        steps, values, losses = self._points(history)
+        name = self.series.rpartition("/")[2]
+        warm = steps >= max(history.warmup_steps, 1)
+        steps, values, losses = steps[warm], values[warm], losses[warm]
+        if len(steps) < 2:
+            self.reason = f"fewer than 2 points of {name} with a loss after the warm-up"
+            return self
+        self._shift = float(max(history.warmup_steps, 1))
+        kept = slice(-max(3, (len(steps) + 1) // 2), None)
+        values, losses, times = values[kept], losses[kept], np.log(steps[kept] + self._shift)
+        if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):
+            self.reason = f"{name} does not change"
+            return self
+        self._loss_by_value, self._value_by_time = _line(values, losses), _line(times, values)
+        self._last_time, self._last_loss = float(times[-1]), float(losses[-1])
+        self._freedom = len(times) - 2
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Loss at `step`; the 95% interval is (0, infinity) where two points are all there is."""
+        if self.reason:
+            return no_prediction(self.reason)
+        ahead = np.log(step + self._shift) - self._last_time
+        loss, value = self._loss_by_value, self._value_by_time
+        forecast = max(self._last_loss + loss.slope * value.slope * ahead, 0.0)
+        variance = ahead**2 * ((loss.slope * value.slope_error) ** 2 + (value.slope * loss.slope_error) ** 2)
+        if not self._freedom:
+            return Prediction(float(forecast), 0.0, np.inf)
+        half = student_t(self._freedom) * np.sqrt(variance + loss.residual**2)
+        return Prediction(float(forecast), float(max(forecast - half, 0.0)), float(forecast + half))
+
+    def _points(self, history: History) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        logged = np.isfinite(history.gradient_norms).sum() >= 3 and len(history.loss_curve[0]) >= 3
+        if self.series == GRADIENT_NORM and logged:
+            steps, norms = history.binned(history.gradient_norms)
+            return steps, norms, np.interp(steps, *history.loss_curve)
+        return history.series(self.series)
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> _Line:
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ y) / spread
+    residuals = y - y.mean() - slope * centred
+    residual = float(np.sqrt(residuals @ residuals / max(len(x) - 2, 1)))
+    return _Line(slope, residual / float(np.sqrt(spread)), residual)

@@ -1,0 +1,191 @@
+"""Ridge regression across models: the final loss from features of the first k%, one size left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.history import History, Prediction, is_topological, no_prediction
+from toposcale.forecasting.intervals import student_t
+
+PENALTIES = np.geomspace(1e-3, 1e4, 22)
+"""Candidates, as multiples of the number of training models; the largest is all but the mean."""
+
+
+def ridge_fit_predict(
+    design: np.ndarray,
+    targets: np.ndarray,
+    rows: np.ndarray,
+    penalties: np.ndarray,
+    blocks: np.ndarray | None = None,
+) -> np.ndarray:
+    """Ridge predictions (penalties, rows): columns standardised on `design` (models, features) alone.
+
+    Minimises |y - Xw|^2 + penalty * models * |w|^2 after centring y. Columns that are constant in `design`
+    are left out. `blocks` (features,): columns of one number are the entries of one vector; they share one scale, the
+    root of their summed variances, so that a vector counts as one feature and a pixel that hardly moves stays small.
+    """
+    scale = design.std(axis=0)
+    if blocks is not None and len(blocks):
+        scale = np.sqrt(np.bincount(blocks, weights=scale**2))[blocks]
+    moving = scale > 1e-12 * (np.abs(design).max(axis=0, initial=0.0) + 1e-300)
+    centre = design.mean(axis=0)[moving]
+    standard = (design[:, moving] - centre) / scale[moving]
+    # the dual form: the matrices are models x models, however long the vectors; einsum, since BLAS sums in an
+    # order that depends on the number of threads
+    eigenvalues, vectors = np.linalg.eigh(np.einsum("if,jf->ij", standard, standard))
+    projected = np.einsum("ij,i->j", vectors, targets - targets.mean())
+    weights = projected / (np.maximum(eigenvalues, 0.0) + penalties[:, None] * len(design))
+    similarity = np.einsum("rf,jf->rj", (rows[:, moving] - centre) / scale[moving], standard)
+    return np.asarray(targets.mean() + np.einsum("pk,jk,rj->pr", weights, vectors, similarity))
+
+
+def nested_ridge(
+    design: np.ndarray,
+    targets: np.ndarray,
+    groups: np.ndarray,
+    rows: np.ndarray,
+    blocks: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions for `rows` and the held-out errors (models,) of the penalty that was chosen.
+
+    The penalty has the least squared error over leave-one-group-out within `design`; everything, the
+    standardisation too, is done again in each inner fold.
+    """
+    errors = np.empty((len(PENALTIES), len(targets)))
+    for group in np.unique(groups):
+        held = groups == group
+        errors[:, held] = (
+            ridge_fit_predict(design[~held], targets[~held], design[held], PENALTIES, blocks) - targets[held]
+        )
+    # among equals the strongest penalty
+    mean_errors = np.mean(errors**2, axis=1)
+    chosen = int(np.flatnonzero(mean_errors <= mean_errors.min() * (1 + 1e-9))[-1])
+    return ridge_fit_predict(design, targets, rows, PENALTIES[[chosen]], blocks)[0], errors[chosen]
+
+
+class Problem(NamedTuple):
+    """Models to learn from and their groups (of one size), the table (them, and last the one to be forecast; features),
+    and the blocks of its columns."""
+
+    others: list[str]
+    groups: np.ndarray
+    table: np.ndarray
+    blocks: np.ndarray
+
+    def solve(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`nested_ridge` from the final losses of `others`: the forecast (1,) and the held-out errors."""
+        return nested_ridge(self.table[:-1], targets, self.groups, self.table[-1:], self.blocks)
+
+
+class Ridge:
+    """Forecasters `ridge_topology`, `ridge_loss`, `ridge_all`.
+
+    `family`: histories of all models, cut at the same share of training; `finals`: final loss by model name,
+    of which that of the model being forecast, and of every model of its size, is never read. Only the loss at
+    the end can be forecast.
+    """
+
+    def __init__(self, kind: str, family: Sequence[History], finals: Mapping[str, float]) -> None:
+        if kind not in _VECTORS:
+            raise ValueError(f"kind: one of {', '.join(_VECTORS)}, got {kind!r}")
+        self.kind, self.family, self.finals = kind, list(family), dict(finals)
+
+    def fit(self, history: History) -> Ridge:
+        """Fit on the other models of the family, and forecast `history`'s final loss."""
+        self._final_step = history.final_step
+        self._prediction = self._forecast(history)
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """The final loss with its 95% interval (Student's t on held-out errors); no other step."""
+        if step != self._final_step:
+            return no_prediction("ridge forecasts the final loss only")
+        return self._prediction
+
+    def _forecast(self, history: History) -> Prediction:
+        problem = self.problem(history)
+        if isinstance(problem, str):
+            return no_prediction(problem)
+        targets = np.array([self.finals[model] for model in problem.others])
+        value, errors = problem.solve(targets)
+        spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
+        half = float(student_t(len(np.unique(problem.groups)) - 1) * spread)
+        return Prediction(float(value[0]), float(value[0] - half), float(value[0] + half))
+
+    def problem(self, history: History) -> Problem | str:
+        """What there is to learn from for `history`; a string says why there is nothing."""
+        others = [
+            other
+            for other in self.family
+            if other.model != history.model and np.isfinite(self.finals.get(other.model, np.nan))
+        ]
+        if len({model.n_parameters for model in (*others, history)}) > 1:
+            # another seed of the same size would all but give the answer away
+            others = [other for other in others if other.n_parameters != history.n_parameters]
+        groups = np.array([other.n_parameters for other in others])
+        if len(np.unique(groups)) < 2:
+            groups = np.arange(len(others))
+        if len(np.unique(groups)) < 3:
+            return "fewer than 3 other models whose final loss is known"
+        table, blocks = _table([_VECTORS[self.kind](model) for model in (*others, history)])
+        if not table.shape[1]:
+            return f"no feature of {self.kind} is finite in every model"
+        return Problem([other.model for other in others], groups, table, blocks)
+
+
+def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """(models, features) of the features that every model has, finite, in the order of their names, and their blocks."""
+    names = sorted(set.intersection(*(set(vector) for vector in vectors)))
+    table = np.array([[vector[name] for name in names] for vector in vectors]).reshape(
+        len(vectors), len(names)
+    )
+    finite = np.all(np.isfinite(table), axis=0)
+    # "name[000012]" is an entry of the vector "name".
+    stems = [name.partition("[")[0] for name, kept in zip(names, finite, strict=True) if kept]
+    blocks = np.unique(stems, return_inverse=True)[1] if stems else np.empty(0, dtype=np.int64)
+    return table[:, finite], blocks
+
+
+def _feature_vector(history: History, wanted: Callable[[str], bool]) -> dict[str, float]:
+    """Last measured value and mean slope per log step of each feature; of vectors, the last one."""
+    vector: dict[str, float] = {}
+    for name, values in history.features.items():
+        measured = np.array([bool(np.all(np.isfinite(row))) for row in values], dtype=bool)
+        if not wanted(name) or not measured.any():
+            continue
+        values, steps = values[measured], history.checkpoint_steps[measured]
+        if values.ndim > 1:
+            vector.update({f"{name}[{i:06d}]": float(value) for i, value in enumerate(values[-1].ravel())})
+            continue
+        vector[f"{name} last"] = float(values[-1])
+        if len(values) > 1:
+            times = np.log(steps + max(history.warmup_steps, 1))
+            vector[f"{name} slope"] = float((values[-1] - values[0]) / (times[-1] - times[0]))
+    return vector
+
+
+def _loss_vector(history: History) -> dict[str, float]:
+    steps, losses = history.loss_curve
+    if len(steps) < 3:
+        return {}
+    half = slice(-max(3, len(steps) // 2), None)
+    slope, _ = np.polyfit(np.log(steps[half]), losses[half], 1)
+    return {
+        "loss last": float(np.mean(losses[-2:])),
+        "loss slope": float(slope),
+        "log parameters": float(np.log(history.n_parameters)),
+    }
+
+
+def _all_vector(history: History) -> dict[str, float]:
+    return {**_feature_vector(history, lambda name: True), **_loss_vector(history)}
+
+
+_VECTORS: dict[str, Callable[[History], dict[str, float]]] = {
+    "ridge_topology": lambda history: _feature_vector(history, is_topological),
+    "ridge_loss": _loss_vector,
+    "ridge_all": _all_vector,
+}

@@ -1,0 +1,56 @@
+"""Persistent homology of weight matrices and point clouds: arrays in, arrays out.
+
+gudhi and scipy are imported by the functions that need them, so importing this package costs numpy alone.
+"""
+
+from toposcale.homology.clouds import cloud_features
+from toposcale.homology.diagrams import (
+    betti_curve,
+    crocker,
+    persistence_image,
+    persistence_landscape,
+    summarize_diagram,
+)
+from toposcale.homology.dimension import persistent_homology_dimension
+from toposcale.homology.distances import diagram_distance
+from toposcale.homology.neural_persistence import (
+    diagram_of_tree,
+    neural_persistence,
+    neural_persistence_diagram,
+    neural_persistence_of_tree,
+    spanning_tree_weights,
+)
+from toposcale.homology.rips import (
+    h0_lifetimes,
+    mean_pairwise_distance,
+    pairwise_distances,
+    rips_diagrams,
+    rips_diagrams_of_distances,
+    spanning_tree_lengths,
+)
+from toposcale.homology.sampling import null_z_scores, seeded_generator, subsample_rows
+
+__all__ = [
+    "betti_curve",
+    "cloud_features",
+    "crocker",
+    "diagram_distance",
+    "diagram_of_tree",
+    "h0_lifetimes",
+    "mean_pairwise_distance",
+    "neural_persistence",
+    "neural_persistence_diagram",
+    "neural_persistence_of_tree",
+    "null_z_scores",
+    "pairwise_distances",
+    "persistence_image",
+    "persistence_landscape",
+    "persistent_homology_dimension",
+    "rips_diagrams",
+    "rips_diagrams_of_distances",
+    "seeded_generator",
+    "spanning_tree_lengths",
+    "spanning_tree_weights",
+    "subsample_rows",
+    "summarize_diagram",
+]

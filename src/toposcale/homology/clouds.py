@@ -1,0 +1,34 @@
+"""The Vietoris-Rips features of a point cloud: what weights, embeddings and gradients are all described by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale.homology.diagrams import summarize_diagram
+from toposcale.homology.rips import mean_pairwise_distance, pairwise_distances, rips_diagrams_of_distances
+
+_WITHOUT_UNIT = ("count", "entropy")
+
+
+def cloud_features(
+    points: ArrayLike, *, maxdim: int = 1
+) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
+    """Named summaries of the diagrams H0 .. H`maxdim` of points (n, d), and the diagrams, (k, 2) each.
+
+    `h{k}_{name}` for every name of `summarize_diagram`, in the unit of the points; those with a unit again as
+    `h{k}_{name}_scaled`, the value of the cloud divided by its mean pairwise distance (NaN for points that are all one).
+    ValueError: `points` not 2-D, empty, NaN or infinite.
+    """
+    distances = pairwise_distances(points)
+    diagrams = rips_diagrams_of_distances(distances, maxdim=maxdim)
+    unit = mean_pairwise_distance(distances)
+    features = {}
+    for dimension, diagram in enumerate(diagrams):
+        for name, value in summarize_diagram(diagram).items():
+            features[f"h{dimension}_{name}"] = value
+            if name not in _WITHOUT_UNIT:
+                features[f"h{dimension}_{name}_scaled"] = value / unit if unit else math.nan
+    return features, diagrams

@@ -1,0 +1,259 @@
+"""Neural persistence: zero-dimensional persistence of a weight matrix seen as a complete bipartite graph.
+
+Source: Rieck et al., "Neural Persistence: A Complexity Measure for Deep Neural Networks Using Algebraic
+Topology", ICLR 2019, arXiv:1812.09764. The matrix (n_out, n_in) is a graph on n = n_out + n_in vertices with
+edge weights a = |w| / s. Vertices are born at 1, edges enter by descending a, so the n - 1 finite classes die
+at the edge weights of the maximum spanning tree.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale.homology.spanning_tree import (
+    Edges,
+    component_labels,
+    heaviest_per_component,
+    kruskal,
+    outside_largest,
+)
+from toposcale.homology.validation import as_matrix
+
+_BLOCK_ENTRIES = 1 << 17  # half a megabyte of float32: a block and its mask stay in the second-level cache
+_SAMPLE_ENTRIES = 1 << 14
+_SMALL_ENTRIES = 512  # below this, sorting all edges costs less than looking for the few that matter
+
+
+def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = None) -> float:
+    """Neural persistence of one weight matrix (n_out, n_in), without units.
+
+    With a = |weight| / scale over the n - 1 edges of the maximum spanning tree (n = n_out + n_in):
+    p = 1: sum(1 - a) / (n - 1), equation 1 of Rieck et al. 2019 (arXiv:1812.09764), at most 1;
+    p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n - 1), their code; the leading 1 is their essential class (1, 0),
+    so it can exceed 1.
+    `scale` is max|weight| by default; the published p = 2 values take the largest |weight| of all matrices.
+
+    An all-zero matrix has no neural persistence: NaN, with a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite; `p` not 1 or 2; `scale` less than max|weight|.
+    """
+    return neural_persistence_of_tree(spanning_tree_weights(weight), p=p, scale=scale)
+
+
+def neural_persistence_diagram(weight: ArrayLike, *, scale: float | None = None) -> NDArray[np.float64]:
+    """Persistence diagram (k, 2) of one weight matrix: columns birth = 1 and death = a.
+
+    The filtration descends, so persistence is birth - death. Longest bar first; bars of zero persistence and
+    the essential class are left out. `scale` as in `neural_persistence`. An all-zero matrix gives no bars and
+    a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite; `scale` less than max|weight|.
+    """
+    return diagram_of_tree(spanning_tree_weights(weight), scale=scale)
+
+
+def neural_persistence_of_tree(
+    tree_weights: NDArray[np.float64], *, p: int = 1, scale: float | None = None
+) -> float:
+    """`neural_persistence` from `spanning_tree_weights`, for callers that want more than one number."""
+    if p not in (1, 2):
+        raise ValueError(f"p must be 1 or 2, got {p!r}")
+    relative = _relative_weights(tree_weights, scale)
+    if relative is None:
+        return math.nan
+    persistences = 1.0 - relative
+    if p == 1:
+        return float(persistences.sum()) / len(persistences)
+    return math.sqrt((1.0 + float(persistences @ persistences)) / len(persistences))
+
+
+def diagram_of_tree(tree_weights: NDArray[np.float64], *, scale: float | None = None) -> NDArray[np.float64]:
+    """`neural_persistence_diagram` from `spanning_tree_weights`."""
+    relative = _relative_weights(tree_weights, scale)
+    if relative is None:
+        return np.empty((0, 2))
+    deaths = np.sort(relative[relative < 1.0])
+    return np.column_stack([np.ones_like(deaths), deaths])
+
+
+def _relative_weights(tree_weights: NDArray[np.float64], scale: float | None) -> NDArray[np.float64] | None:
+    """a = |w| / s along the tree; None, with a warning, when every weight of the matrix is zero."""
+    largest = float(tree_weights.max())  # the heaviest edge of the graph is always in the tree
+    if largest == 0.0:
+        warnings.warn("an all-zero weight matrix has no neural persistence", RuntimeWarning, stacklevel=4)
+        return None
+    if scale is None:
+        scale = largest
+    elif not largest <= scale < math.inf:
+        raise ValueError(f"scale must be finite and at least max|weight| = {largest:.6g}, got {scale!r}")
+    return tree_weights / scale
+
+
+def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
+    """|w| on the n_out + n_in - 1 edges of the maximum spanning tree of the graph of `weight` (n_out, n_in).
+
+    Exact for every input, ties included; in no particular order. Values are compared in the precision of the
+    input and returned as float64. Time is about one pass over the matrix; memory beyond it is a few vectors
+    of length n and a block of 131,072 entries (or one row).
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    """
+    matrix = as_matrix(weight, "weight")
+    if matrix.strides[0] < matrix.strides[1]:
+        matrix = matrix.T  # the tree is the same, and blocks of rows are then contiguous
+    n_rows, n_columns = matrix.shape
+    n_trees = n_rows + n_columns
+    labels = np.arange(n_trees)
+    edges = _all_edges(matrix) if matrix.size <= _SMALL_ENTRIES else _first_round_edges(matrix)
+    found = []
+    while True:
+        n_vertices = n_trees
+        weights, n_trees = kruskal(n_vertices, edges)
+        found.append(weights)
+        if n_trees == 1:
+            return np.concatenate(found)
+        labels = component_labels(n_vertices, edges.start, edges.end)[labels]
+        edges = _ways_out(matrix, labels[:n_rows], labels[n_rows:])
+
+
+def _all_edges(matrix: NDArray) -> Edges:
+    n_rows, n_columns = matrix.shape
+    weights = np.concatenate([block for _, block in _blocks(matrix)]).reshape(-1)
+    _refuse_not_finite(weights)
+    rows, columns = np.divmod(np.arange(matrix.size), n_columns)
+    return Edges(rows, columns + n_rows, weights)
+
+
+def _first_round_edges(matrix: NDArray) -> Edges:
+    """Every vertex's heaviest edge, and every edge of at least a threshold that leaves few components."""
+    n_rows, n_columns = matrix.shape
+    threshold = _heavy_threshold(matrix)
+    most_kept = 16 * _heavy_count(matrix.shape)
+    row_maxima, column_maxima = [], _ColumnMaxima(n_columns, _block_dtype(matrix))
+    kept_positions, kept_weights, n_kept = [], [], 0
+    for first_row, block in _blocks(matrix):
+        row_maxima.append(_row_maxima(block))
+        column_maxima.update(first_row, block)
+        if threshold < math.inf:
+            positions = np.flatnonzero(block >= threshold)
+            kept_positions.append(positions + first_row * n_columns)
+            kept_weights.append(block.reshape(-1)[positions])
+            n_kept += len(positions)
+            if n_kept > most_kept:  # the sample misled: go on without a threshold, which is exact as well
+                threshold, kept_positions, kept_weights = math.inf, [], []
+    row_ends = np.concatenate([columns for columns, _ in row_maxima])
+    kept = np.concatenate([np.empty(0, np.intp), *kept_positions])
+    kept_rows, kept_columns = np.divmod(kept, n_columns)
+    return Edges(
+        np.concatenate([np.arange(n_rows), column_maxima.rows, kept_rows]),
+        np.concatenate([row_ends, np.arange(n_columns), kept_columns]) + n_rows,
+        np.concatenate([*(weights for _, weights in row_maxima), column_maxima.weights, *kept_weights]),
+    )
+
+
+def _heavy_count(shape: tuple[int, int]) -> int:
+    """How many heaviest edges of a random matrix join nearly all of its rows and columns.
+
+    A row of a tall matrix joins two columns only if two of its entries are heavy. k random edges make k^2 /
+    (2 n_long) such pairs, and the n_short columns need about n_short ln n_short of them; a quarter more,
+    because sampling is uncertain.
+    """
+    short, long = sorted(shape)
+    return round(1.25 * math.sqrt(2 * long * short * math.log(short + 1)))
+
+
+def _heavy_threshold(matrix: NDArray) -> float:
+    """A weight that about `_heavy_count` edges reach, judged from a sample.
+
+    Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round.
+    Where so many weights tie that far more would reach it, the next larger value of the sample is taken, or
+    none.
+    """
+    # An odd stride does not divide the power-of-two widths of real layers, so the sample walks through all
+    # columns.
+    stride = (matrix.size // _SAMPLE_ENTRIES) | 1
+    rows, columns = np.divmod(np.arange(0, matrix.size, stride), matrix.shape[1])
+    sample = np.abs(matrix[rows, columns].astype(np.float64))
+    rank = min(len(sample), max(1, round(_heavy_count(matrix.shape) * len(sample) / matrix.size)))
+    threshold = np.partition(sample, len(sample) - rank)[len(sample) - rank]
+    if np.count_nonzero(sample >= threshold) > 2 * rank:
+        return float(np.min(sample[sample > threshold], initial=math.inf))
+    return float(threshold)
+
+
+def _ways_out(matrix: NDArray, row_labels: NDArray[np.intp], column_labels: NDArray[np.intp]) -> Edges:
+    """One heaviest edge out of every component but the largest, between component numbers."""
+    labels = np.concatenate([row_labels, column_labels])
+    searching = outside_largest(labels)
+    rows = np.flatnonzero(searching[: len(row_labels)])
+    columns = np.flatnonzero(searching[len(row_labels) :])
+    row_maxima = []
+    for first, block in _blocks(matrix, rows=rows):
+        inside = row_labels[rows[first : first + len(block)], None] == column_labels
+        block[inside] = -1.0
+        row_maxima.append(_row_maxima(block))
+    column_maxima = _ColumnMaxima(len(columns), _block_dtype(matrix))
+    for first, block in _blocks(matrix, columns=columns):
+        inside = row_labels[first : first + len(block), None] == column_labels[columns]
+        block[inside] = -1.0
+        column_maxima.update(first, block)
+    row_ends = np.concatenate([np.empty(0, np.intp), *(ends for ends, _ in row_maxima)])
+    weights = np.concatenate([*(maxima for _, maxima in row_maxima), column_maxima.weights])
+    start = np.concatenate([row_labels[rows], column_labels[columns]])
+    end = np.concatenate([column_labels[row_ends], row_labels[column_maxima.rows]])
+    leaves = weights >= 0.0  # a vertex whose every edge stays inside has found only the mark
+    return heaviest_per_component(labels.max() + 1, Edges(start[leaves], end[leaves], weights[leaves]))
+
+
+def _blocks(
+    matrix: NDArray, *, rows: NDArray[np.intp] | None = None, columns: NDArray[np.intp] | None = None
+) -> Iterator[tuple[int, NDArray[np.floating]]]:
+    """|w| of the chosen rows and columns, a block of rows at a time, each with the index of its first row.
+
+    A block is float64 for float64 input and otherwise float32, which holds 16-bit floats exactly. It is
+    overwritten by the next.
+    """
+    n_rows = matrix.shape[0] if rows is None else len(rows)
+    n_columns = matrix.shape[1] if columns is None else len(columns)
+    if n_rows == 0 or n_columns == 0:
+        return
+    dtype = _block_dtype(matrix)
+    step = min(n_rows, max(1, _BLOCK_ENTRIES // n_columns))
+    buffer = np.empty((step, n_columns), dtype)
+    for first in range(0, n_rows, step):
+        part = matrix[first : first + step] if rows is None else matrix[rows[first : first + step]]
+        if columns is not None:
+            part = part[:, columns]
+        yield first, np.abs(part.astype(dtype, copy=False), out=buffer[: len(part)])
+
+
+def _block_dtype(matrix: NDArray) -> type[np.floating]:
+    return np.float64 if matrix.dtype.itemsize == 8 else np.float32
+
+
+def _row_maxima(block: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.floating]]:
+    columns = block.argmax(axis=1)
+    return columns, block[np.arange(len(block)), columns]
+
+
+class _ColumnMaxima:
+    """The heaviest entry of every column, and its row, over blocks of rows."""
+
+    def __init__(self, n_columns: int, dtype: type[np.floating]) -> None:
+        self.weights = np.full(n_columns, -1.0, dtype)
+        self.rows = np.zeros(n_columns, np.intp)
+
+    def update(self, first_row: int, block: NDArray[np.floating]) -> None:
+        maxima = block.max(axis=0)
+        _refuse_not_finite(maxima)
+        better = np.flatnonzero(maxima > self.weights)
+        if better.size:
+            self.weights[better] = maxima[better]
+            self.rows[better] = first_row + block[:, better].argmax(axis=0)
+
+
+def _refuse_not_finite(weights: NDArray[np.floating]) -> None:
+    if not np.isfinite(weights).all():
+        raise ValueError("weight must be finite, got NaN or infinity")

@@ -1,0 +1,81 @@
+"""Random draws that depend on names, not on order: subsampled rows, and null models of a weight matrix."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale.homology.validation import as_finite_float64
+
+SeedPart = int | str
+
+
+def seeded_generator(seed: Sequence[SeedPart]) -> np.random.Generator:
+    """A generator that is a function of all parts of `seed`, for example (42, "xl-97k", "blocks.0")."""
+    digest = hashlib.sha256(json.dumps(list(seed)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) -> NDArray[np.intp]:
+    """Ascending indices of at most `max_points` of `n_rows` rows, drawn without replacement.
+
+    Seed with (seed, model, layer) and not the step, so that every checkpoint keeps the same rows.
+    ValueError: `n_rows` or `max_points` less than 1.
+    """
+    for name, number in (("n_rows", n_rows), ("max_points", max_points)):
+        if number < 1:
+            raise ValueError(f"{name} must be 1 or more, got {number}")
+    if n_rows <= max_points:
+        return np.arange(n_rows)
+    return np.sort(seeded_generator(seed).choice(n_rows, max_points, replace=False))
+
+
+def null_z_scores(
+    weight: ArrayLike,
+    features: Callable[[NDArray[np.float64]], Mapping[str, float]],
+    *,
+    draws: int,
+    seed: Sequence[SeedPart],
+    observed: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """How far each feature of `weight` (n_out, n_in) lies from two nulls, in standard deviations of the null.
+
+    (observed - null mean) / null standard deviation, named
+    `{feature}_z_permuted`: the entries permuted within the matrix; `{feature}_z_gaussian`: independent normal
+    entries of the same mean and variance. `features` maps a float64 matrix to named values, and `observed`
+    saves computing them again. The standard deviation has divisor draws - 1. Where it is 0 or a value is not
+    finite the score is NaN, with a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite; `draws` less than 2.
+    """
+    matrix = as_finite_float64(weight, "weight")
+    if draws < 2:
+        raise ValueError(f"draws must be 2 or more, got {draws}")
+    observed = features(matrix) if observed is None else observed
+    rng = seeded_generator(seed)
+    mean, deviation = float(matrix.mean()), float(matrix.std())
+    nulls: dict[str, Callable[[], NDArray[np.float64]]] = {
+        "permuted": lambda: rng.permutation(matrix.reshape(-1)).reshape(matrix.shape),
+        "gaussian": lambda: rng.normal(mean, deviation, matrix.shape),
+    }
+    scores = {}
+    for null, draw in nulls.items():
+        drawn = [features(draw()) for _ in range(draws)]
+        for name, value in observed.items():
+            values = np.array([one[name] for one in drawn])
+            spread = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
+            defined = spread > 0.0 and math.isfinite(value)
+            scores[f"{name}_z_{null}"] = (value - float(values.mean())) / spread if defined else math.nan
+    undefined = [name for name, score in scores.items() if math.isnan(score)]
+    if undefined:
+        warnings.warn(
+            f"no null score for {', '.join(undefined)}: no spread, or not finite",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return scores

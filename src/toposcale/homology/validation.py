@@ -1,0 +1,41 @@
+"""Checks that the array functions share: every refusal is a `ValueError` that names the argument."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def as_matrix(values: ArrayLike, name: str) -> NDArray:
+    """`values` as a non-empty real 2-D array, not yet checked for NaN; floats keep their dtype."""
+    matrix = np.asarray(values)
+    if matrix.ndim != 2:
+        raise ValueError(f"{name} must be a 2-D array, got {matrix.ndim}-D of shape {matrix.shape}")
+    if matrix.size == 0:
+        raise ValueError(f"{name} must not be empty, got shape {matrix.shape}")
+    if matrix.dtype.kind in "iub" or matrix.dtype == np.longdouble:
+        return matrix.astype(np.float64)
+    # ml_dtypes registers bfloat16 with kind "V"; its name is the only mark that numpy alone can see.
+    if matrix.dtype.kind != "f" and matrix.dtype.name != "bfloat16":
+        raise ValueError(f"{name} must hold real numbers, got dtype {matrix.dtype}")
+    return matrix
+
+
+def as_finite_float64(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """`values` as a non-empty finite 2-D float64 array (C order)."""
+    matrix = np.ascontiguousarray(as_matrix(values, name), dtype=np.float64)
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return matrix
+
+
+def as_diagram(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """`values` as a (k, 2) float64 persistence diagram without NaN; k may be 0."""
+    diagram = np.asarray(values, dtype=np.float64)
+    if diagram.size == 0 and diagram.ndim <= 2:
+        return np.empty((0, 2))
+    if diagram.ndim != 2 or diagram.shape[1] != 2:
+        raise ValueError(f"{name} must have shape (k, 2), got {diagram.shape}")
+    if np.isnan(diagram).any():
+        raise ValueError(f"{name} must not hold NaN")
+    return diagram

@@ -1,0 +1,117 @@
+"""Numbers that describe a sampled loss surface: merge tree and homology by graph, and sharpness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.landscape.graphs import GRID_GRAPHS, grid_edges, point_edges
+from toposcale.landscape.merge_tree import MergeTree, merge_tree
+
+
+def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
+    """Edges of a named graph on the points of a grid in C order; `coordinates` holds one array an axis.
+
+    Grid graphs need the shape only; point graphs use the coordinates, so distances are true ones.
+    """
+    axes = [np.asarray(axis, dtype=np.float64) for axis in coordinates]
+    if graph in GRID_GRAPHS:
+        return grid_edges([len(axis) for axis in axes], graph)
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    return point_edges(points, graph)
+
+
+def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndarray:
+    """Sublevel persistence pairs of a grid of losses from gudhi's cubical complex, float64 (m, 2), sorted.
+
+    `grid4`: losses stand on vertices and a cell enters with its highest vertex, so that neighbours along the
+    axes are joined. `grid8`: losses stand on the top cells and a face enters with its lowest one, so that
+    diagonal neighbours are joined as well. Non-finite losses enter last; pairs of zero persistence are
+    dropped, essential classes die at infinity. `ValueError`: another graph, or a negative dimension.
+    """
+    if graph not in GRID_GRAPHS:
+        raise ValueError(f"graph: {graph!r} has no cubical complex; use one of {', '.join(GRID_GRAPHS)}")
+    if dimension < 0:
+        raise ValueError(f"dimension: need 0 or more, got {dimension}")
+    from gudhi import CubicalComplex
+
+    values = np.asarray(values, dtype=np.float64)
+    heights = np.where(np.isfinite(values), values, np.inf)
+    where = "vertices" if graph == "grid4" else "top_dimensional_cells"
+    complex_ = CubicalComplex(**{where: heights})
+    complex_.compute_persistence(homology_coeff_field=2, min_persistence=0.0)
+    pairs = np.asarray(complex_.persistence_intervals_in_dimension(dimension), dtype=np.float64).reshape(
+        -1, 2
+    )
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def sharpness(values: ArrayLike) -> dict[str, float]:
+    """How much the loss rises around the centre of a grid with an odd number of points an axis.
+
+    `sharpness_max`, `sharpness_mean`: largest and mean finite loss of the grid less that of the centre, in
+    units of the loss. `sharpness_relative`: 100 (largest - centre) / (1 + centre), the measure of Keskar et
+    al. (2017), over this grid. NaN where the centre is not finite. `ValueError`: an even number of
+    points along an axis.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if not values.size or any(size % 2 == 0 for size in values.shape):
+        raise ValueError(
+            f"values: a centre needs an odd number of points along every axis, got {values.shape}"
+        )
+    centre = float(values[tuple(size // 2 for size in values.shape)])
+    if not np.isfinite(centre):
+        return dict.fromkeys(("sharpness_max", "sharpness_mean", "sharpness_relative"), float("nan"))
+    rise = values[np.isfinite(values)] - centre
+    return {
+        "sharpness_max": float(rise.max()),
+        "sharpness_mean": float(rise.mean()),
+        "sharpness_relative": 100 * float(rise.max()) / (1 + centre),
+    }
+
+
+def landscape_features(
+    values: ArrayLike, coordinates: Sequence[ArrayLike], graphs: Sequence[str]
+) -> tuple[dict[str, float], dict[str, MergeTree]]:
+    """Features of a loss surface by name, and the merge tree of every graph.
+
+    values: losses on a grid; coordinates: an array an axis. For every graph g: `n_minima_g`, `n_saddles_g`,
+    `n_components_g`, `average_persistence_g`, `total_persistence_g`; for the grid graphs also `h1_count_g`,
+    `h1_total_g` and `h1_max_g` over the finite pairs of the cubical complex. Once: `nonfinite_count`, and the
+    sharpness measures where the grid has a centre. A count is a plain number; persistences are in units of
+    the loss.
+
+    `ValueError`: coordinates that do not fit the values, or an unknown graph.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape != tuple(len(np.asarray(axis)) for axis in coordinates):
+        raise ValueError(f"coordinates: lengths do not match values of shape {values.shape}")
+    features = {"nonfinite_count": float((~np.isfinite(values)).sum())}
+    if all(size % 2 for size in values.shape):
+        features |= sharpness(values)
+    trees = {}
+    for graph in graphs:
+        tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph))
+        named = {
+            "n_minima": float(tree.n_minima),
+            "n_saddles": float(tree.n_saddles),
+            "n_components": float(tree.n_components),
+            "average_persistence": tree.average_persistence,
+            "total_persistence": tree.total_persistence,
+        }
+        if graph in GRID_GRAPHS:
+            named |= _h1_features(values, graph)
+        features |= {f"{name}_{graph}": value for name, value in named.items()}
+    return features, trees
+
+
+def _h1_features(values: np.ndarray, graph: str) -> dict[str, float]:
+    pairs = cubical_diagram(values, dimension=1, graph=graph)
+    lifetimes = (pairs[:, 1] - pairs[:, 0])[np.isfinite(pairs).all(axis=1)]
+    return {
+        "h1_count": float(len(lifetimes)),
+        "h1_total": float(lifetimes.sum()),
+        "h1_max": float(lifetimes.max(initial=0.0)),
+    }

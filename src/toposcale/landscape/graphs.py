@@ -1,0 +1,138 @@
+"""Graphs on grids and on scattered points: who is whose neighbour in a sampled loss surface."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial import Delaunay, cKDTree
+
+GRID_GRAPHS = ("grid4", "grid8")
+POINT_GRAPHS = ("delaunay", "gabriel", "aknn8")
+GRAPHS = GRID_GRAPHS + POINT_GRAPHS
+
+_NEIGHBOURS = 8
+# Two lengths that differ by less than this share are the same length: coordinates of a grid are rounded sums.
+_TIE = 1e-9
+
+
+def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
+    """Edges of a grid whose vertices are numbered in C order.
+
+    `grid4` joins a vertex to its neighbours along the axes (4 in the plane, 6 in space); `grid8` to all
+    vertices that differ by at most one in every index (8 in the plane, 26 in space).
+
+    Returns int64 (m, 2), smaller index first, rows in lexicographic order. `ValueError`: an empty shape, an
+    axis without a vertex, or an unknown graph.
+    """
+    shape = tuple(int(size) for size in shape)
+    if not shape or min(shape) < 1:
+        raise ValueError(f"shape: every axis needs at least one vertex, got {shape}")
+    if graph not in GRID_GRAPHS:
+        raise ValueError(f"graph: {graph!r} is not a grid graph; use one of {', '.join(GRID_GRAPHS)}")
+    vertex = np.arange(np.prod(shape, dtype=np.int64)).reshape(shape)
+    edges = []
+    for step in itertools.product((-1, 0, 1), repeat=len(shape)):
+        if step <= (0,) * len(shape) or (graph == "grid4" and sum(map(abs, step)) != 1):
+            continue
+        here = vertex[tuple(slice(max(0, -s), size - max(0, s)) for s, size in zip(step, shape, strict=True))]
+        there = vertex[
+            tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))
+        ]
+        edges.append(np.column_stack([here.ravel(), there.ravel()]))
+    return _sorted_edges(np.concatenate(edges))
+
+
+def point_edges(points: ArrayLike, graph: str) -> np.ndarray:
+    """Edges of a neighbourhood graph on points of shape (n, d), d >= 1.
+
+    `delaunay`: the Delaunay triangulation. `gabriel`: pairs whose closed diametral ball holds no other point
+    (Gabriel and Sokal 1969), so a square grid gives `grid4`. `aknn8`: each point with its 8 nearest, exact,
+    ties to the smaller index, united over both ends. A repeated point is joined to its first occurrence;
+    points on a line (or in any flat) are triangulated within it.
+
+    Returns int64 (m, 2), smaller index first, rows in lexicographic order. `ValueError`: not a 2-D array,
+    non-finite coordinates, or an unknown graph.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] < 1:
+        raise ValueError(f"points: need an array of shape (n, d), got {points.shape}")
+    if not np.isfinite(points).all():
+        raise ValueError("points: coordinates must be finite")
+    if graph not in POINT_GRAPHS:
+        raise ValueError(f"graph: {graph!r} is not a point graph; use one of {', '.join(POINT_GRAPHS)}")
+    if graph == "aknn8":
+        return _nearest_edges(points)
+    distinct, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    edges = _delaunay_edges(distinct)
+    if graph == "gabriel":
+        edges = edges[_gabriel(distinct, edges)]
+    twin = first[inverse.ravel()]
+    repeated = np.flatnonzero(twin != np.arange(len(points)))
+    return _sorted_edges(np.concatenate([first[edges], np.column_stack([twin[repeated], repeated])]))
+
+
+def _sorted_edges(edges: np.ndarray) -> np.ndarray:
+    if not len(edges):
+        return np.empty((0, 2), dtype=np.int64)
+    edges = np.sort(edges.astype(np.int64), axis=1)
+    return edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+
+
+def _delaunay_edges(points: np.ndarray) -> np.ndarray:
+    """Unique edges of the Delaunay triangulation of distinct points, in the flat that they span."""
+    if len(points) < 2:
+        return np.empty((0, 2), dtype=np.int64)
+    centred = points - points.mean(axis=0)
+    _, spread, axes = np.linalg.svd(centred, full_matrices=False)
+    dimension = int((spread > spread[0] * 1e-12).sum())
+    if dimension < points.shape[1]:
+        points = centred @ axes[:dimension].T
+    if dimension == 1:
+        order = np.argsort(points[:, 0], kind="stable")
+        return np.column_stack([order[:-1], order[1:]])
+    triangulation = Delaunay(points)
+    pairs = itertools.combinations(range(dimension + 1), 2)
+    edges = np.concatenate([triangulation.simplices[:, pair] for pair in pairs])
+    # Qhull leaves out a point that coincides with another to rounding; it names the vertex beside it.
+    left_out = triangulation.coplanar[:, [0, 2]]
+    return np.unique(np.sort(np.concatenate([edges, left_out]), axis=1), axis=0)
+
+
+def _gabriel(points: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Which Delaunay edges have an empty closed diametral ball."""
+    if len(points) < 3:
+        return np.ones(len(edges), dtype=bool)
+    ends = points[edges]
+    radius = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1) / 2
+    # The two ends are the nearest of all when the ball is empty, so the third nearest decides.
+    third = cKDTree(points).query(ends.mean(axis=1), k=3)[0][:, 2]
+    return third > radius * (1 + _TIE)
+
+
+def _nearest_edges(points: np.ndarray) -> np.ndarray:
+    count = len(points)
+    if count <= _NEIGHBOURS + 1:
+        return _sorted_edges(np.array(list(itertools.combinations(range(count), 2))).reshape(-1, 2))
+    tree = cKDTree(points)
+    edges = []
+    rows, asked = np.arange(count), min(count, 2 * _NEIGHBOURS + 1)
+    while len(rows):
+        distance, neighbour = tree.query(points[rows], k=asked)
+        distance[neighbour == rows[:, None]] = -1.0  # itself first, also among twins
+        order = np.argsort(distance, axis=1, kind="stable")
+        distance, neighbour = np.take_along_axis(distance, order, 1), np.take_along_axis(neighbour, order, 1)
+        eighth = distance[:, _NEIGHBOURS, None]
+        # Ties may go on beyond what was asked for: those rows are asked again.
+        open_ended = (distance[:, -1] <= eighth[:, 0] * (1 + _TIE)) & (asked < count)
+        tied = np.abs(distance - eighth) <= eighth * _TIE
+        group = np.where(tied, 1, np.where(distance < eighth, 0, 2))
+        order = np.lexsort((neighbour, group), axis=1)
+        nearest = np.take_along_axis(neighbour, order, 1)
+        near = nearest[~open_ended, : _NEIGHBOURS + 1]
+        others = near[near != rows[~open_ended, None]].reshape(-1, _NEIGHBOURS)
+        edges.append(np.column_stack([np.repeat(rows[~open_ended], _NEIGHBOURS), others.ravel()]))
+        rows, asked = rows[open_ended], min(count, 2 * asked)
+    return np.unique(_sorted_edges(np.concatenate(edges)), axis=0)

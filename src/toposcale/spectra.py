@@ -1,0 +1,167 @@
+"""Spectra of weight matrices and of embeddings, each as one number without units.
+
+Weights: eigenvalues are squared singular values of the matrix as it is. Embeddings (n, d): singular values of
+the matrix with its column means taken off.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale.homology.validation import as_finite_float64, as_matrix
+
+_BLOCK_ENTRIES = 1 << 20
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+def effective_rank(points: ArrayLike) -> float:
+    """RankMe: exp(-sum p ln p), p = sigma / sum sigma over the singular values of the centred matrix (n, d).
+
+    Between 1 and min(n, d). Identical rows leave nothing: NaN, with a RuntimeWarning.
+    Source: Garrido et al., ICML 2023, arXiv:2210.02885, without its smoothing constant.
+    ValueError: `points` not 2-D, empty, NaN or infinite.
+    """
+    values = _centred_singular_values(points)
+    if len(values) == 0:
+        return _undefined("identical points have no effective rank")
+    shares = values / values.sum()
+    return math.exp(-float(shares @ np.log(shares)))
+
+
+def participation_ratio(points: ArrayLike) -> float:
+    """(sum lambda)^2 / sum lambda^2 over the eigenvalues of the covariance of the rows of `points` (n, d).
+
+    Between 1 and min(n, d). Identical rows leave nothing: NaN, with a RuntimeWarning.
+    ValueError: `points` not 2-D, empty, NaN or infinite.
+    """
+    values = _centred_singular_values(points)
+    if len(values) == 0:
+        return _undefined("identical points have no participation ratio")
+    eigenvalues = (values / values[0]) ** 2
+    return float(eigenvalues.sum() ** 2 / (eigenvalues @ eigenvalues))
+
+
+def eigenspectrum_decay(points: ArrayLike) -> float:
+    """alpha of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i, positive for decay.
+
+    lambda are the covariance eigenvalues of `points` (n, d) in descending order; those that are 0 up to
+    rounding are left out. Fewer than two are left: NaN, with a RuntimeWarning. Source: Stringer et al.,
+    Nature 571, 2019.
+    ValueError: `points` not 2-D, empty, NaN or infinite.
+    """
+    values = _centred_singular_values(points)
+    if len(values) < 2:
+        return _undefined("a spectrum of fewer than two eigenvalues has no decay")
+    log_rank = np.log(np.arange(1, len(values) + 1))
+    log_rank -= log_rank.mean()
+    return -2.0 * float(log_rank @ np.log(values) / (log_rank @ log_rank))
+
+
+def stable_rank(weight: ArrayLike) -> float:
+    """Squared Frobenius norm over squared spectral norm of a matrix (n_out, n_in): between 1 and its rank.
+
+    An all-zero matrix has none: NaN, with a RuntimeWarning. Relative error about 1e-14.
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    """
+    return stable_rank_of_eigenvalues(weight_eigenvalues(weight))
+
+
+def powerlaw_alpha(weight: ArrayLike) -> float:
+    """Exponent of a power law fitted to the largest eigenvalues lambda = sigma^2 of a matrix (n_out, n_in).
+
+    alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of
+    those with at least one larger, that gives the least Kolmogorov-Smirnov distance
+    sup |F_empirical - F_fitted| (both sides of each step).
+    Source: Clauset, Shalizi and Newman, SIAM Review 51, 2009.
+    Fewer than two different eigenvalues above rounding: NaN, with a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    """
+    return powerlaw_alpha_of_eigenvalues(weight_eigenvalues(weight))
+
+
+def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
+    """Eigenvalues sigma^2 of a matrix (n_out, n_in), descending, in units of its largest |entry| squared.
+
+    From the Gram matrix of the shorter side, accumulated in float64 over blocks of a million entries, so that
+    the memory is that of the Gram matrix. The absolute error is about 1e-15 of the largest: eigenvalues below
+    max(n_out, n_in) eps of it count as zero and are left out. An all-zero matrix has none.
+    """
+    matrix = as_matrix(weight, "weight")
+    if matrix.shape[0] < matrix.shape[1]:
+        matrix = matrix.T
+    largest = 0.0
+    step = max(1, _BLOCK_ENTRIES // matrix.shape[1])
+    parts = [slice(first, first + step) for first in range(0, matrix.shape[0], step)]
+    for part in parts:
+        largest = max(largest, _finite_maximum(matrix[part]))
+    if largest == 0.0:
+        return np.empty(0)
+    gram = np.zeros((matrix.shape[1],) * 2)
+    for part in parts:
+        block = matrix[part].astype(np.float64) / largest
+        gram += block.T @ block
+    eigenvalues = np.linalg.eigvalsh(gram)[::-1]
+    return eigenvalues[eigenvalues > max(matrix.shape) * _EPSILON * eigenvalues[0]]
+
+
+def stable_rank_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
+    """`stable_rank` from `weight_eigenvalues`."""
+    if len(eigenvalues) == 0:
+        return _undefined("an all-zero matrix has no stable rank")
+    return float(eigenvalues.sum() / eigenvalues[0])
+
+
+def powerlaw_alpha_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
+    """`powerlaw_alpha` from `weight_eigenvalues`."""
+    logs = np.log(np.sort(eigenvalues))
+    # A tail needs a larger value after its first, and one start is enough for equal values.
+    starts = np.flatnonzero(np.diff(logs, prepend=-math.inf) > 0)[:-1]
+    if len(starts) == 0:
+        return _undefined("a power law needs at least two different eigenvalues")
+    sizes = len(logs) - starts
+    tail_sums = np.cumsum(logs[::-1])[::-1][starts]
+    exponents = sizes / (tail_sums - sizes * logs[starts])  # alpha - 1
+    step = max(1, _BLOCK_ENTRIES // len(logs))
+    distances = [
+        _ks_distances(logs, starts[first : first + step], exponents[first : first + step])
+        for first in range(0, len(starts), step)
+    ]
+    return 1.0 + float(exponents[int(np.argmin(np.concatenate(distances)))])
+
+
+def _ks_distances(
+    logs: NDArray[np.float64], starts: NDArray[np.intp], exponents: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """sup |F_empirical - F| of each tail logs[start:], with F = 1 - exp(-exponent (log - log[start]))."""
+    place = np.arange(len(logs)) - starts[:, None]  # negative before the tail
+    size = (len(logs) - starts)[:, None]
+    fitted = -np.expm1(-exponents[:, None] * np.maximum(logs - logs[starts][:, None], 0.0))
+    either_side = np.maximum((place + 1) / size - fitted, fitted - place / size)
+    return np.max(either_side, axis=1, where=place >= 0, initial=0.0)
+
+
+def _centred_singular_values(points: ArrayLike) -> NDArray[np.float64]:
+    """Singular values of the centred matrix, descending, without those that are zero up to rounding."""
+    matrix = as_finite_float64(points, "points")
+    centred = matrix - matrix.mean(axis=0)
+    values = np.linalg.svd(centred, compute_uv=False)
+    # Rounding in the means alone leaves this much of identical rows.
+    rounding = max(matrix.shape) * _EPSILON
+    largest_entry = float(np.abs(matrix).max())
+    return values[values > rounding * max(float(values[0]), largest_entry)]
+
+
+def _finite_maximum(block: NDArray) -> float:
+    largest = float(max(block.max(), -block.min()))
+    if not math.isfinite(largest):
+        raise ValueError("weight must be finite, got NaN or infinity")
+    return largest
+
+
+def _undefined(reason: str) -> float:
+    warnings.warn(reason, RuntimeWarning, stacklevel=3)
+    return math.nan

@@ -1,0 +1,102 @@
+"""Pearson and Spearman correlations of many series at once, and their naive p-values."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr
+from scipy.stats import rankdata
+
+Floats = NDArray[np.float64]
+
+CONSTANT_TOLERANCE = 1e-12
+"""A series whose spread is below this share of its largest absolute value counts as constant."""
+
+
+def as_series(values: ArrayLike, name: str) -> Floats:
+    """`values` as a float64 array of shape (series, time); one series becomes (1, time).
+
+    Raises ValueError that names the argument where it is empty, not 1-D or 2-D, or not finite.
+    """
+    array = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"{name}: expected series of shape (series, time), got shape {np.shape(values)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: holds values that are not finite; leave those points out first")
+    return array
+
+
+def is_constant(series: Floats) -> NDArray[np.bool_]:
+    """Which rows of (series, time) do not vary beyond rounding."""
+    return np.ptp(series, axis=-1) <= CONSTANT_TOLERANCE * np.abs(series).max(axis=-1)
+
+
+def flattened(series: Floats) -> Floats:
+    """`series` with rows that vary by rounding alone made exactly constant, so that no one ranks the
+    rounding."""
+    return np.where(is_constant(series)[:, None], 0.0, series)
+
+
+def average_ranks(series: Floats) -> Floats:
+    """Ranks 1..n along the last axis, ties averaged."""
+    return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
+
+
+def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Pearson correlation of every row of x with every row of y.
+
+    x: (S, T), y: (M, T) -> (S, M), in [-1, 1]; NaN where a series is constant.
+    """
+    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"y: {second.shape[1]} points, but x has {first.shape[1]}")
+    # einsum and not matmul: its sum does not depend on how many threads BLAS has.
+    return np.clip(np.einsum("st,mt->sm", first, second), -1.0, 1.0)
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Spearman correlation (Pearson of ranks, ties averaged) of every row of x (S, T) with every row of y (M,
+    T)."""
+    first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
+    return pearson(average_ranks(first), average_ranks(second))
+
+
+def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 0) -> Floats:
+    """Two-sided p-value of a (partial) correlation by Student's t with n - 2 - n_controls degrees of freedom.
+
+    It takes the n points as independent, which checkpoints of one training run are not: see `surrogates`. NaN
+    where no degree of freedom is left.
+    """
+    r = np.asarray(correlation, dtype=np.float64)
+    freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
+    freedom = np.where(freedom > 0, freedom, np.nan)
+    with np.errstate(divide="ignore"):
+        t = np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 0.0))
+    return np.asarray(2.0 * stdtr(freedom, -t))
+
+
+def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
+    """How many independent points a correlation of two autocorrelated series is worth (Bartlett 1935).
+
+    n / (1 + 2 sum_k (1 - k/n) rho_x(k) rho_y(k)) over lags up to n / 4, kept within [4, n]: x (S, T), y (M,
+    T) -> (S, M).
+    """
+    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    n = first.shape[1]
+    inflation = np.ones((len(first), len(second)))
+    for lag in range(1, n // 4 + 1):
+        rho_x, rho_y = ((series[:, lag:] * series[:, :-lag]).sum(axis=1) for series in (first, second))
+        inflation += 2.0 * (1.0 - lag / n) * np.outer(rho_x, rho_y)
+    return np.clip(n / np.maximum(inflation, 1.0), min(4, n), n)
+
+
+def _standardised(series: Floats) -> Floats:
+    """Rows of mean 0 and length 1; a constant row becomes NaN."""
+    constant = is_constant(series)
+    # Divided by the largest value first, so that squares neither overflow nor vanish.
+    scale = np.abs(series).max(axis=1, keepdims=True)
+    centred = series / np.where(scale > 0, scale, 1.0)
+    centred = centred - centred.mean(axis=1, keepdims=True)
+    length = np.sqrt((centred * centred).sum(axis=1, keepdims=True))
+    length[constant] = np.nan
+    return centred / length

@@ -1,0 +1,39 @@
+"""Corrections of p-values for the number of tests; NaN stands for a test that could not be made."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.statistics.correlation import Floats
+
+
+def bonferroni(p_values: ArrayLike) -> Floats:
+    """min(1, m p) over the m p-values that are not NaN; NaN stays NaN. Any shape."""
+    p = _checked(p_values)
+    return np.minimum(p * np.isfinite(p).sum(), 1.0)
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> Floats:
+    """Adjusted p-values (q) of Benjamini and Hochberg (1995): min over p_j >= p_i of m p_j / rank(p_j).
+
+    Of the m p-values that are not NaN; NaN stays NaN. Any shape.
+    """
+    p = _checked(p_values)
+    adjusted = np.full(p.shape, np.nan)
+    tested = np.isfinite(p)
+    values = p[tested]
+    order = np.argsort(values, kind="stable")
+    scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
+    ordered = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    result = np.empty_like(values)
+    result[order] = ordered
+    adjusted[tested] = result
+    return adjusted
+
+
+def _checked(p_values: ArrayLike) -> Floats:
+    p = np.asarray(p_values, dtype=np.float64)
+    if np.any((p < 0) | (p > 1)):
+        raise ValueError("p_values: not all within 0 and 1")
+    return p

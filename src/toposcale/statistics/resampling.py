@@ -1,0 +1,140 @@
+"""Bootstrap of correlations: independent and moving-block resamples, shared by all series of a model.
+
+A resample is held as multiplicities: how often each point was drawn. The average rank of point t in a
+resample is then sum_s m_s [x_s < x_t] + (sum_s m_s [x_s = x_t] + 1) / 2, one matrix product for all resamples
+instead of a sort for each. Ranks are half-integers, so every sum here is exact and the bits do not depend on
+BLAS or its threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale.statistics.correlation import Floats, as_series, flattened
+
+MAX_UNDEFINED = 0.1
+"""An interval is NaN where more than this share of its resamples has no value (a constant resample)."""
+
+_CHUNK_BYTES = 32 * 2**20
+
+
+def independent_counts(n: int, resamples: int, rng: np.random.Generator) -> Floats:
+    """Multiplicities (resamples, n) of drawing n of n points with replacement."""
+    return _multiplicities(rng.integers(0, n, (resamples, n)), n)
+
+
+def default_block_length(n: int) -> int:
+    """Length of a moving block for n points: the square root, rounded up.
+
+    Longer than the n^(1/3) that is best for short memory, because checkpoints remember long; the measured
+    coverage is printed by `python benchmarks/calibrate_surrogates.py`.
+    """
+    return max(1, int(np.ceil(np.sqrt(n))))
+
+
+def moving_block_counts(
+    n: int, resamples: int, rng: np.random.Generator, block_length: int | None = None
+) -> Floats:
+    """Multiplicities (resamples, n) of the moving-block bootstrap (Kuensch 1989): blocks of neighbouring
+    points.
+
+    Blocks start anywhere from 0 to n - block_length; the last one is cut so that n points are drawn.
+    """
+    length = default_block_length(n) if block_length is None else block_length
+    if not 1 <= length <= n:
+        raise ValueError(f"block_length: {length} is not within 1 and {n}")
+    starts = rng.integers(0, n - length + 1, (resamples, -(-n // length)))
+    drawn = (starts[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n]
+    return _multiplicities(drawn, n)
+
+
+def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
+    """Spearman correlation in every resample, the ranks taken within the resample, ties averaged.
+
+    x (S, T), y (M, T), counts (B, T) -> (B, S, M); NaN where a series is constant in the resample.
+    """
+    first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
+    size = counts.sum(axis=1)
+    mean_rank = ((size + 1.0) / 2.0)[:, None, None]
+    y_ranks = _resample_ranks(second, counts) - mean_rank
+    y_weighted = y_ranks * counts[:, None, :]
+    y_squares = (y_ranks * y_weighted).sum(axis=2)
+    chunk = max(1, _CHUNK_BYTES // (8 * counts.size))
+    parts = []
+    for start in range(0, len(first), chunk):
+        x_ranks = _resample_ranks(first[start : start + chunk], counts) - mean_rank
+        covariance = np.matmul(x_ranks, y_weighted.transpose(0, 2, 1))
+        np.square(x_ranks, out=x_ranks)
+        x_squares = np.matmul(x_ranks, counts[:, :, None])
+        parts.append(_ratio(covariance, x_squares * y_squares[:, None, :]))
+    return np.concatenate(parts, axis=1)
+
+
+def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
+    """Pearson correlation in every resample: x (S, T), y (M, T), counts (B, T) -> (B, S, M)."""
+    first, second = _centred(as_series(x, "x")), _centred(as_series(y, "y"))
+    size = counts.sum(axis=1)[:, None]
+    sum_x, sum_y = _weighted_sums(counts, first), _weighted_sums(counts, second)
+    variance_x = _weighted_variance(counts, first, sum_x)
+    variance_y = _weighted_variance(counts, second, sum_y)
+    correlations = np.empty((len(counts), len(first), len(second)))
+    for m, metric in enumerate(second):
+        covariance = _weighted_sums(counts, first * metric) - sum_x * sum_y[:, m : m + 1] / size
+        correlations[:, :, m] = _ratio(covariance, variance_x * variance_y[:, m : m + 1])
+    return correlations
+
+
+def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Lower and upper percentile bound over the first axis of `samples`.
+
+    Resamples without a value (NaN) are left out; where they are more than `MAX_UNDEFINED` of all, the bounds
+    are NaN.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence: {confidence} is not between 0 and 1")
+    tail = (1.0 - confidence) / 2.0
+    undefined = np.isnan(samples).mean(axis=0)
+    low = np.full(samples.shape[1:], np.nan)
+    high = low.copy()
+    whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
+    for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
+        if chosen.any():
+            low[chosen], high[chosen] = quantile(samples[:, chosen], [tail, 1.0 - tail], axis=0)
+    return low, high
+
+
+def _multiplicities(drawn: NDArray[np.int64], n: int) -> Floats:
+    rows = np.arange(len(drawn))[:, None] * n
+    return np.bincount((drawn + rows).ravel(), minlength=len(drawn) * n).reshape(-1, n).astype(np.float64)
+
+
+def _resample_ranks(series: Floats, counts: Floats) -> Floats:
+    """Average rank of each of the T points within each resample: (S, T), (B, T) -> (B, S, T)."""
+    below = (series[:, :, None] < series[:, None, :]) + 0.5 * (series[:, :, None] == series[:, None, :])
+    n = series.shape[1]
+    ranks = counts @ below.transpose(1, 0, 2).reshape(n, -1)
+    return ranks.reshape(len(counts), len(series), n) + 0.5
+
+
+def _weighted_sums(counts: Floats, values: Floats) -> Floats:
+    # einsum and not matmul: its sum does not depend on how many threads BLAS has.
+    return np.einsum("bt,st->bs", counts, values)
+
+
+def _weighted_variance(counts: Floats, series: Floats, sums: Floats) -> Floats:
+    squares = _weighted_sums(counts, series * series)
+    variance = squares - sums**2 / counts.sum(axis=1)[:, None]
+    # Where all drawn points are equal the variance is rounding noise of either sign.
+    return np.where(variance > 1e-13 * squares, variance, 0.0)
+
+
+def _centred(series: Floats) -> Floats:
+    centred = series - series.mean(axis=1, keepdims=True)
+    scale = np.abs(centred).max(axis=1, keepdims=True)
+    return centred / np.where(scale > 0, scale, 1.0)
+
+
+def _ratio(covariance: Floats, squares: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.clip(np.where(squares > 0, covariance / np.sqrt(squares), np.nan), -1.0, 1.0)

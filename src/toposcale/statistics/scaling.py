@@ -1,0 +1,251 @@
+"""Scaling laws in model size: a N^b by least squares on logarithms, and a N^b + c, each with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+from scipy.special import fdtri, stdtrit
+
+from toposcale.statistics.correlation import Floats
+from toposcale.statistics.resampling import independent_counts
+
+EXPONENT_BOUND = 3.0
+"""Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open
+(infinite)."""
+
+_GRID = np.concatenate(
+    [-np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)[::-1], np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)]
+)
+
+
+@dataclass(frozen=True)
+class ScalingFit:
+    """value = coefficient * N ** exponent + offset, with R^2 and an interval of the exponent.
+
+    r_squared is that of the logarithms for the log-log law and of the values for the law with an offset.
+    """
+
+    coefficient: float
+    exponent: float
+    offset: float
+    r_squared: float
+    exponent_low: float
+    exponent_high: float
+
+    def predict(self, n_parameters: ArrayLike) -> Floats:
+        """Value at each model size."""
+        sizes = np.asarray(n_parameters, dtype=np.float64)
+        return np.asarray(self.coefficient * sizes**self.exponent + self.offset)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted value with its prediction interval (NaN where the fit leaves no degree of freedom)."""
+
+    value: float
+    low: float
+    high: float
+
+
+def fit_power_law(n_parameters: ArrayLike, values: ArrayLike, *, confidence: float = 0.95) -> ScalingFit:
+    """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
+
+    Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the paper's scaling
+    section.
+    """
+    x, y = _logarithms(n_parameters, values)
+    slope, intercept, residual = _line(x, y)
+    freedom = len(x) - 2
+    spread = ((x - x.mean()) ** 2).sum()
+    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(residual / freedom / spread)
+    r_squared = _r_squared(residual, y)
+    return ScalingFit(float(np.exp(intercept)), slope, 0.0, r_squared, slope - half, slope + half)
+
+
+def fit_power_law_with_offset(
+    n_parameters: ArrayLike, values: ArrayLike, *, confidence: float = 0.95
+) -> ScalingFit:
+    """value = a N^b + c by least squares: a and c are solved for every b, and b is searched in one dimension.
+
+    The interval holds every b whose best fit is not worse by the F test with (1, K - 3) degrees of freedom.
+    Resampling five models for it covers far too seldom, so this is the interval, and the paper's bootstrap is
+    given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
+    """
+    sizes, y = _checked(n_parameters, values, smallest=4)
+    scale = _geometric_mean(sizes)
+    residuals = _profile(sizes / scale, y, _GRID)
+    best = int(np.argmin(residuals))
+    found = minimize_scalar(
+        lambda b: float(_profile(sizes / scale, y, np.array([b]))[0]),
+        bounds=(_GRID[max(best - 1, 0)], _GRID[min(best + 1, len(_GRID) - 1)]),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    exponent, residual = (
+        (found.x, found.fun) if found.fun <= residuals[best] else (_GRID[best], residuals[best])
+    )
+    slope, offset, _ = _line((sizes / scale) ** exponent, y)
+    limit = residual * (1.0 + fdtri(1, len(y) - 3, confidence) / (len(y) - 3))
+    low, high = _crossings(residuals, limit, float(exponent))
+    coefficient = slope * scale**-exponent
+    return ScalingFit(float(coefficient), float(exponent), offset, _r_squared(residual, y), low, high)
+
+
+def bootstrap_exponents(
+    n_parameters: ArrayLike,
+    values: ArrayLike,
+    *,
+    offset: bool,
+    resamples: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """The paper's bootstrap: exponents (resamples,) of fits to models drawn with replacement.
+
+    Draws of fewer than 3 different sizes determine no fit and are drawn again. For `offset` exponents lie on
+    a grid of 0.01.
+    """
+    if offset:
+        sizes, y = _checked(n_parameters, values, smallest=4)
+        scaled = sizes / _geometric_mean(sizes)
+        columns = scaled[None, :] ** _GRID[:, None]
+    else:
+        sizes, y = _logarithms(n_parameters, values)
+        columns = sizes[None, :]
+    counts = _varied_counts(sizes, resamples, rng)
+    covariance, spread, total = _weighted_moments(counts, columns, y)
+    if not offset:
+        return np.asarray((covariance / spread)[:, 0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        residuals = total[:, None] - np.where(spread > 0, covariance**2 / spread, 0.0)
+    return np.asarray(_GRID[np.argmin(residuals, axis=1)])
+
+
+def predict_power_law(
+    n_parameters: ArrayLike, values: ArrayLike, target: float, *, confidence: float = 0.95
+) -> Prediction:
+    """Value foretold at size `target` by a N^b, with the Student prediction interval on the logarithm."""
+    x, y = _logarithms(n_parameters, values)
+    slope, intercept, residual = _line(x, y)
+    at = np.log(target)
+    centre = intercept + slope * at
+    freedom = len(x) - 2
+    leverage = 1.0 / len(x) + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
+    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(residual / freedom * (1.0 + leverage))
+    return Prediction(*(float(np.exp(value)) for value in (centre, centre - half, centre + half)))
+
+
+def predict_power_law_with_offset(
+    n_parameters: ArrayLike, values: ArrayLike, target: float, *, confidence: float = 0.95
+) -> Prediction:
+    """Value foretold at size `target` by a N^b + c, with the interval of values that an F test does not
+    refuse.
+
+    A value v belongs to it if adding (target, v) to the data raises the least sum of squares by no more than
+    the F quantile with (1, K - 3) degrees of freedom allows, over all exponents of the search.
+    """
+    sizes, y = _checked(n_parameters, values, smallest=4)
+    fit = fit_power_law_with_offset(sizes, y, confidence=confidence)
+    scale = _geometric_mean(sizes)
+    columns = (sizes / scale)[None, :] ** _GRID[:, None]
+    centred = columns - columns.mean(axis=1, keepdims=True)
+    spread = (centred**2).sum(axis=1)
+    slopes = centred @ y / spread
+    distance = (target / scale) ** _GRID - columns.mean(axis=1)
+    centres = y.mean() + slopes * distance
+    residuals = _profile(sizes / scale, y, _GRID)
+    limit = _profile(sizes / scale, y, np.array([fit.exponent]))[0]
+    limit *= 1.0 + fdtri(1, len(y) - 3, confidence) / (len(y) - 3)
+    room = limit - residuals
+    half = np.sqrt(np.maximum(room, 0.0) * (1.0 + 1.0 / len(y) + distance**2 / spread))
+    value = float(fit.predict(target))
+    allowed = room >= 0
+    low = min(value, float((centres - half)[allowed].min(initial=value)))
+    high = max(value, float((centres + half)[allowed].max(initial=value)))
+    return Prediction(value, low, high)
+
+
+def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:
+    sizes = np.asarray(n_parameters, dtype=np.float64)
+    y = np.asarray(values, dtype=np.float64)
+    if sizes.ndim != 1 or sizes.shape != y.shape:
+        raise ValueError(f"values: shape {y.shape}, but n_parameters has shape {sizes.shape}")
+    if not (np.isfinite(sizes).all() and (sizes > 0).all()):
+        raise ValueError("n_parameters: not all positive and finite")
+    if not np.isfinite(y).all():
+        raise ValueError("values: not all finite")
+    n_sizes = len(np.unique(sizes))
+    if n_sizes < smallest:
+        raise ValueError(f"n_parameters: {n_sizes} different sizes; this law needs at least {smallest}")
+    return sizes, y
+
+
+def _logarithms(n_parameters: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
+    sizes, y = _checked(n_parameters, values, smallest=3)
+    if not (y > 0).all():
+        raise ValueError("values: not all positive, so they have no logarithm")
+    return np.log(sizes), np.log(y)
+
+
+def _geometric_mean(sizes: Floats) -> float:
+    return float(np.exp(np.log(sizes).mean()))
+
+
+def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
+    """Slope, intercept and residual sum of squares of the least-squares line."""
+    centred = x - x.mean()
+    slope = float((centred * y).sum() / (centred * centred).sum())
+    intercept = float(y.mean() - slope * x.mean())
+    return slope, intercept, float(((y - y.mean() - slope * centred) ** 2).sum())
+
+
+def _profile(scaled: Floats, y: Floats, exponents: Floats) -> Floats:
+    """Least residual sum of squares of a N^b + c for each exponent b."""
+    columns = scaled[None, :] ** exponents[:, None]
+    centred = columns - columns.mean(axis=1, keepdims=True)
+    target = y - y.mean()
+    slopes = (centred * target).sum(axis=1) / (centred * centred).sum(axis=1)
+    return ((target[None, :] - slopes[:, None] * centred) ** 2).sum(axis=1)
+
+
+def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float, float]:
+    """Smallest and largest exponent of the grid whose residual stays within `limit`; infinite at the grid's
+    ends."""
+    allowed = np.flatnonzero(residuals <= limit)
+    if len(allowed) == 0:
+        return exponent, exponent
+    # One grid step outwards: the true crossing lies between an allowed point and its refused neighbour.
+    low = -np.inf if allowed[0] == 0 else min(exponent, float(_GRID[allowed[0] - 1]))
+    high = np.inf if allowed[-1] == len(_GRID) - 1 else max(exponent, float(_GRID[allowed[-1] + 1]))
+    return low, high
+
+
+def _varied_counts(sizes: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """Multiplicities (resamples, K), each with at least three different sizes."""
+    _, labels = np.unique(sizes, return_inverse=True)
+    member = np.eye(labels.max() + 1)[labels]
+    kept: list[Floats] = []
+    while sum(map(len, kept)) < resamples:
+        counts = independent_counts(len(sizes), resamples, rng)
+        kept.append(counts[(counts @ member > 0).sum(axis=1) >= 3])
+    return np.concatenate(kept)[:resamples]
+
+
+def _weighted_moments(counts: Floats, columns: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+    """Covariance and spread (B, G) of each column with y, and the spread of y (B,), under multiplicities (B,
+    K)."""
+    n = counts.sum(axis=1)
+    columns = columns - columns.mean(axis=1, keepdims=True)
+    y = y - y.mean()
+    column_sum = np.einsum("bk,gk->bg", counts, columns)
+    y_sum = np.einsum("bk,k->b", counts, y)
+    covariance = np.einsum("bk,gk->bg", counts, columns * y) - column_sum * (y_sum / n)[:, None]
+    spread = np.einsum("bk,gk->bg", counts, columns**2) - column_sum**2 / n[:, None]
+    return covariance, spread, np.einsum("bk,k->b", counts, y * y) - y_sum**2 / n
+
+
+def _r_squared(residual: float, y: Floats) -> float:
+    total = float(((y - y.mean()) ** 2).sum())
+    return 1.0 - residual / total if total > 0 else float("nan")

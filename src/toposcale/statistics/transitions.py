@@ -1,0 +1,155 @@
+"""When a series changes its course: the paper's rule, change points, and whether those of two features
+coincide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import ruptures
+from numpy.typing import ArrayLike, NDArray
+from ruptures.base import BaseCost
+
+from toposcale.statistics.correlation import Floats
+
+SETTLED_SHARE = 0.1
+MIN_SEGMENT = 3
+PENALTY_FACTOR = 6.0
+"""PELT pays this times log(n) noise variances per change point; false alarms are measured in the tests."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The paper's transition: the step that ends the largest change, its signed size, and the step it settled
+    at.
+
+    settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant
+    series.
+    """
+
+    step: float
+    change: float
+    settled_step: float
+
+
+def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
+    """Step of max |delta value| between consecutive checkpoints, and the first later step with |delta| < 10%
+    of it.
+
+    Source: the paper's transition rule (there for neural persistence). A change counts for the step at its
+    end; of equal ones the first.
+    """
+    times, series = _checked(steps, values)
+    changes = np.diff(series)
+    sizes = np.abs(changes)
+    if len(sizes) == 0 or sizes.max() == 0.0:
+        return Transition(float("nan"), float("nan"), float("nan"))
+    at = int(np.argmax(sizes))
+    calm = np.flatnonzero(sizes[at + 1 :] < SETTLED_SHARE * sizes[at])
+    settled = float(times[at + 2 + calm[0]]) if len(calm) else float("nan")
+    return Transition(float(times[at + 1]), float(changes[at]), settled)
+
+
+def change_points(values: ArrayLike) -> NDArray[np.int64]:
+    """Indices at which a new straight piece begins: PELT with a line fitted to each piece (Killick et al.
+    2012).
+
+    Lines and not levels, so that a steady drift is no transition, while a jump or a kink is. Pieces have at
+    least three points; the penalty is `PENALTY_FACTOR` log(n) times the noise variance, which is taken from
+    the median absolute second difference. Deterministic. Limits: a curve that bends smoothly is cut where its
+    bend exceeds the noise, and noise with memory is taken for kinks.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    if series.ndim != 1 or not np.isfinite(series).all():
+        raise ValueError("values: expected one finite series")
+    spread = np.ptp(series) if len(series) else 0.0
+    if len(series) < 2 * MIN_SEGMENT or spread == 0.0:
+        return np.array([], dtype=np.int64)
+    series = (series - series.mean()) / spread
+    # For white noise the second difference has six times its variance; 0.6745 is the median of |N(0, 1)|.
+    noise = np.median(np.abs(np.diff(series, 2))) / 0.6745 / np.sqrt(6.0)
+    noise = max(float(noise), 1e-6)
+    penalty = PENALTY_FACTOR * np.log(len(series)) * noise**2
+    search = ruptures.Pelt(custom_cost=_LineCost(), min_size=MIN_SEGMENT, jump=1).fit(series)
+    return np.asarray(search.predict(pen=penalty)[:-1], dtype=np.int64)
+
+
+def coincidence(
+    first: Sequence[NDArray[np.bool_]], second: Sequence[NDArray[np.bool_]], *, tolerance: int = 1
+) -> tuple[float, float, float]:
+    """Do the change points of two features fall together beyond chance? -> (observed, expected, p_value).
+
+    first, second: one mask over the checkpoints per model. observed: how many change points of `first` have
+    one of `second` within `tolerance` checkpoints, summed over models. Null: the timing of the second is
+    shifted around the circle, by the same number of checkpoints in every model (models that share a schedule
+    are not independent witnesses). All shifts are counted, so p is exact and at least 1 / checkpoints.
+    """
+    if len(first) != len(second) or not first:
+        raise ValueError("second: needs one mask per model, as many as first, and at least one")
+    n_shifts = max(len(mask) for mask in first)
+    matches = np.zeros(n_shifts)
+    for one, other in zip(first, second, strict=True):
+        if len(one) != len(other):
+            raise ValueError("second: a mask differs in length from that of first")
+        shifts = np.arange(n_shifts) % len(one)
+        near = np.zeros(len(other), dtype=bool)
+        for offset in range(-tolerance, tolerance + 1):
+            near |= _shifted(other, offset)
+        positions = (np.flatnonzero(one)[None, :] - shifts[:, None]) % len(one)
+        matches += near[positions].sum(axis=1)
+    return float(matches[0]), float(matches.mean()), float((matches >= matches[0]).mean())
+
+
+class _LineCost(BaseCost):
+    """Residual sum of squares of a line through each piece, looked up in a table made from cumulative
+    sums."""
+
+    model = "line"
+    min_size = MIN_SEGMENT
+
+    def fit(self, signal: Floats) -> _LineCost:
+        self.signal = np.asarray(signal).reshape(len(signal), -1)
+        self._table = _line_costs(self.signal[:, 0])
+        return self
+
+    def error(self, start: int, end: int) -> float:
+        return float(self._table[start, end])
+
+
+def _line_costs(series: Floats) -> Floats:
+    """Table (n + 1, n + 1): residual sum of squares of the line through series[start:end]."""
+    n = len(series)
+    time = np.arange(n) - (n - 1) / 2
+    moments = [np.ones(n), time, time**2, series, series * time, series**2]
+    sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
+    count, t, tt, y, ty, yy = (total[None, :] - total[:, None] for total in sums)
+    count = np.maximum(count, 1.0)
+    spread = tt - t * t / count
+    covariance = ty - t * y / count
+    explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
+    return np.maximum(yy - y * y / count - explained, 0.0)
+
+
+def _shifted(mask: NDArray[np.bool_], offset: int) -> NDArray[np.bool_]:
+    """`mask` moved by `offset` places; what leaves at an end is lost (the ends of training are not
+    neighbours)."""
+    moved = np.zeros_like(mask)
+    if abs(offset) >= len(mask):
+        return moved
+    if offset >= 0:
+        moved[offset:] = mask[: len(mask) - offset]
+    else:
+        moved[:offset] = mask[-offset:]
+    return moved
+
+
+def _checked(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
+    times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if times.ndim != 1 or times.shape != series.shape:
+        raise ValueError(f"values: shape {series.shape}, but steps has shape {times.shape}")
+    if not np.isfinite(series).all():
+        raise ValueError("values: not all finite; leave those points out first")
+    if np.any(np.diff(times) <= 0):
+        raise ValueError("steps: not increasing")
+    return times, series

@@ -1,0 +1,82 @@
+"""One verdict per feature: follows the loss / beyond the norm / beyond the step / survives correction."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from toposcale.statistics.correlation_tables import PAIR_KEY
+from toposcale.statistics.pooled_tables import NOTHING
+
+POOLED = "pooled"
+"""Value of the `model` column in the verdict over all models."""
+
+_QUESTIONS = {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}
+
+
+def verdict_table(
+    correlations: pd.DataFrame, partials: pd.DataFrame, pooled: pd.DataFrame, *, alpha: float = 0.05
+) -> pd.DataFrame:
+    """Verdicts, one row per (model or "pooled", source, layer, feature, metric); every one with its number.
+
+    - follows_the_loss: the interval of the Spearman correlation excludes 0 (moving blocks; pooled: random
+      effects). Drifting together is enough. Columns follows_the_loss_rho, _low, _high.
+    - beyond_the_norm, beyond_the_step: the surrogate test, given the weight norm and the trend (the trend
+      alone), has p <= alpha. Columns _rho (partial Spearman), _low, _high (blocks), _p.
+    - survives_correction: the surrogate p-value, after Benjamini-Hochberg over the table, is <= alpha.
+      Column _p.
+
+    What could not be tested is "no", and `reason` says why.
+    """
+    intervals = {"spearman": "rho", "spearman_block_low": "low", "spearman_block_high": "high"}
+    per_model = _verdicts(
+        correlations.rename(columns=intervals),
+        partials.rename(columns={name: name.replace("partial_", "") for name in partials.columns}),
+        alpha,
+    )
+    over_models = pooled.assign(model=POOLED, reason="")
+    over_models.loc[over_models["p_surrogate"].isna(), "reason"] = "no model allows the surrogate test"
+    names = {"spearman": "rho", "spearman_low": "low", "spearman_high": "high"}
+    together = _verdicts(
+        over_models[over_models["given"] == NOTHING].rename(columns=names),
+        over_models[over_models["given"] != NOTHING],
+        alpha,
+    )
+    table = pd.concat([per_model, together], ignore_index=True)
+    return table.sort_values(PAIR_KEY, kind="stable").reset_index(drop=True)
+
+
+def _verdicts(plain: pd.DataFrame, partial: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """plain: rho, low, high, p_surrogate_bh, reason; partial: given, spearman with bounds, p_surrogate,
+    reason."""
+    table = plain[PAIR_KEY].copy()
+    table["follows_the_loss"] = (plain["low"] > 0) | (plain["high"] < 0)
+    for name in ("rho", "low", "high"):
+        table[f"follows_the_loss_{name}"] = plain[name]
+    table["survives_correction"] = plain["p_surrogate_bh"] <= alpha
+    table["survives_correction_p"] = plain["p_surrogate_bh"]
+    table["reason"] = plain["reason"]
+    for question, given in _QUESTIONS.items():
+        columns = {
+            "spearman": f"{question}_rho",
+            "spearman_low": f"{question}_low",
+            "spearman_high": f"{question}_high",
+            "p_surrogate": f"{question}_p",
+            "reason": f"{question}_reason",
+        }
+        answers = partial[partial["given"] == given].rename(columns=columns)
+        table = table.merge(
+            answers[[*PAIR_KEY, *columns.values()]], on=PAIR_KEY, how="left", validate="one_to_one"
+        )
+        table[question] = table[f"{question}_p"] <= alpha
+    return table[_column_order()]
+
+
+def _column_order() -> list[str]:
+    columns = [
+        *PAIR_KEY,
+        "follows_the_loss",
+        *(f"follows_the_loss_{name}" for name in ("rho", "low", "high")),
+    ]
+    for question in _QUESTIONS:
+        columns += [question, *(f"{question}_{name}" for name in ("rho", "low", "high", "p", "reason"))]
+    return [*columns, "survives_correction", "survives_correction_p", "reason"]

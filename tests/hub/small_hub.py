@@ -1,0 +1,227 @@
+"""A Hugging Face Hub on the loopback interface, as large as the client libraries need it, that can fail on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+LARGE = (".safetensors", ".bin")
+
+
+@dataclass
+class Repository:
+    """Files by revision. `gated`: what is listed cannot be fetched."""
+
+    branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    gated: bool = False
+
+    def revisions(self) -> dict[str, dict[str, bytes]]:
+        """Every branch and tag."""
+        return {**self.branches, **self.tags}
+
+    def find(self, name: str) -> tuple[str, dict[str, bytes]] | None:
+        """Commit and files of a branch, a tag or a commit."""
+        for revision, files in self.revisions().items():
+            if name in (revision, commit_of(revision, files)):
+                return commit_of(revision, files), files
+        return None
+
+
+@dataclass
+class Fault:
+    """What goes wrong with requests whose method and path match: `kind` is 500, stall, cut or not-json.
+
+    `times`: how many requests it hits, all of them where None.
+    """
+
+    kind: str
+    path: str
+    method: str = "GET"
+    times: int | None = None
+
+    def hits(self, method: str, path: str) -> bool:
+        """Whether this request fails; counts it."""
+        if method != self.method or self.path not in path or self.times == 0:
+            return False
+        if self.times is not None:
+            self.times -= 1
+        return True
+
+
+def commit_of(revision: str, files: Mapping[str, bytes]) -> str:
+    """A commit of 40 digits that changes with the files."""
+    state = hashlib.sha1(revision.encode())
+    for name in sorted(files):
+        state.update(name.encode() + hashlib.sha256(files[name]).digest())
+    return state.hexdigest()
+
+
+def digest_of(name: str, content: bytes) -> str:
+    """sha256 of a large file, git object id of a small one: what a Hub gives as the ETag."""
+    if name.endswith(LARGE):
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+class SmallHub:
+    """The server, with the repositories and faults that a test puts into it; `with SmallHub() as hub: hub.url`."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[tuple[str, str]] = []
+        self.closing = threading.Event()
+        hub = self
+
+        class Handler(_Handler):
+            pass
+
+        Handler.hub = hub
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        # Stalled handlers are let go by `closing`, not waited for.
+        self.server.block_on_close = False
+        self.thread = threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Address for HF_ENDPOINT."""
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def fetched(self, name: str) -> int:
+        """How often the content of a file was asked for."""
+        return sum(method == "GET" and path.endswith(f"/{name}") for method, path in self.requests)
+
+    def __enter__(self) -> SmallHub:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: SmallHub
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet: the requests are recorded instead."""
+
+    def _serve(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append((self.command, path))
+        kind = next((fault.kind for fault in self.hub.faults if fault.hits(self.command, path)), None)
+        if kind == "stall":
+            self.hub.closing.wait()
+            self.close_connection = True
+        elif kind == "500":
+            self._answer(500, b"out of order", {})
+        elif kind == "not-json":
+            self._answer(200, b"<html>Please log in to the network</html>", {})
+        elif path.startswith("/api/models/"):
+            self._serve_information(path.removeprefix("/api/models/"))
+        else:
+            self._serve_file(path.lstrip("/"), cut=kind == "cut")
+
+    def _serve_information(self, path: str) -> None:
+        name, _, revision = path.removesuffix("/refs").partition("/revision/")
+        repository = self.hub.repositories.get(name)
+        if repository is None:
+            self._refuse(404, "RepoNotFound")
+        elif path.endswith("/refs"):
+            self._answer_json(
+                {
+                    kind: [
+                        {"name": key, "ref": f"refs/{folder}/{key}", "targetCommit": commit_of(key, files)}
+                        for key, files in revisions.items()
+                    ]
+                    for kind, folder, revisions in (
+                        ("branches", "heads", repository.branches),
+                        ("tags", "tags", repository.tags),
+                        ("converts", "converts", {}),
+                    )
+                }
+            )
+        elif (found := repository.find(revision or "main")) is None:
+            self._refuse(404, "RevisionNotFound")
+        else:
+            commit, files = found
+            self._answer_json(
+                {
+                    "id": name,
+                    "sha": commit,
+                    "tags": [],
+                    "siblings": [_sibling(key, content) for key, content in sorted(files.items())],
+                }
+            )
+
+    def _serve_file(self, path: str, *, cut: bool) -> None:
+        name, _, rest = path.partition("/resolve/")
+        repository = self.hub.repositories.get(name)
+        revision, _, file = rest.partition("/")
+        if repository is None:
+            return self._refuse(404, "RepoNotFound")
+        if repository.gated:
+            return self._refuse(403, "GatedRepo")
+        if (found := repository.find(revision)) is None:
+            return self._refuse(404, "RevisionNotFound")
+        commit, files = found
+        if file not in files:
+            return self._refuse(404, "EntryNotFound")
+        content, status = files[file], 200
+        headers = {
+            "X-Repo-Commit": commit,
+            "ETag": f'"{digest_of(file, content)}"',
+            "X-Linked-Etag": f'"{digest_of(file, content)}"',
+            "X-Linked-Size": str(len(content)),
+        }
+        if "Range" in self.headers:
+            first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
+            content, status = content[first:], 206
+        return self._answer(status, content, headers, cut=cut)
+
+    def _answer_json(self, data: object) -> None:
+        self._answer(200, json.dumps(data).encode(), {"Content-Type": "application/json"})
+
+    def _refuse(self, status: int, code: str) -> None:
+        self._answer(status, b"", {"X-Error-Code": code})
+
+    def _answer(self, status: int, content: bytes, headers: Mapping[str, str], *, cut: bool = False) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+        if cut:
+            self.close_connection = True
+
+
+def _sibling(name: str, content: bytes) -> dict[str, object]:
+    entry: dict[str, object] = {
+        "rfilename": name,
+        "size": len(content),
+        "blobId": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(),
+    }
+    if name.endswith(LARGE):
+        entry["lfs"] = {"sha256": digest_of(name, content), "size": len(content), "pointerSize": 134}
+    return entry

@@ -1,0 +1,328 @@
+"""The real client libraries against a small Hub: what is found, what is fetched, and how every failure ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from small_hub import Fault, Repository, SmallHub
+from tiny_model import LIMITS, REPO, STEPS, TEXT, VOCABULARY
+from toposcale import checkpoints, embeddings, language_models
+from toposcale.errors import UserError
+from toposcale.hub import HubSource, fetch, list_revisions
+from toposcale.hub_client import HubUnreachableError
+
+
+def source(cache: Path, pattern: str = "step{step}", **changes) -> HubSource:
+    return HubSource(REPO, pattern, cache=str(cache), limits=LIMITS, **changes)
+
+
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def weight_blob(cache: Path) -> Path:
+    (link,) = cache.glob("models--*/snapshots/*/model.safetensors")
+    return link.resolve()
+
+
+# What is there.
+
+
+@pytest.mark.usefixtures("hub")
+def test_branches_and_tags_are_listed_and_optimiser_states_are_not():
+    found = list_revisions(REPO, limits=LIMITS)
+    assert found == ["main", "sharded-step0", "shards-step0", "step0", "step10", "step100", "tag-step0"]
+
+
+@pytest.mark.usefixtures("hub")
+def test_steps_come_from_branches_and_from_tags(tmp_path):
+    assert source(tmp_path).steps() == list(STEPS)
+    assert source(tmp_path, "tag-step{step}").steps() == [0]
+    assert source(tmp_path, wanted=(100, 0)).steps() == [0, 100]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["step{step}", "sharded-step{step}", "tag-step{step}", "shards-step{step}"]
+)
+@pytest.mark.usefixtures("hub")
+def test_every_weight_format_gives_the_same_matrices_and_the_same_model(
+    tmp_path, checkpoint_folders, pattern
+):
+    folder = source(tmp_path, pattern).fetch(0)
+    expected = {
+        name: tensor
+        for name, tensor in load_file(checkpoint_folders["step0"] / "model.safetensors").items()
+        if tensor.ndim == 2
+    }
+    found = dict(checkpoints.iterate_matrices(folder))
+    assert found.keys() == expected.keys()
+    for name, matrix in expected.items():
+        np.testing.assert_array_equal(found[name], matrix)
+    model = language_models.load_model(folder)
+    assert model.vocab_size == VOCABULARY
+    assert model.context == 64
+
+
+@pytest.mark.usefixtures("hub")
+def test_from_repository_to_features(tmp_path):
+    folder = source(tmp_path).fetch(10)
+    model = language_models.load_model(folder)
+    tokenizer = language_models.load_tokenizer(folder, model.vocab_size)
+    texts = embeddings.tokenize(re.findall(r"[^.]+\.", TEXT), tokenizer, tokens=32)
+    result = embeddings.forward_pass(model, texts)
+    features, diagrams = embeddings.embedding_features(result.embeddings["all"])
+    # Weights of standard deviation 0.02 tell nothing: every token is about as likely as any other.
+    assert result.perplexity == pytest.approx(VOCABULARY, rel=0.05)
+    assert features["h0_count"] == len(texts) - 1
+    assert len(diagrams[0]) == len(texts) - 1
+
+
+def test_equal_weights_are_found_before_anything_is_downloaded(hub, contents, tmp_path):
+    branches = hub.repositories[REPO].branches
+    branches |= {"step1": contents["step0"], "step50": contents["step100"]}
+    assert source(tmp_path).duplicates() == {1: "step0", 50: "step100"}
+    assert not any("/resolve/" in path for _, path in hub.requests)
+
+
+def test_a_step_that_serves_the_final_weights_is_found_when_the_final_step_is_not_wanted(
+    hub, contents, tmp_path
+):
+    hub.repositories[REPO].branches["step10"] = contents["step100"]
+    assert source(tmp_path, wanted=(0, 10)).duplicates() == {10: "main"}
+
+
+# The cache.
+
+
+def test_one_format_is_fetched_once(hub, contents, tmp_path):
+    hub.repositories[REPO].branches["step0"] = contents["step0"] | contents["bin"] | {"code.py": b"print()"}
+    first = source(tmp_path).fetch(0)
+    assert source(tmp_path).fetch(0) == first
+    assert hub.fetched("model.safetensors") == 1
+    assert hub.fetched("pytorch_model.bin") == 0
+    assert hub.fetched("code.py") == 0
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "removed"])
+def test_a_damaged_cached_file_is_fetched_again(hub, tmp_path, damage):
+    folder = source(tmp_path).fetch(0)
+    blob = weight_blob(tmp_path)
+    whole = blob.read_bytes()
+    if damage == "removed":
+        blob.unlink()
+    else:
+        blob.write_bytes(whole[:-7] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert source(tmp_path).fetch(0) == folder
+    assert weight_blob(tmp_path).read_bytes() == whole
+    assert hub.fetched("model.safetensors") == 2
+
+
+def test_content_that_is_not_what_the_hub_states_is_refused(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr("small_hub.digest_of", lambda name, content: "0" * (64 if "model" in name else 40))
+    with pytest.raises(UserError, match=r"step0: .* does not have the content that the Hub states"):
+        source(tmp_path).fetch(0)
+
+
+@pytest.mark.usefixtures("hub")
+def test_released_weights_leave_the_cache_and_shared_ones_stay(tmp_path, hub, contents):
+    hub.repositories[REPO].branches["step1"] = contents["step0"]
+    dropping = source(tmp_path, keep=False)
+    folders = {step: dropping.fetch(step) for step in (0, 1, 10)}
+    for step in (0, 10):
+        dropping.release(step)
+    assert not (folders[0] / "model.safetensors").exists()
+    assert not (folders[10] / "model.safetensors").exists()
+    assert dict(checkpoints.iterate_matrices(folders[1]))
+    assert (folders[10] / "config.json").is_file()
+    blobs = list(tmp_path.glob("models--*/blobs/*"))
+    assert sum(blob.stat().st_size == len(contents["step0"]["model.safetensors"]) for blob in blobs) == 1
+    assert dropping.fetch(10) == folders[10]
+    source(tmp_path).release(10)
+    assert (folders[10] / "model.safetensors").exists()
+
+
+# Failures: one line that names the repository, the revision where there is one, and the cause.
+
+
+def failure(call) -> str:
+    with pytest.raises(UserError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "/" in message.split(",")[0].split(":")[0]
+    return message
+
+
+@pytest.mark.usefixtures("hub")
+def test_unknown_repository():
+    message = failure(lambda: list_revisions("tests/nowhere", limits=LIMITS))
+    assert message.startswith("tests/nowhere: no such repository")
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_name_that_is_none():
+    message = failure(lambda: list_revisions("tests/a/b", limits=LIMITS))
+    assert message.startswith("tests/a/b: not a valid name")
+
+
+@pytest.mark.usefixtures("hub")
+def test_unknown_revision(tmp_path):
+    message = failure(lambda: fetch(REPO, "step7", cache=str(tmp_path), limits=LIMITS))
+    assert message == f"{REPO}, revision step7: no such revision"
+    message = failure(lambda: source(tmp_path).fetch(7))
+    assert message == f"{REPO}: revisions step{{step}}: no checkpoint of step 7; the nearest are 0, 10, 100"
+
+
+@pytest.mark.parametrize("revision", ["../../etc", "/etc", "a b", ""])
+def test_a_revision_that_is_no_name_reaches_neither_disk_nor_network(tmp_path, revision):
+    with pytest.raises(UserError, match="is not the name of a revision"):
+        fetch(REPO, revision, cache=str(tmp_path), limits=LIMITS)
+
+
+def test_gated_repository(hub, tmp_path):
+    hub.repositories[REPO].gated = True
+    message = failure(lambda: source(tmp_path).fetch(0))
+    assert message.startswith(f"{REPO}, revision step0: gated")
+
+
+def test_revision_without_weights(hub, tmp_path):
+    hub.repositories["tests/empty"] = Repository({"main": {"README.md": b"soon"}})
+    message = failure(lambda: fetch("tests/empty", "main", cache=str(tmp_path), limits=LIMITS))
+    assert message.startswith("tests/empty, revision main: no weights")
+
+
+PLACES = {
+    "list of revisions": ("GET", "/refs"),
+    "list of files": ("GET", "/revision/step0"),
+    "head of a file": ("HEAD", "model.safetensors"),
+    "large file": ("GET", "model.safetensors"),
+    "small file": ("GET", "config.json"),
+}
+CAUSES = {
+    "500": "the server answered 500",
+    "stall": "no answer within 0.5 s",
+    "cut": "the download broke off",
+}
+FAULTS = [
+    (kind, place)
+    for kind in CAUSES
+    for place in PLACES
+    if kind != "cut" or place.endswith(("large file", "small file"))
+]
+
+
+@pytest.mark.parametrize(("kind", "place"), FAULTS)
+def test_a_failing_hub_ends_in_one_line_and_the_next_run_goes_on(hub, tmp_path, place, kind):
+    method, path = PLACES[place]
+    hub.faults = [Fault(kind, path, method)]
+    message = failure(lambda: source(tmp_path).fetch(0))
+    assert CAUSES[kind] in message
+    assert f"after {LIMITS.attempts} attempts at {hub.url}" in message
+    # The bound itself: not one request more than the attempts.
+    failed = [request for request in hub.requests if request[0] == method and path in request[1]]
+    assert len(failed) == LIMITS.attempts
+    assert not list(tmp_path.rglob("*.incomplete"))
+
+    hub.faults = []
+    hub.requests.clear()
+    folder = source(tmp_path).fetch(0)
+    assert dict(checkpoints.iterate_matrices(folder))
+    # What the first run fetched is not fetched again.
+    assert hub.fetched("config.json") == (0 if place in ("large file", "head of a file") else 1)
+
+
+@pytest.mark.parametrize(("kind", "place"), [fault for fault in FAULTS if fault[0] != "stall"])
+def test_a_failure_that_passes_is_not_seen(hub, tmp_path, place, kind):
+    method, path = PLACES[place]
+    hub.faults = [Fault(kind, path, method, times=1)]
+    assert dict(checkpoints.iterate_matrices(source(tmp_path).fetch(0)))
+
+
+def test_a_cut_download_goes_on_from_where_it_broke_off(hub, tmp_path):
+    hub.faults = [Fault("cut", "model.safetensors", times=1)]
+    limits = replace(LIMITS, attempts=1, resumes=1)
+    replace(source(tmp_path), limits=limits).fetch(0)
+    assert hub.fetched("model.safetensors") == 2
+
+
+def test_something_that_is_not_a_hub(hub, tmp_path):
+    hub.faults = [Fault("not-json", "/refs")]
+    assert "the answer is not that of a Hub" in failure(lambda: source(tmp_path).fetch(0))
+
+
+def test_nobody_answers(monkeypatch, tmp_path):
+    with SmallHub() as running:
+        address = running.url
+    monkeypatch.setenv("HF_ENDPOINT", address)  # of a server that is gone
+    assert "the connection failed" in failure(lambda: source(tmp_path).fetch(0))
+
+
+@pytest.mark.usefixtures("hub")
+def test_offline_without_cache(tmp_path, monkeypatch):
+    offline(monkeypatch)
+    message = failure(lambda: source(tmp_path).fetch(0))
+    assert message.startswith(f"{REPO}: offline mode is on")
+    assert str(tmp_path) in message
+    message = failure(lambda: fetch(REPO, "step0", cache=str(tmp_path), limits=LIMITS))
+    assert message.startswith(f"{REPO}, revision step0: offline mode is on")
+
+
+def test_offline_with_cache(hub, tmp_path, monkeypatch):
+    folder = source(tmp_path).fetch(0)
+    offline(monkeypatch)
+    hub.requests.clear()
+    assert source(tmp_path).fetch(0) == folder
+    assert hub.requests == []
+    message = failure(lambda: source(tmp_path).fetch(10))
+    assert "no checkpoint of step 10; the nearest are 0" in message
+
+
+@pytest.mark.usefixtures("hub")
+def test_offline_with_a_damaged_cache(tmp_path, monkeypatch):
+    folder = source(tmp_path).fetch(0)
+    blob = weight_blob(tmp_path)
+    whole = blob.read_bytes()
+    blob.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    offline(monkeypatch)
+    assert failure(lambda: source(tmp_path).fetch(0)).startswith(f"{folder / 'model.safetensors'}: damaged")
+
+
+def test_a_hub_that_goes_away_leaves_what_is_in_the_cache(hub, tmp_path, caplog):
+    folder = source(tmp_path).fetch(0)
+    hub.faults = [Fault("500", "/api/")]
+    assert source(tmp_path).fetch(0) == folder
+    assert "going on with what is in the cache" in caplog.text
+
+
+def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr("toposcale.hub_client._requested_wait", lambda response: 3600.0)
+    hub.faults = [Fault("500", "/refs")]
+    with pytest.raises(HubUnreachableError, match="after 1 attempt at"):
+        source(tmp_path).steps()
+
+
+def test_in_a_process_of_its_own_with_nothing_but_the_environment(hub, tmp_path):
+    code = (
+        "import json, sys; from toposcale import checkpoints\n"
+        f"source = checkpoints.open_source('hub', {{'repo': {REPO!r}, 'revisions': 'step{{step}}'}})\n"
+        "names = [name for name, _ in checkpoints.iterate_matrices(source.fetch(10))]\n"
+        "json.dump([len(names), 'torch' in sys.modules], sys.stdout)"
+    )
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
+    environment["PYTHONPATH"] = str(Path(checkpoints.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    # Two embeddings, and four matrices in each of two layers; and no torch for safetensors.
+    assert json.loads(done.stdout) == [10, False]
+    assert list(tmp_path.glob("hub/models--tests--tiny-neox/snapshots/*/model.safetensors"))

@@ -1,0 +1,197 @@
+"""Models as transformers and our own training save them, loaded for a forward pass, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from tiny_model import TEXT, VOCABULARY
+from toposcale.embeddings import forward_pass, tokenize
+from toposcale.errors import UserError
+from toposcale.gpt import GPTShape
+from toposcale.language_models import load_model, load_tokenizer
+from toposcale.tensor_files import write
+
+TEXTS = [[1, 2, 3, 4, 5, 6, 7], [9, 8], [200, 300, 100, 4]]
+
+
+@pytest.fixture
+def folder(checkpoint_folders, tmp_path) -> Path:
+    """A copy of a checkpoint that a test may spoil."""
+    return Path(shutil.copytree(checkpoint_folders["step10"], tmp_path / "copy"))
+
+
+def edit_config(folder: Path, **changes) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def edit_weights(folder: Path, edit) -> None:
+    file = folder / "model.safetensors"
+    state = load_file(file)
+    edit(state)
+    save_file(state, file, metadata={"format": "pt"})
+
+
+def test_against_transformers_own_loss_and_hidden_states(folder):
+    found = forward_pass(load_model(folder), TEXTS, all_layers=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for row, text in enumerate(TEXTS):
+        tokens = torch.tensor([text])
+        with torch.inference_mode():
+            output = model(tokens, labels=tokens, output_hidden_states=True)
+        # float32 sums in another order.
+        assert found.cross_entropies[row] == pytest.approx(output.loss.item() * (len(text) - 1), rel=1e-5)
+        for layer, state in zip(found.embeddings.values(), output.hidden_states, strict=False):
+            np.testing.assert_allclose(layer[row], state[0].mean(0), rtol=0, atol=3e-6)
+    assert list(found.embeddings) == ["hidden.00", "hidden.01", "hidden.02", "all"]
+
+
+def test_bfloat16_on_request(folder):
+    model = load_model(folder, dtype="bfloat16")
+    assert model.head_weight.dtype == torch.bfloat16
+    exact = forward_pass(load_model(folder), TEXTS)
+    # Eight bits of mantissa; the loss is that of nearly equal logits.
+    assert forward_pass(model, TEXTS).perplexity == pytest.approx(exact.perplexity, rel=0.02)
+    with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16"):
+        load_model(folder, dtype="float16")
+
+
+def test_missing_weights_are_not_filled_in(folder):
+    edit_weights(folder, lambda state: state.pop("gpt_neox.layers.1.mlp.dense_4h_to_h.weight"))
+    with pytest.raises(UserError, match=r"weights are missing: .*layers\.1\.mlp\.dense_4h_to_h\.weight"):
+        load_model(folder)
+
+
+def test_weights_that_are_left_over_are_refused_and_buffers_are_not(folder):
+    edit_weights(folder, lambda state: state.update({"gpt_neox.layers.0.attention.bias": torch.ones(2, 2)}))
+    load_model(folder)
+    edit_weights(folder, lambda state: state.update({"gpt_neox.layers.9.extra.weight": torch.ones(2, 2)}))
+    with pytest.raises(UserError, match=r"weights are left over: .*layers\.9\.extra\.weight"):
+        load_model(folder)
+
+
+def test_weights_of_another_shape_are_refused(folder):
+    edit_config(folder, intermediate_size=48)
+    with pytest.raises(UserError, match="copy"):
+        load_model(folder)
+
+
+def test_an_architecture_that_is_unknown_or_brings_code_is_refused(folder):
+    marker = folder / "ran"
+    (folder / "modeling.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    edit_config(
+        folder,
+        model_type="homemade",
+        auto_map={"AutoConfig": "modeling.Config", "AutoModelForCausalLM": "modeling.Model"},
+    )
+    with pytest.raises(UserError, match="transformers cannot load it"):
+        load_model(folder)
+    assert not marker.exists()
+
+
+def test_logits_that_are_more_than_the_head_are_refused(folder, monkeypatch):
+    from transformers import GPTNeoXForCausalLM
+
+    plain = GPTNeoXForCausalLM.forward
+
+    def capped(self, *args, **options):
+        output = plain(self, *args, **options)
+        output.logits = 0.05 * torch.tanh(output.logits / 0.05)
+        return output
+
+    monkeypatch.setattr(GPTNeoXForCausalLM, "forward", capped)
+    with pytest.raises(UserError, match="not the product of the head alone"):
+        load_model(folder)
+
+
+def test_weights_of_nan_are_named(folder):
+    edit_weights(folder, lambda state: state["gpt_neox.embed_in.weight"].fill_(float("nan")))
+    with pytest.raises(UserError, match="logits are NaN"):
+        load_model(folder)
+
+
+def test_a_missing_config_is_one_line(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+# Tokenizers.
+
+
+def test_tokenizer_pads_with_the_end_of_text(folder):
+    tokenizer = load_tokenizer(folder, VOCABULARY)
+    assert tokenizer.pad_token == tokenizer.eos_token
+    (ids,) = tokenize([TEXT], tokenizer, tokens=16)
+    assert len(ids) == 16
+    assert tokenizer.decode(ids) == TEXT[: len(tokenizer.decode(ids))]
+
+
+def test_tokenizer_that_is_missing_is_refused(folder):
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(UserError, match="tokenizer"):
+        load_tokenizer(folder, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "message"), [(100, "the model only 100"), (50304, "its files are missing or of another")]
+)
+def test_tokenizer_of_another_model_is_refused(folder, vocab_size, message):
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(folder, vocab_size)
+
+
+# Models of our own.
+
+SHAPE = GPTShape(vocab_size=310, context=16, d_model=8, n_layers=2, n_heads=2)
+
+
+def save_own(path: Path, **metadata: str):
+    model = SHAPE.build(3)
+    arrays = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    write(path, arrays, {name: str(size) for name, size in vars(SHAPE).items()} | metadata)
+    return model
+
+
+def test_our_own_model_against_its_logits(tmp_path):
+    model = save_own(tmp_path / "step-1.safetensors")
+    loaded = load_model(tmp_path / "step-1.safetensors")
+    assert (loaded.vocab_size, loaded.context) == (310, 16)
+    found = forward_pass(loaded, TEXTS, all_layers=True)
+    for row, text in enumerate(TEXTS):
+        tokens = torch.tensor([text])
+        with torch.no_grad():
+            logits, hidden = model(tokens), model.hidden_states(tokens)
+        loss = torch.nn.functional.cross_entropy(logits[0, :-1], tokens[0, 1:], reduction="sum")
+        assert found.cross_entropies[row] == pytest.approx(loss.item(), rel=1e-5)
+        np.testing.assert_allclose(found.embeddings["all"][row], hidden[0].mean(0), rtol=0, atol=3e-6)
+    assert list(found.embeddings) == ["hidden.00", "hidden.01", "hidden.02", "all"]
+
+
+def test_our_own_model_in_bfloat16(tmp_path):
+    save_own(tmp_path / "step-1.safetensors")
+    exact, rounded = (
+        forward_pass(load_model(tmp_path / "step-1.safetensors", dtype=dtype), TEXTS).perplexity
+        for dtype in ("float32", "bfloat16")
+    )
+    assert rounded == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [({"n_heads": "many"}, "does not give the sizes"), ({"n_layers": "3"}, "another model")],
+)
+def test_our_own_model_with_the_wrong_sizes(tmp_path, metadata, message):
+    save_own(tmp_path / "step-1.safetensors", **metadata)
+    with pytest.raises(UserError, match=message):
+        load_model(tmp_path / "step-1.safetensors")

@@ -1,0 +1,287 @@
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from toposcale import checkpoints
+from toposcale.errors import UserError
+
+RNG = np.random.default_rng(0)
+MATRIX = RNG.standard_normal((3, 4)).astype(np.float32)
+
+
+def matrices(path: Path) -> dict[str, np.ndarray]:
+    return dict(checkpoints.iterate_matrices(path))
+
+
+# Names and steps.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "steps"),
+    [
+        ("step{step}", ["step10", "step2", "main", "step10-old", "neox-ckpt-step1"], [2, 10]),
+        ("step-{step}.safetensors", ["step-00000020.safetensors", "step-00000003.safetensors"], [3, 20]),
+        ("step{step}-tokens{tokens}B", ["step1000-tokens4B", "step500-tokens2.1B", "main"], [500, 1000]),
+        ("stage1-step{step}-tokens{tokens}B", ["stage1-step5-tokens1B", "stage2-step5-tokens1B"], [5]),
+        ("ckpt_{step}", ["ckpt_000", "ckpt_358", "ckpt_"], [0, 358]),
+        ("a+b{step}", ["a+b1", "aab2"], [1]),
+    ],
+)
+def test_steps_by_name(pattern, names, steps):
+    found = checkpoints.steps_by_name(pattern, names)
+    assert list(found) == steps
+    assert set(found.values()) <= set(names)
+
+
+@given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.integers(0, 12))
+@settings(deadline=None, max_examples=50)
+def test_padding_of_names_does_not_matter(steps, digits):
+    names = [f"x{step:0{digits}d}.y" for step in steps]
+    assert list(checkpoints.steps_by_name("x{step}.y", names)) == sorted(steps)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["main", "step{}", "step{tokens}", "{step}{step}", "step{step!r}", "step{step", "{step}}", "{{step}"],
+)
+def test_patterns_that_are_none(pattern):
+    with pytest.raises(UserError, match=r"as in step\{step\}"):
+        checkpoints.steps_by_name(pattern, ["step1"])
+
+
+def test_two_names_of_one_step():
+    with pytest.raises(UserError, match="step01 and step1 are both step 1"):
+        checkpoints.steps_by_name("step{step}", ["step1", "step01"])
+
+
+def test_sources_of_files_and_of_folders(tmp_path):
+    for step in (0, 30, 200):
+        save_file({"w": MATRIX}, tmp_path / f"step-{step:08d}.safetensors")
+        (tmp_path / f"step{step}").mkdir()
+        save_file({"w": MATRIX}, tmp_path / f"step{step}" / "model.safetensors")
+    for kind in ("gpt", "folder"):
+        source = checkpoints.open_source(kind, {"path": tmp_path, "steps": []})
+        assert source.steps() == [0, 30, 200]
+        path = source.fetch(30)
+        np.testing.assert_array_equal(matrices(path)["w"], MATRIX)
+        source.release(30)
+        assert path.exists()
+        with pytest.raises(UserError, match="no checkpoint of step 31; the nearest are 0, 30, 200"):
+            source.fetch(31)
+        with pytest.raises(UserError, match="no checkpoint of step 7"):
+            checkpoints.open_source(kind, {"path": tmp_path, "steps": [0, 7]}).steps()
+
+
+def test_no_folder_and_no_checkpoints(tmp_path):
+    with pytest.raises(UserError, match="no such folder of checkpoints"):
+        checkpoints.open_source("folder", {"path": tmp_path / "none"}).steps()
+    with pytest.raises(UserError, match="no checkpoint there has a name of this pattern"):
+        checkpoints.open_source("folder", {"path": tmp_path}).steps()
+    with pytest.raises(ValueError, match="kind must be"):
+        checkpoints.open_source("disk", {})
+
+
+# Matrices.
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_every_type_keeps_its_values(tmp_path, kind):
+    stored = MATRIX.astype(kind)
+    save_file({"w": stored}, tmp_path / "model.safetensors")
+    found = matrices(tmp_path)["w"]
+    assert found.dtype == (np.float32 if kind is ml_dtypes.bfloat16 else kind)
+    np.testing.assert_array_equal(found.astype(np.float64), stored.astype(np.float64))
+
+
+def test_only_weight_matrices_are_given(tmp_path):
+    masks = {
+        "gpt_neox.layers.0.attention.bias": np.ones((4, 4), np.float32),
+        "gpt_neox.layers.0.attention.masked_bias": np.ones((1, 1), np.float32),
+        "h.0.attn.bias": np.ones((4, 4), np.float32),
+        "layers.0.attention.rotary_emb.inv_freq": np.ones((2, 2), np.float32),
+    }
+    others = {"norm": np.ones(4, np.float32), "counts": np.ones((2, 2), np.int64), "w3": np.ones((2, 2, 2))}
+    kept = {"layers.0.attention.dense.weight": MATRIX, "layers.0.attention.bias_like.weight": MATRIX}
+    save_file(masks | others | kept, tmp_path / "model.safetensors")
+    assert matrices(tmp_path).keys() == kept.keys()
+    assert checkpoints.count_parameters(tmp_path) == 4 + 4 + 8 + 2 * MATRIX.size
+
+
+def save_shards(folder: Path, index: dict[str, str]) -> None:
+    for name in set(index.values()):
+        save_file({key: MATRIX for key, shard in index.items() if shard == name}, folder / name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+
+
+SHARDS = {
+    "a": "model-00001-of-00002.safetensors",
+    "b": "model-00002-of-00002.safetensors",
+    "c": "model-00001-of-00002.safetensors",
+}
+
+
+def test_shards(tmp_path):
+    save_shards(tmp_path, SHARDS)
+    assert matrices(tmp_path).keys() == SHARDS.keys()
+    assert checkpoints.count_parameters(tmp_path) == 3 * MATRIX.size
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    save_shards(tmp_path, SHARDS)
+    (tmp_path / SHARDS["b"]).unlink()
+    with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors: missing"):
+        matrices(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../model-00001-of-00001.safetensors", "/etc/passwd", "x.pkl", 3])
+def test_an_index_that_points_elsewhere_is_refused(tmp_path, name):
+    save_shards(tmp_path, SHARDS)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(UserError, match="not a shard beside it"):
+        matrices(tmp_path)
+
+
+def test_an_index_that_is_damaged_is_named(tmp_path):
+    save_shards(tmp_path, SHARDS)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map"')
+    with pytest.raises(UserError, match=r"index\.json: not an index"):
+        matrices(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["pytorch_model.bin", "model.safetensors", "flax_model.msgpack"], ["model.safetensors"]),
+        (
+            ["pytorch_model.bin", "model.safetensors.index.json", "model-00001-of-00001.safetensors"],
+            ["model.safetensors.index.json", "model-00001-of-00001.safetensors"],
+        ),
+        (["model.safetensors.index.json", "pytorch_model.bin"], ["pytorch_model.bin"]),
+        (["pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"],) * 2,
+        (["training_args.bin", "optimizer.pt", "model.pkl"], []),
+    ],
+)
+def test_one_format_is_chosen(names, chosen):
+    assert checkpoints.choose_weight_files(names) == chosen
+
+
+# Damage.
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("cut")
+    file = folder / "model.safetensors"
+    save_file({"w": MATRIX, "v": MATRIX}, file)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    for read in (matrices, checkpoints.weight_files, checkpoints.count_parameters):
+        with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
+            read(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not a file of tensors at all", struct.pack("<Q", 2**60) + b"{}", struct.pack("<Q", 2) + b"[]"],
+)
+def test_what_is_no_safetensors_file_is_named(tmp_path, content):
+    file = tmp_path / "step-00000001.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"step-00000001\.safetensors: not a whole"):
+        matrices(file)
+
+
+def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
+    file = tmp_path / "model.safetensors"
+    save_file({"w": MATRIX}, file)
+    file.write_bytes(file.read_bytes() + b"\0")
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        matrices(file)
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match="no such checkpoint"):
+        matrices(tmp_path / "none")
+    with pytest.raises(UserError, match=r"no model\.safetensors and no pytorch_model\.bin there"):
+        matrices(tmp_path)
+
+
+# Files of torch.
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_bin_files_old_and_new(tmp_path, torch, archive):
+    half = torch.from_numpy(MATRIX).to(torch.bfloat16)
+    state = {
+        "w": torch.from_numpy(MATRIX),
+        "half": half,
+        "x.attention.bias": torch.ones(4, 4),
+        "norm": torch.ones(4),
+    }
+    torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
+    found = matrices(tmp_path)
+    assert found.keys() == {"w", "half"}
+    np.testing.assert_array_equal(found["w"], MATRIX)
+    np.testing.assert_array_equal(found["half"], half.float().numpy())
+    assert checkpoints.count_parameters(tmp_path) == 2 * MATRIX.size + 4
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_cut_bin_file_is_named(tmp_path, torch, share):
+    file = tmp_path / "pytorch_model.bin"
+    torch.save({"w": torch.ones(64, 64)}, file)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(UserError, match=r"pytorch_model\.bin"):
+        matrices(tmp_path)
+
+
+class Harmful:
+    """Unpickling it would call a function."""
+
+    def __reduce__(self):
+        return (Path.touch, (Path("harm"),))
+
+
+def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content in ({"w": Harmful()}, Harmful()):
+        torch.save(content, tmp_path / "pytorch_model.bin")
+        with pytest.raises(UserError, match="holds something other than tensors"):
+            matrices(tmp_path)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_bin_file_of_something_else_is_refused(tmp_path, torch):
+    torch.save([torch.ones(2, 2)], tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="not a table of tensors by name"):
+        matrices(tmp_path)
+
+
+def test_safetensors_need_no_heavy_import(tmp_path):
+    save_file({"w": MATRIX}, tmp_path / "model.safetensors")
+    code = (
+        "import sys; from toposcale import checkpoints\n"
+        f"list(checkpoints.iterate_matrices({str(tmp_path)!r}))\n"
+        "print(sorted({'torch', 'transformers', 'huggingface_hub', 'pandas', 'sklearn'} & sys.modules.keys()))"
+    )
+    source = str(Path(checkpoints.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

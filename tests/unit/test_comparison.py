@@ -1,0 +1,163 @@
+"""Published values find their counterparts in a run, and only those."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from paths import ROOT
+from toposcale import comparison
+
+WEIGHTS = {"source": "weights", "layer": "all"}
+LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p_spearman": 0.01}
+RUN = comparison.Run(
+    models=pd.DataFrame(
+        [{"model": "tiny-3k", "n_parameters": 2936, "d_model": 8, "n_layers": 1, "n_heads": 1}]
+    ),
+    metrics=pd.DataFrame(
+        [("tiny-3k", 0, "validation_loss", 4.8), ("tiny-3k", 300, "validation_loss", 2.5)],
+        columns=["model", "step", "metric", "value"],
+    ),
+    features=pd.DataFrame(columns=["model", "step", "source", "layer", "feature", "value"]),
+    correlations=pd.DataFrame(
+        [
+            {
+                "model": "tiny-3k",
+                **WEIGHTS,
+                "feature": "h0_total",
+                "metric": "training_loss",
+                "spearman": -0.8,
+            }
+            | {"p_spearman": 1e-3, "spearman_low": -0.9, "spearman_high": -0.5},
+            {"model": "tiny-3k", **WEIGHTS, "layer": "one", "feature": "h0_total", "metric": "training_loss"},
+        ]
+    ),
+    scaling=pd.DataFrame(
+        [
+            {"source": "metric", "layer": "all", "feature": "validation_loss", **LAW},
+            {**WEIGHTS, "feature": "h0_total", **LAW, "exponent": 0.3},
+        ]
+    ),
+    transitions=pd.DataFrame(
+        [
+            {"model": "tiny-3k", **WEIGHTS, "feature": "neural_persistence"}
+            | {"transition_step": 40, "settled_step": 120}
+        ]
+    ),
+    forecast_evaluation=pd.DataFrame(
+        [{"fraction": 0.2, "method": "combined", "mae": 0.2, "improvement_percent": -5.0}]
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
+    table = comparison.compare(published, RUN, "steps 300 (published 5000)")
+    return table.set_index(["table", "model", "quantity"])
+
+
+@pytest.mark.parametrize(
+    ("table", "model", "quantity", "published", "ours"),
+    [
+        ("1", "tiny-3k", "n_parameters", 2936, 2936),
+        ("1", "tiny-3k", "validation_loss", 2.466, 2.5),
+        ("2", "tiny-3k", "spearman h0_total training_loss", -0.59, -0.8),
+        ("2", "tiny-3k", "bootstrap_high h0_total training_loss", -0.35, -0.5),
+        ("5", "all", "mae combined at 20%", 0.1486, 0.2),
+        ("5", "all", "improvement_percent combined at 20%", -39.7, -5.0),
+        ("6", "tiny-3k", "step of max |delta neural_persistence|", 300, 40),
+        ("6", "tiny-3k", "step of diminishing returns", 800, 120),
+        ("7", "all", "exponent validation_loss in N", -0.144, -0.1),
+        ("7", "all", "exponent h0_total in N", 0.204, 0.3),
+    ],
+)
+def test_a_published_value_stands_beside_ours(compared, table, model, quantity, published, ours):
+    row = compared.loc[(table, model, quantity)]
+    assert row["published"] == published
+    assert row["ours"] == ours
+    assert row["difference"] == pytest.approx(ours - published)
+
+
+def test_a_bound_is_kept_as_a_bound(compared):
+    row = compared.loc[("7", "all", "p validation_loss in N")]
+    assert row["published"] == 1e-24
+    assert "published as <1e-24" in row["note"]
+
+
+def test_what_the_run_lacks_is_left_out(compared):
+    assert set(compared.index.get_level_values("model")) == {"tiny-3k", "all"}
+    assert ("5", "all", "mae power_law at 20%") not in compared.index
+
+
+def test_the_setting_is_said(compared):
+    assert set(compared["setting"]) == {"steps 300 (published 5000)"}
+    training = dict(comparison.PAPER_SETTING)
+    wikitext = {"source": "wikitext-2", "tokenizer": "characters", "train": []}
+    same = comparison.setting_differences(training, wikitext, [42])
+    assert same == "corpus wikitext-2 (the published text is not stated)"
+    said = comparison.setting_differences(
+        training | {"steps": 300}, {"source": "files", "tokenizer": "bpe", "train": ["a.txt"]}, [1]
+    )
+    for part in ("steps 300 (published 5000)", "corpus files a.txt", "tokenizer bpe", "seed 1"):
+        assert part in said
+
+
+def test_published_checkpoints_are_compared_step_by_step():
+    where = {"model": "pythia-70m", "step": 64}
+    features = pd.DataFrame(
+        [
+            {**where, "source": "embeddings", "layer": "all", "feature": "h1_count", "value": 110.0},
+            {
+                **where,
+                "step": 65,
+                "source": "embeddings",
+                "layer": "all",
+                "feature": "h1_count",
+                "value": 1.0,
+            },
+        ]
+        + [
+            {
+                "model": "pythia-14m",
+                "step": 1000,
+                "source": "weights",
+                "layer": layer,
+                "feature": feature,
+                "value": value,
+            }
+            for layer, feature, value in [
+                ("a", "neural_persistence", 0.3),
+                ("b", "neural_persistence", 0.5),
+                ("all", "neural_persistence", 9.0),
+                ("all", "h0_total", 70.0),
+            ]
+        ]
+    )
+    run = dataclasses.replace(
+        RUN,
+        models=pd.DataFrame([{"model": "pythia-70m"}, {"model": "pythia-14m"}]),
+        features=features,
+        metrics=pd.DataFrame([{**where, "metric": "perplexity", "value": 14000.0}]),
+        correlations=pd.DataFrame(
+            [
+                {"model": f"pythia-{size}m", "source": "embeddings", "layer": "all", "feature": "h1_max"}
+                | {"metric": "perplexity", "spearman": rho}
+                for size, rho in [(70, -0.8), (160, 0.9), (410, -1.0)]
+            ]
+        ),
+    )
+    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
+    table = comparison.compare(published, run, "").set_index(["model", "step", "quantity"])
+    assert table.loc[("pythia-70m", 64, "h1_count"), "ours"] == 110
+    assert table.loc[("pythia-70m", 64, "h1_count"), "published"] == 116
+    assert table.loc[("pythia-70m", 64, "perplexity"), "ours"] == 14000
+    assert table.loc[("pythia-14m", 1000, "neural_persistence mean over layers"), "ours"] == pytest.approx(
+        0.4
+    )
+    assert table.loc[("pythia-14m", 1000, "neural_persistence sd over layers"), "ours"] == pytest.approx(0.1)
+    assert table.loc[("pythia-14m", 1000, "h0_total"), "ours"] == 70
+    three = table.reset_index()
+    three = three[three["quantity"] == "|spearman| h1_max perplexity"]
+    assert three["ours"].tolist() == [pytest.approx(0.9)]
+    assert three["published"].tolist() == [0.803]

@@ -1,0 +1,164 @@
+"""The configuration: what is coerced, what is refused and in which words, and that its reference is current."""
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import configuration
+from paths import ROOT
+
+MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
+
+
+def resolve(**keys):
+    return configuration.resolve({"models": MODELS, **keys})
+
+
+def complaint(**keys):
+    with pytest.raises(configuration.ConfigurationError) as error:
+        resolve(**keys)
+    return str(error.value)
+
+
+def test_defaults_are_filled_in_at_every_depth():
+    config = resolve(training={"steps": 300})
+    assert config["training"]["steps"] == 300
+    assert config["training"]["learning_rate"] == 3e-3
+    assert config["weights"]["layers"]["include"] == ["*"]
+    assert config["models"]["a"]["kind"] == "gpt"
+
+
+def test_an_empty_section_means_its_defaults():
+    assert resolve(training=None) == resolve()
+
+
+def test_strings_of_the_command_line_are_coerced():
+    config = resolve(seeds="[1, 2]", training={"steps": "300", "learning_rate": "3e-3", "warmup_steps": "10"})
+    assert config["seeds"] == [1, 2]
+    assert config["training"]["steps"] == 300
+    assert config["training"]["learning_rate"] == 3e-3
+
+
+def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
+    assert "config key run holds 7, but must be a text" in complaint(run=7)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"trainin": {}}, "config key trainin is unknown; did you mean training?"),
+        ({"training": {"step": 5}}, "config key training.step is unknown; did you mean steps?"),
+        ({"training": {"steps": "abc"}}, 'config key training.steps holds "abc", but must be an integer'),
+        ({"training": {"steps": 0}}, "config key training.steps holds 0, but must be an integer at least 1"),
+        ({"training": {"steps": True}}, "config key training.steps holds true, but must be an integer"),
+        ({"training": {"learning_rate": float("nan")}}, "config key training.learning_rate holds NaN, but"),
+        ({"corpus": {"source": "wikitext"}}, "did you mean wikitext-2?"),
+        ({"corpus": {"source": "files", "validation": ["x"]}}, "config key corpus.train is empty"),
+        (
+            {"corpus": {"train": ["x"]}},
+            "config key corpus.train is given, but is read only with corpus.source: files",
+        ),
+        ({"run": "../../x"}, 'config key run holds "../../x", which is not safe in a path'),
+        ({"run": "x\n"}, "which is not safe in a path"),
+        ({"models": {"a/b": MODELS["a"]}}, "the name 'a/b' is not safe in a path"),
+        ({"models": {"a": {"d_model": 8, "n_layers": 1}}}, "config key models.a.n_heads is missing"),
+        ({"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 3}}}, "must divide d_model, 8"),
+        ({"models": {"a.seed1": MODELS["a"]}}, "holds .seed"),
+        ({"models": {}}, "config key models holds {}"),
+        ({"seeds": [1, 1]}, "config key seeds holds [1, 1]"),
+        ({"training": {"steps": 10, "warmup_steps": 10}}, "must be less than training.steps, 10"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key_and_what_would_be_right(keys, words):
+    text = complaint(**keys)
+    assert words in text
+    assert "\n" not in text
+
+
+def test_every_mistake_has_its_line():
+    text = complaint(run="../x", training={"stepz": 1}, seeds=[])
+    assert len(text.splitlines()) == 3
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+known = st.sampled_from([*configuration.schema()["properties"], "extra"])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(known, anything, max_size=4))
+def test_any_configuration_is_resolved_or_explained(keys):
+    try:
+        config = configuration.resolve(keys)
+    except configuration.ConfigurationError as error:
+        lines = str(error).splitlines()
+    else:
+        lines = []
+        assert configuration.resolve(config) == config
+    assert all(line.startswith("config key ") for line in lines)
+
+
+def test_every_key_has_a_description_a_type_and_a_default():
+    for path, part in configuration.documented_keys():
+        assert part["description"], path
+        assert part["type"], path
+        # What an entry of `models:` needs depends on its kind: see configuration.NEEDED.
+        assert "default" in part or path.startswith("models.{name}."), path
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            {"kind": "hub", "repo": "a/b"},
+            "config key models.m.revisions is missing; for kind hub it must be a text",
+        ),
+        ({"kind": "folder"}, "config key models.m.path is missing"),
+        (
+            {"kind": "folder", "path": "x", "d_model": 8},
+            "config key models.m.d_model is given, but means nothing",
+        ),
+        ({"kind": "hub", "repo": "a/b", "revisions": "main", "steps": [1]}, "must have {step} in it"),
+        (
+            {"kind": "hub", "repo": "../x", "revisions": "step{step}", "steps": [1]},
+            "config key models.m.repo holds",
+        ),
+    ],
+)
+def test_a_model_needs_the_keys_of_its_kind(model, words):
+    assert words in complaint(models={"m": model})
+
+
+def test_every_section_refuses_unknown_keys():
+    for path, part in configuration.documented_keys():
+        if part["type"] == "object":
+            assert part["additionalProperties"] is not True, path
+            assert "additionalProperties" in part, path
+
+
+def test_the_reference_page_is_current():
+    assert (ROOT / "config" / "README.md").read_text() == configuration.reference()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_configuration_is_right(path):
+    config = configuration.resolve(yaml.safe_load(path.read_text()))
+    assert config["models"]
+
+
+def test_the_sizes_of_the_shipped_families_are_what_their_names_say():
+    from toposcale.gpt import GPTShape
+
+    paper = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
+    plan = {"plan-1k": 1000, "plan-5k": 5000, "plan-10k": 10000, "plan-25k": 25000, "plan-50k": 50000}
+    for file, sizes, tolerance in [("config", paper, 0), ("paper", paper, 0), ("plan", plan, 0.11)]:
+        config = configuration.resolve(yaml.safe_load((ROOT / "config" / f"{file}.yaml").read_text()))
+        vocab_size = 128 if config["corpus"]["tokenizer"] == "characters" else config["corpus"]["vocab_size"]
+        for name, model in config["models"].items():
+            sizes_of = (model["d_model"], model["n_layers"], model["n_heads"])
+            shape = GPTShape(vocab_size, config["training"]["context"], *sizes_of)
+            assert shape.n_parameters == pytest.approx(sizes[name], rel=tolerance, abs=0), name

@@ -1,0 +1,74 @@
+"""Correlations against scipy, naive p-values, effective sample sizes."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toposcale.statistics.correlation import (
+    average_ranks,
+    correlation_p_value,
+    effective_sample_size,
+    pearson,
+    spearman,
+)
+
+
+def test_every_pair_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((4, 23)), rng.integers(0, 5, (3, 23)).astype(float)
+    for i in range(4):
+        for j in range(3):
+            # 1e-12: both sum 23 float64 products, in different orders.
+            assert spearman(x, y)[i, j] == pytest.approx(scipy.stats.spearmanr(x[i], y[j])[0], abs=1e-12)
+            assert pearson(x, y)[i, j] == pytest.approx(scipy.stats.pearsonr(x[i], y[j])[0], abs=1e-12)
+
+
+def test_naive_p_values_are_those_of_scipy():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 17))
+    expected = scipy.stats.pearsonr(x, y)
+    assert correlation_p_value(expected[0], 17) == pytest.approx(expected[1], rel=1e-10)
+    assert correlation_p_value(1.0, 17) == 0.0
+    assert np.isnan(correlation_p_value(0.3, 2))
+
+
+def test_ties_are_averaged():
+    np.testing.assert_array_equal(average_ranks(np.array([[3.0, 1.0, 3.0, 2.0]])), [[3.5, 1.0, 3.5, 2.0]])
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e300, -1e-300])
+def test_a_constant_series_has_no_correlation(constant):
+    x = np.vstack([np.full(9, constant), np.arange(9.0)])
+    result = pearson(x, np.arange(9.0))
+    assert np.isnan(result[0, 0])
+    assert result[1, 0] == pytest.approx(1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-200, 1e200), st.floats(-3, 3))
+@settings(deadline=None, max_examples=40)
+def test_pearson_ignores_scale_and_shift_and_spearman_any_rising_map(seed, scale, shift):
+    x, y = np.random.default_rng(seed).standard_normal((2, 12))
+    assert pearson((x + shift) * scale, y)[0, 0] == pytest.approx(pearson(x, y)[0, 0], abs=1e-9)
+    assert spearman(np.exp(x), y)[0, 0] == spearman(x, y)[0, 0]
+
+
+def test_effective_sample_size_of_two_autoregressions_is_near_the_closed_form():
+    # Two AR(1) series: n (1 - a b) / (1 + a b); averaged over pairs, as the estimate of one pair is rough.
+    rng = np.random.default_rng(2)
+    noise = rng.standard_normal((40, 2000))
+    series = noise.copy()
+    for t in range(1, 2000):
+        series[:, t] += 0.6 * series[:, t - 1]
+    measured = np.median(effective_sample_size(series[:20], series[20:]))
+    assert measured == pytest.approx(2000 * (1 - 0.36) / (1 + 0.36), rel=0.15)
+    assert effective_sample_size(np.arange(50.0), np.arange(50.0))[0, 0] < 6
+
+
+@pytest.mark.parametrize("bad", [[np.nan, 1.0, 2.0], [np.inf, 1.0, 2.0], np.zeros((2, 2, 2)), []])
+def test_bad_input_names_the_argument(bad):
+    with pytest.raises(ValueError, match="x:"):
+        pearson(bad, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="y: 3 points"):
+        pearson([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -1,0 +1,246 @@
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toposcale import homology, spectra
+from toposcale.embeddings import (
+    Settings,
+    describe,
+    embedding_features,
+    feature_spread,
+    forward_pass,
+    principal_components,
+)
+from toposcale.errors import UserError
+
+torch = pytest.importorskip("torch")
+from toposcale.language_models import LanguageModel  # noqa: E402
+
+VOCABULARY, WIDTH, CONTEXT = 37, 8, 24
+
+
+def causal_model(*, bias: bool = False, scale: float = 1.0, vocabulary: int = VOCABULARY) -> LanguageModel:
+    """Two causal layers, each the running mean of what came before through a matrix."""
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape: int):
+        return scale * torch.randn(*shape, generator=generator)
+
+    table, first, second = draw(vocabulary, WIDTH), draw(WIDTH, WIDTH), draw(WIDTH, WIDTH)
+
+    def hidden_states(tokens, last_only):
+        counts = torch.arange(1, tokens.shape[1] + 1)[:, None]
+        states = [table[tokens]]
+        for matrix in (first, second):
+            states.append(torch.tanh((states[-1].cumsum(1) / counts) @ matrix))
+        return states[-1:] if last_only else states
+
+    return LanguageModel(hidden_states, draw(vocabulary, WIDTH), draw(vocabulary) if bias else None, CONTEXT)
+
+
+def random_texts(count: int, seed: int = 0) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, VOCABULARY, rng.integers(1, CONTEXT + 1)).tolist() for _ in range(count)]
+
+
+def one_by_one(model: LanguageModel, texts):
+    """Each text alone, all its logits at once: embeddings of every layer, cross-entropies."""
+    layers, losses = [], []
+    for text in texts:
+        tokens = torch.tensor([text])
+        states = model.hidden_states(tokens, False)
+        layers.append([state[0].mean(0).numpy() for state in states])
+        logits = torch.nn.functional.linear(states[-1][0], model.head_weight, model.head_bias)
+        losses.append(
+            torch.nn.functional.cross_entropy(logits[:-1].double(), tokens[0, 1:], reduction="sum").item()
+        )
+    return np.array(layers).swapaxes(0, 1), np.array(losses)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@given(st.integers(1, 12), st.integers(1, 200), st.integers(1, 50), st.integers(0, 5))
+@settings(deadline=None, max_examples=25)
+def test_batches_and_blocks_change_nothing(bias, count, batch_tokens, vocabulary_block, seed):
+    model = causal_model(bias=bias)
+    texts = [*random_texts(count, seed), [1, 2]]
+    found = forward_pass(
+        model, texts, all_layers=True, batch_tokens=batch_tokens, vocabulary_block=vocabulary_block
+    )
+    layers, losses = one_by_one(model, texts)
+    assert list(found.embeddings) == ["hidden.00", "hidden.01", "hidden.02", "all"]
+    # float32 sums of at most 24 terms of size 1 in another order: a few units of 2^-23.
+    for layer, expected in zip(found.embeddings.values(), [*layers, layers[-1]], strict=True):
+        np.testing.assert_allclose(layer, expected, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(found.cross_entropies, losses, rtol=1e-5, atol=1e-5)
+    predicted = sum(len(text) - 1 for text in texts)
+    assert found.predicted.sum() == predicted
+    assert found.perplexity == pytest.approx(math.exp(losses.sum() / predicted), rel=1e-5)
+
+
+def test_last_layer_alone_is_the_same():
+    model, texts = causal_model(), random_texts(9)
+    last = forward_pass(model, texts).embeddings
+    assert list(last) == ["all"]
+    np.testing.assert_array_equal(
+        last["all"], forward_pass(model, texts, all_layers=True).embeddings["hidden.02"]
+    )
+
+
+def test_same_bytes_every_time():
+    model, texts = causal_model(), random_texts(20)
+    first, second = forward_pass(model, texts), forward_pass(model, texts)
+    assert first.embeddings["all"].tobytes() == second.embeddings["all"].tobytes()
+    assert first.cross_entropies.tobytes() == second.cross_entropies.tobytes()
+
+
+def test_a_head_of_zeros_finds_every_token_equally_likely():
+    model = causal_model()
+    blind = LanguageModel(model.hidden_states, torch.zeros_like(model.head_weight), None, CONTEXT)
+    assert forward_pass(blind, [[0, 1, 2], [5, 6]]).perplexity == pytest.approx(VOCABULARY, rel=1e-6)
+
+
+def test_large_logits_do_not_overflow():
+    model = causal_model()
+    loud = LanguageModel(model.hidden_states, 1e4 * model.head_weight, None, CONTEXT)
+    texts = random_texts(5)
+    _, losses = one_by_one(loud, texts)
+    assert forward_pass(loud, texts).cross_entropies == pytest.approx(losses, rel=1e-5)
+
+
+def test_every_text_has_its_own_row():
+    model, texts = causal_model(), random_texts(12)
+    found, turned = forward_pass(model, texts), forward_pass(model, texts[::-1])
+    np.testing.assert_allclose(found.embeddings["all"], turned.embeddings["all"][::-1], rtol=0, atol=3e-6)
+    np.testing.assert_array_equal(found.predicted, turned.predicted[::-1])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "one or more"),
+        ([[1, 2], []], "none empty"),
+        ([[1], [2]], "at least two"),
+        ([[1, VOCABULARY]], f"tokens 1 to {VOCABULARY}, but the model has 0 to {VOCABULARY - 1}"),
+        ([[1, -1]], "tokens -1 to 1"),
+        ([[1] * (CONTEXT + 1)], f"the model's context is {CONTEXT}"),
+    ],
+)
+def test_texts_that_cannot_be_used(texts, message):
+    with pytest.raises(ValueError, match=message):
+        forward_pass(causal_model(), texts)
+
+
+def test_a_model_that_gives_nan_is_refused():
+    with pytest.raises(UserError, match="NaN or infinite"):
+        forward_pass(causal_model(scale=float("nan")), [[1, 2, 3]])
+
+
+# Features.
+
+
+def test_features_of_a_square_in_the_plane():
+    square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=np.float32) + 7
+    features, diagrams = embedding_features(square)
+    np.testing.assert_allclose(diagrams[0], [[0, 1]] * 3, atol=1e-12)
+    np.testing.assert_allclose(diagrams[1], [[1, math.sqrt(2)]], atol=1e-12)
+    assert features["h0_count"] == 3
+    assert features["h0_total"] == pytest.approx(3)
+    assert features["h1_total"] == pytest.approx(math.sqrt(2) - 1)
+    mean_distance = (4 + 2 * math.sqrt(2)) / 6
+    assert features["h0_total_scaled"] == pytest.approx(3 / mean_distance)
+    assert features["pca_variance_kept"] == pytest.approx(1)
+    # Two equal singular values.
+    assert features["effective_rank"] == pytest.approx(2)
+    assert features["participation_ratio"] == pytest.approx(2)
+
+
+def cloud(seed: int, n_points: int = 30, dimension: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n_points, dimension)) * np.arange(1, dimension + 1) ** -0.5
+
+
+@given(st.integers(0, 20), st.floats(0.01, 100))
+@settings(deadline=None, max_examples=10)
+def test_moving_turning_and_growing(seed, factor):
+    points = cloud(seed)
+    rng = np.random.default_rng(seed)
+    turn, _ = np.linalg.qr(rng.standard_normal((12, 12)))
+    plain, _ = embedding_features(points)
+    changed, _ = embedding_features(factor * points @ turn + rng.standard_normal(12))
+    grows = re.compile(r"h\d_(total|total_l2|max|mean)$")
+    for name, value in plain.items():
+        expected = value * factor if grows.fullmatch(name) else value
+        assert changed[name] == pytest.approx(expected, rel=1e-6), name
+
+
+def test_components_of_full_rank_change_no_distance():
+    points = cloud(3)
+    scores, kept = principal_components(points, 50)
+    np.testing.assert_allclose(homology.pairwise_distances(scores), homology.pairwise_distances(points))
+    assert kept == pytest.approx(1)
+    assert scores.shape == (30, 12)
+
+
+def test_variance_kept_against_the_covariance():
+    points = cloud(4)
+    eigenvalues = np.linalg.eigvalsh(np.cov(points.T))[::-1]
+    scores, kept = principal_components(points, 5)
+    assert kept == pytest.approx(eigenvalues[:5].sum() / eigenvalues.sum())
+    np.testing.assert_allclose(scores.var(axis=0, ddof=1), eigenvalues[:5])
+
+
+def test_spectra_are_those_before_the_components():
+    points = cloud(5)
+    features, diagrams = embedding_features(points, components=2, max_dimension=0)
+    assert features["effective_rank"] == spectra.effective_rank(points)
+    assert features["effective_rank"] > 2
+    assert len(diagrams) == 1
+    assert not any(name.startswith("h1") for name in features)
+
+
+def test_texts_that_are_all_alike_have_no_scale():
+    with pytest.warns(RuntimeWarning):
+        features, _ = embedding_features(np.full((5, 3), 0.1, dtype=np.float32))
+    assert features["h0_total"] == 0
+    assert math.isnan(features["h0_total_scaled"])
+    assert math.isnan(features["pca_variance_kept"])
+
+
+@pytest.mark.parametrize("points", [np.ones(3), np.empty((0, 3)), [[1.0, np.nan]], [[np.inf, 1.0]]])
+def test_clouds_that_are_none(points):
+    with pytest.raises(ValueError, match="embeddings"):
+        embedding_features(points)
+
+
+def test_spread_is_the_deviation_over_subsets():
+    points, wanted = cloud(6), Settings(repeats=4, subset=0.5)
+    spread = feature_spread(points, wanted, np.random.default_rng(9))
+    rng = np.random.default_rng(9)
+    draws = [embedding_features(points[np.sort(rng.choice(30, 15, replace=False))])[0] for _ in range(4)]
+    assert spread.keys() == {f"{name}_spread" for name in draws[0]}
+    assert spread["h0_total_spread"] == pytest.approx(np.std([draw["h0_total"] for draw in draws], ddof=1))
+    assert spread["h0_count_spread"] == 0
+
+
+def test_the_whole_set_again_and_again_has_no_spread():
+    spread = feature_spread(cloud(7), Settings(repeats=2, subset=1.0), np.random.default_rng(0))
+    assert set(spread.values()) == {0.0}
+
+
+def test_subsets_are_the_same_in_every_layer_and_at_every_step():
+    points = cloud(8)
+    features, diagrams = describe({"hidden.00": points, "all": points}, Settings(repeats=2), model="small")
+    assert features["hidden.00"] == features["all"]
+    assert "h0_total_spread" in features["all"]
+    assert len(diagrams["all"]) == 2
+    other, _ = describe({"all": points}, Settings(repeats=2), model="large")
+    assert other["all"]["h0_total_spread"] != features["all"]["h0_total_spread"]
+    without, _ = describe({"all": points}, Settings(repeats=0), model="small")
+    assert not any(name.endswith("_spread") for name in without["all"])
+
+
+# Texts.

@@ -1,0 +1,479 @@
+"""Figures: what is drawn is what the tables hold, and everybody can read it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import figure_tables
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from toposcale.figures import FIGURES, load
+from toposcale.figures.embeddings import rate_of_change
+from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
+from toposcale.figures.layers import betti_numbers, layer_heat_map, layer_order, layer_part, short_layer
+from toposcale.figures.panels import spans_decades
+from toposcale.figures.statistics import correlation_heat_map, scaling
+from toposcale.figures.style import model_appearances, save
+from toposcale.figures.training import loss_curves, overview, smooth
+from toposcale.figures.verdicts import verdict
+from toposcale.figures.weights import homology, neural_persistence, weights_validation
+
+GOLDEN = Path(__file__).parent / "golden"
+LANDSCAPE_IS_HERE = (Path(inspect.getfile(load)).parents[1] / "landscape" / "merge_tree.py").exists()
+DRAWABLE = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            entry.function.startswith("landscape.") and not LANDSCAPE_IS_HERE,
+            reason="needs toposcale.landscape.merge_tree",
+        ),
+    )
+    for name, entry in FIGURES.items()
+]
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, dict[str, pd.DataFrame]]:
+    """The tables of three runs, by the source of their features."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # made-up series are constant here and there, and the statistics say so
+        return {
+            "weights": figure_tables.all_tables(),
+            "embeddings": figure_tables.embedding_tables(),
+            "landscape": figure_tables.landscape_tables(),
+        }
+
+
+@pytest.fixture(scope="module")
+def run(tables: dict[str, dict[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    """The tables of the run whose weights were looked at."""
+    return tables["weights"]
+
+
+def draw(name: str, tables: dict[str, dict[str, pd.DataFrame]]) -> Figure:
+    """The figure `name` from the tables it asks for."""
+    entry = FIGURES[name]
+    return load(name)(**{table: tables[entry.source][table] for table in entry.tables})
+
+
+def words(figure: Figure) -> str:
+    """All text of a figure."""
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def lines_of(axes: matplotlib.axes.Axes) -> dict[str, matplotlib.lines.Line2D]:
+    """Lines of a panel by the model in their label."""
+    return {line.get_label(): line for line in axes.get_lines() if line.get_label() in figure_tables.SIZES}
+
+
+# Every figure
+
+
+@pytest.fixture(scope="module")
+def drawn(tables: dict[str, dict[str, pd.DataFrame]]) -> Callable[[str], Figure]:
+    """Every figure, drawn once."""
+    return functools.cache(lambda name: draw(name, tables))
+
+
+@pytest.mark.parametrize("name", DRAWABLE)
+def test_every_figure_is_drawn_from_the_tables_it_names(name, drawn):
+    entry = FIGURES[name]
+    positional = [
+        parameter.name
+        for parameter in inspect.signature(load(name)).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    assert positional == list(entry.tables)
+    figure = drawn(name)
+    marks = sum(
+        len(axes.lines) + len(axes.collections) + len(axes.images) + len(axes.patches) for axes in figure.axes
+    )
+    assert marks > 0
+    assert [line for line in words(figure).splitlines() if line.lower().startswith("no ")] == []
+
+
+@pytest.mark.parametrize("name", DRAWABLE)
+def test_empty_tables_give_a_figure_that_says_what_is_missing(name, tables):
+    entry = FIGURES[name]
+    given = {table: tables[entry.source][table] for table in entry.tables}
+    empty = {table: rows if table == "models" else rows.iloc[:0] for table, rows in given.items()}
+    said = [line for line in words(load(name)(**empty)).splitlines() if line.lower().startswith("no ")]
+    assert said
+
+
+@pytest.mark.parametrize("name", DRAWABLE)
+def test_axes_have_labels_with_units_and_nothing_is_cut_or_overlaps(name, drawn):
+    figure = drawn(name)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    boxes = []
+    for axes in figure.axes:
+        shown = [axes.xaxis.label, axes.yaxis.label, axes.title, axes._left_title]
+        boxes += [(text.get_text(), text.get_window_extent(renderer)) for text in shown if text.get_text()]
+        for axis in (axes.xaxis, axes.yaxis):
+            label = axis.label.get_text()
+            countable = label.startswith(("training step", "branches"))
+            assert not label or countable or "(" in label, label
+    boxes += [(text.get_text(), text.get_window_extent(renderer)) for text in figure.texts if text.get_text()]
+    boxes += [("legend", legend.get_window_extent(renderer)) for legend in figure.legends]
+    width, height = canvas.get_width_height()
+    for text, box in boxes:
+        assert box.x0 >= -1, f"cut at the left: {text}"
+        assert box.y0 >= -1, f"cut at the bottom: {text}"
+        assert box.x1 <= width + 1, f"cut at the right: {text}"
+        assert box.y1 <= height + 1, f"cut at the top: {text}"
+    for (one, first), (other, second) in combinations(boxes, 2):
+        assert not first.overlaps(second), f"{one!r} lies on {other!r}"
+
+
+def test_the_registry_imports_nothing_heavy():
+    code = "import sys, toposcale.figures; print([m for m in ('matplotlib', 'pandas', 'numpy') if m in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_drawing_imports_neither_pyplot_nor_torch_nor_seaborn():
+    modules = sorted({entry.function.split(".")[0] for entry in FIGURES.values()} - {"landscape"})
+    imports = "; ".join(f"import toposcale.figures.{module}" for module in modules)
+    code = f"{imports}; import sys; print([m for m in ('matplotlib.pyplot', 'torch', 'seaborn') if m in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def run_python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    source = str(Path(inspect.getfile(load)).parents[2])
+    environment = {**os.environ, "PYTHONPATH": source}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+# Appearance of models
+
+
+def luminance(colour: str) -> float:
+    """Rec. 709 luminance: what is left of a colour in grey."""
+    return float(np.dot(to_rgb(colour), (0.2126, 0.7152, 0.0722)))
+
+
+def test_larger_models_are_darker_and_have_their_own_marker():
+    looks = model_appearances(figure_tables.models_table())
+    assert list(looks) == list(figure_tables.SIZES)
+    greys = [luminance(look.color) for look in looks.values()]
+    assert all(lighter - darker > 0.03 for lighter, darker in pairwise(greys))
+    assert len({look.marker for look in looks.values()}) == len(looks)
+
+
+@pytest.mark.parametrize("family", ["model", "gpt"])
+def test_seeds_share_the_colour_and_differ_in_line_style(family):
+    models = figure_tables.models_table(seeds=(42, 43, 44))
+    if family == "gpt":
+        models = models.assign(family="gpt")
+    looks = model_appearances(models)
+    copies = [looks["xl-97k"], looks["xl-97k.seed43"], looks["xl-97k.seed44"]]
+    assert len({look.color for look in copies}) == 1
+    assert len({str(look.linestyle) for look in copies}) == 3
+    assert len({look.color for look in looks.values()}) == 5
+    assert looks["xl-97k"] == model_appearances(figure_tables.models_table())["xl-97k"]
+
+
+def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
+    expected = {name: look.color for name, look in model_appearances(run["models"]).items()}
+    few = run["features"][run["features"]["model"].isin(["med-21k", "xl-97k"])]
+    panels = [
+        *overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[:3],
+        *homology(run["features"], run["models"]).axes,
+        *neural_persistence(few, run["models"]).axes,
+        loss_curves(run["training"], run["metrics"], run["models"]).axes[0],
+    ]
+    for axes in panels:
+        drawn = lines_of(axes)
+        assert drawn
+        assert all(line.get_color() == expected[model] for model, line in drawn.items())
+
+
+def test_models_without_a_row_in_the_models_table_are_drawn_in_grey(run):
+    known = run["models"][run["models"]["model"] != "tiny-3k"]
+    lines = lines_of(neural_persistence(run["features"], known).axes[0])
+    red, green, blue = to_rgb(lines["tiny-3k"].get_color())
+    assert red == green == blue
+
+
+# What is drawn is what the tables hold
+
+
+def test_lines_hold_the_values_of_the_table(run):
+    axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[2]
+    rows = run["features"]
+    rows = rows[(rows["feature"] == "h0_total") & (rows["layer"] == "all") & (rows["model"] == "med-21k")]
+    line = lines_of(axes)["med-21k"]
+    np.testing.assert_array_equal(line.get_xdata(), rows["step"])
+    np.testing.assert_array_equal(line.get_ydata(), rows["value"])
+
+
+def test_the_overview_sets_topology_beside_the_norm(run):
+    axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
+    table = run["correlations"]
+    table = table[(table["metric"] == "training_loss") & (table["layer"] == "all")]
+    points = {
+        line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5
+    }
+    for marker, feature in (("o", "h0_total"), ("X", "frobenius_norm"), ("s", "neural_persistence")):
+        np.testing.assert_array_equal(
+            points[marker], sorted(table.loc[table["feature"] == feature, "spearman"])
+        )
+
+
+def test_values_that_are_not_finite_leave_a_gap_and_are_counted(run):
+    features = run["features"].copy()
+    chosen = features.index[
+        (features["feature"] == "neural_persistence")
+        & (features["layer"] == "all")
+        & (features["model"] == "xl-97k")
+    ]
+    features.loc[chosen[3], "value"] = np.nan
+    features.loc[chosen[7], "value"] = np.inf
+    figure = neural_persistence(features, run["models"])
+    drawn = lines_of(figure.axes[0])["xl-97k"].get_ydata()
+    assert np.flatnonzero(np.isnan(drawn)).tolist() == [3, 7]
+    assert "2 values not finite" in words(figure)
+    assert "not finite" not in words(neural_persistence(run["features"], run["models"]))
+
+
+def test_a_model_with_nothing_but_nan_is_not_in_the_legend(run):
+    features = run["features"].copy()
+    features.loc[features["model"] == "tiny-3k", "value"] = np.nan
+    figure = neural_persistence(features, run["models"])
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == list(figure_tables.SIZES)[1:]
+    assert f"{2 * len(figure_tables.CHECKPOINTS)} values not finite" in words(figure)
+
+
+def test_steps_that_span_decades_get_a_logarithmic_axis_with_step_0(run, tables):
+    assert not spans_decades(figure_tables.CHECKPOINTS)
+    assert spans_decades(figure_tables.LOG_STEPS)
+    logarithmic = figure_tables.features_table(figure_tables.LOG_STEPS)
+    axes = weights_validation(logarithmic, run["models"]).axes[0]
+    assert axes.get_xscale() == "symlog"
+    assert axes.get_xlim()[0] <= 0
+    assert axes.get_xticks()[0] == 0
+    without = logarithmic[logarithmic["step"] > 0]
+    assert weights_validation(without, run["models"]).axes[0].get_xscale() == "log"
+    assert weights_validation(run["features"], run["models"]).axes[0].get_xscale() == "linear"
+
+
+def test_running_median_by_hand_and_nan_is_not_hidden():
+    steps = np.arange(300)
+    values = np.ones(300)
+    values[100] = 50.0  # a spike: the median of three ignores it
+    values[200] = np.nan
+    training = pd.DataFrame({"model": "a", "step": steps, "loss": values})
+    smoothed, window = smooth(training)
+    assert window == 3
+    assert smoothed["value"].to_numpy()[100] == 1.0
+    assert np.flatnonzero(np.isnan(smoothed["value"])).tolist() == [200]
+
+
+def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
+    figure = correlation_heat_map(run["correlations"], run["models"])
+    axes = figure.axes[0]
+    shown = np.ma.filled(axes.images[0].get_array(), np.nan)
+    table = run["correlations"]
+    table = table[(table["metric"] == "training_loss") & (table["layer"] == "all")]
+    table = table.pivot(index="feature", columns="model", values="spearman")[list(figure_tables.SIZES)]
+    means = shown.mean(axis=1)
+    assert (np.diff(means) >= 0).all()
+    np.testing.assert_array_equal(np.sort(shown, axis=0), np.sort(table.to_numpy(), axis=0))
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(figure_tables.SIZES)
+
+
+def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run):
+    weak_norm = run["correlations"].copy()
+    weak_norm.loc[weak_norm["feature"] == "frobenius_norm", "spearman"] = 0.01
+    figure = correlation_heat_map(weak_norm, run["models"], max_rows=3)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == 3
+    assert "weight norm" in labels
+    assert "The 3 strongest of" in words(figure)
+
+
+def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run):
+    figure = verdict(run["verdicts"], max_rows=4)
+    assert "weight norm" in words(figure)
+    table = run["verdicts"]
+    table = table[
+        (table["model"] == "pooled") & (table["metric"] == "training_loss") & (table["layer"] == "all")
+    ]
+    everything = verdict(run["verdicts"], max_rows=100)
+    answers = [text.get_text() for text in everything.axes[1].texts]
+    questions = ["follows_the_loss", "beyond_the_norm", "beyond_the_step", "survives_correction"]
+    assert answers.count("yes") == int(table[questions].to_numpy().sum())
+    assert answers.count("yes") + answers.count("no") == 4 * len(table)
+
+
+def test_scaling_draws_the_law_of_the_table(run):
+    axes = scaling(run["features"], run["metrics"], run["scaling"], run["models"]).axes[0]
+    law = run["scaling"]
+    law = law[(law["feature"] == "validation_loss") & (law["law"] == "power_law")].iloc[0]
+    line = next(line for line in axes.get_lines() if len(line.get_xdata()) == 50)
+    expected = law["coefficient"] * line.get_xdata() ** law["exponent"]
+    np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-12)
+    assert f"{law['r_squared']:.3f}" in words(axes.figure)
+
+
+def test_forecasts_are_ordered_by_their_error(run):
+    axes = forecast_comparison(run["forecast_evaluation"]).axes[0]
+    table = run["forecast_evaluation"]
+    best_last = table.groupby("method")["mae"].mean().sort_values(ascending=False).index
+    assert [label.get_text().replace(" ", "_") for label in axes.get_yticklabels()] == list(best_last)
+    drawn = sorted(x for line in axes.get_lines() for x in line.get_xdata())
+    np.testing.assert_array_equal(drawn, sorted(table["mae"].dropna()))
+
+
+def test_a_method_without_a_score_is_named(run):
+    table = run["forecast_evaluation"].copy()
+    table.loc[table["method"] == "combined", "mae"] = np.nan
+    assert "No score for: combined" in words(forecast_comparison(table))
+
+
+def test_compute_is_six_n_d():
+    models = pd.DataFrame({"model": ["a"], "n_parameters": [100], "tokens_per_step": [20]})
+    series = pd.DataFrame({"model": ["a", "a"], "step": [0, 7], "value": [3.0, 2.0]})
+    assert with_compute(series, models)["compute"].tolist() == [0.0, 84_000.0]
+
+
+def test_a_true_switch_is_ringed_on_the_curve_it_leaves(run):
+    figure = loss_against_compute(run["metrics"], run["decisions"], run["models"])
+    rings = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 1]
+    true = run["decisions"].drop_duplicates("model")["true_switch"]
+    assert sorted(ring.get_xdata()[0] for ring in rings) == sorted(true[np.isfinite(true)])
+
+
+def test_rate_of_change_divides_by_the_steps_between_checkpoints():
+    rows = [(0, np.nan), (10, 5.0), (40, 6.0)]
+    features = pd.DataFrame(
+        [("a", step, "embeddings", "all", "h0_wasserstein_1", value) for step, value in rows],
+        columns=["model", "step", "source", "layer", "feature", "value"],
+    )
+    rates = rate_of_change(features, "h0_wasserstein_1", source="embeddings")
+    assert rates[["step", "value"]].to_numpy().tolist() == [[10, 0.5], [40, 0.2]]
+
+
+def test_betti_numbers_by_hand():
+    bars = pd.DataFrame({"step": [0, 0, 5], "birth": [0.0, 1.0, 0.0], "death": [2.0, 3.0, 1.0]})
+    steps, radii, betti = betti_numbers(bars, [0, 5])
+    assert steps == [0, 5]
+    assert betti[0, np.searchsorted(radii, 0.5)] == 1
+    assert betti[0, np.searchsorted(radii, 1.5)] == 2
+    assert betti[0, np.searchsorted(radii, 2.5)] == 1
+    assert betti[0, -1] == 0
+    assert betti[1, np.searchsorted(radii, 0.5)] == 1
+    assert betti[1, np.searchsorted(radii, 1.5)] == 0
+
+
+def test_layers_stand_in_the_order_of_the_network():
+    shuffled = [
+        "blocks.10.attention.qkv.weight",
+        "head.weight",
+        "blocks.2.feed_forward.expansion.weight",
+        "token_embedding.weight",
+        "blocks.2.attention.qkv.weight",
+    ]
+    assert [short_layer(layer) for layer in sorted(shuffled, key=layer_order)] == [
+        "token_embedding",
+        "2.attention.qkv",
+        "2.feed_forward.expansion",
+        "10.attention.qkv",
+        "head",
+    ]
+    assert layer_part("gpt_neox.layers.0.attention.dense.weight") == "attention"
+    assert layer_part("gpt_neox.layers.0.mlp.dense_h_to_4h.weight") == "feed-forward"
+    assert layer_part("token_embedding.weight") == ""
+
+
+def test_a_figure_of_one_model_takes_the_largest_and_refuses_one_that_is_not_there(run):
+    assert "xl-97k" in words(layer_heat_map(run["features"], run["models"]))
+    assert "tiny-3k" in words(layer_heat_map(run["features"], run["models"], model="tiny-3k"))
+    with pytest.raises(ValueError, match="model: 'huge' has no data"):
+        layer_heat_map(run["features"], run["models"], model="huge")
+
+
+# Files
+
+
+def test_the_same_tables_give_the_same_bytes_whatever_the_users_style(run, tmp_path):
+    first = save(correlation_heat_map(run["correlations"], run["models"]), tmp_path / "first")
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
+        second = save(correlation_heat_map(run["correlations"], run["models"]), tmp_path / "second")
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert b"<dc:date>" not in first[0].read_bytes()
+    assert b"<text" not in first[0].read_bytes()  # letters are outlines: no font is needed
+
+
+def test_save_keeps_dots_in_names_and_leaves_nothing_half_written(run, tmp_path):
+    figure = forecast_comparison(run["forecast_evaluation"])
+    written = save(figure, tmp_path / "deeper" / "heat.med-21k.seed43")
+    assert [path.name for path in written] == ["heat.med-21k.seed43.svg", "heat.med-21k.seed43.png"]
+    assert save(figure, tmp_path / "deeper" / "plain.svg")[1].name == "plain.png"
+    assert len(list((tmp_path / "deeper").iterdir())) == 4
+
+
+# Golden images: small, grey and without words, so that they hold on any build of the font renderer
+
+GOLDEN_FIGURES = ("overview", "verdict", "correlation_heat_map", "forecast_comparison")
+TOLERANCE = 0.002
+"""Mean difference in grey level (0 to 1). Other hinting of the letters changes nothing; leaving any one model out of
+the overview changes at least four times this (tested below)."""
+
+
+def picture(figure: Figure) -> np.ndarray:
+    """The figure's marks in grey at 40 dots an inch, values 0 to 1."""
+    for legend in list(figure.legends):
+        legend.remove()
+    for text in figure.findobj(Text):
+        text.set_visible(False)
+    canvas = FigureCanvasAgg(figure)
+    figure.set_dpi(40)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3] @ np.array([0.2126, 0.7152, 0.0722]) / 255
+
+
+def golden(name: str) -> np.ndarray:
+    """The stored picture, values 0 to 1."""
+    return np.asarray(Image.open(GOLDEN / f"{name}.png")) / 255
+
+
+@pytest.mark.parametrize("name", GOLDEN_FIGURES)
+def test_golden_images(name, tables):
+    now = picture(draw(name, tables))
+    if os.environ.get("TOPOSCALE_UPDATE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        Image.fromarray(np.rint(now * 255).astype(np.uint8)).save(GOLDEN / f"{name}.png", optimize=True)
+    assert golden(name).shape == now.shape
+    assert np.abs(golden(name) - now).mean() < TOLERANCE
+
+
+@pytest.mark.parametrize("model", figure_tables.SIZES)
+def test_the_golden_tolerance_would_notice_a_missing_model(run, model):
+    few = {name: run[name][run[name]["model"] != model] for name in ("metrics", "features", "correlations")}
+    now = picture(overview(**few, models=run["models"]))
+    assert np.abs(golden("overview") - now).mean() > 4 * TOLERANCE

@@ -1,0 +1,560 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toposcale.forecasting import METHODS, History, make_forecaster
+from toposcale.forecasting.advice import advice
+from toposcale.forecasting.evaluation import evaluate, forecast_table, histories_from_tables
+from toposcale.forecasting.intervals import variance_inflation
+from toposcale.forecasting.power_law import fit_power_law
+from toposcale.forecasting.rate import RateForecaster
+from toposcale.forecasting.ridge import PENALTIES, Ridge, nested_ridge, ridge_fit_predict
+
+FINAL = 1000
+WARMUP = 40
+
+
+def cosine(final=FINAL, warmup=WARMUP, peak=3e-3):
+    ramp = peak * np.arange(warmup + 1) / warmup
+    return np.concatenate(
+        [ramp, peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, final - warmup + 1) / (final - warmup)))]
+    )
+
+
+def run(number, *, noise=0.01, seed=0, checkpoints=21, final=FINAL):
+    """A run of model `number` (0 is the smallest) whose loss is a power law of the step."""
+    rng = np.random.default_rng([seed, number])
+    steps = np.arange(1, final + 1)
+    clean = 6.0 * steps**-0.35 + 2.0 - 0.2 * number
+    at = np.linspace(0, final, checkpoints).astype(int)
+    metric = np.where(at > 0, 6.0 * np.maximum(at, 1) ** -0.35 + 2.03 - 0.2 * number, 4.85)
+    return History(
+        model=f"model-{number}",
+        family="planted",
+        n_parameters=3000 * 3**number,
+        tokens_per_step=1024,
+        final_step=final,
+        steps=steps,
+        losses=clean + noise * rng.normal(size=final),
+        gradient_norms=0.4 + 0.1 * clean + noise * rng.normal(size=final),
+        learning_rates=cosine(final),
+        checkpoint_steps=at,
+        checkpoint_losses=metric + 0.1 * noise * rng.normal(size=checkpoints),
+        features={
+            "weights/neural_persistence": 0.5
+            - 0.05 * np.log(at + WARMUP)
+            + 0.001 * rng.normal(size=checkpoints),
+            "weights/frobenius_norm": 5 * number
+            + 2 * np.log(at + WARMUP)
+            + 0.01 * rng.normal(size=checkpoints),
+            "weights/h0_total": 50 * number + np.log(at + WARMUP) + 0.01 * rng.normal(size=checkpoints),
+            "weights/persistence_image": rng.normal(size=(checkpoints, 12)) + number,
+        },
+    )
+
+
+def family(size=5, **options):
+    return [run(number, **options) for number in range(size)]
+
+
+def forecast(method, histories, fraction, number=0, seed=0):
+    cut = [history.first(fraction) for history in histories]
+    finals = {history.model: history.final_loss for history in histories}
+    return make_forecaster(method, cut, finals, seed).fit(cut[number]).predict(FINAL)
+
+
+# ---- history
+
+
+def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
+    whole = run(0)
+    cut = whole.first(0.3)
+    assert cut.steps[-1] == 300
+    assert cut.checkpoint_steps[-1] == 300
+    assert len(cut.features["weights/persistence_image"]) == len(cut.checkpoint_steps) == 7
+    np.testing.assert_array_equal(cut.learning_rates, whole.learning_rates)
+    assert np.isnan(cut.final_loss)
+    assert whole.final_loss == whole.checkpoint_losses[-1]
+
+
+def test_a_history_cannot_be_written_to():
+    history = run(0)
+    with pytest.raises(ValueError, match="read-only"):
+        history.losses[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        history.features["weights/h0_total"][0] = 1.0
+
+
+def test_the_loss_curve_is_the_smoothed_log_moved_to_the_metric():
+    history = run(0, noise=0.0)
+    steps, losses = history.loss_curve
+    assert steps[0] >= WARMUP
+    # the metric lies 0.03 above the training loss; averaging a curve in bins of 8% leaves 1e-3 of bias
+    np.testing.assert_allclose(losses, 6.0 * steps**-0.35 + 2.03, atol=3e-3)
+
+
+def test_without_a_log_the_loss_curve_is_the_metric_after_the_warmup():
+    history = replace(run(0), steps=np.empty(0), losses=np.empty(0), gradient_norms=np.empty(0))
+    steps, losses = history.loss_curve
+    np.testing.assert_array_equal(steps, history.checkpoint_steps[1:])
+    np.testing.assert_array_equal(losses, history.checkpoint_losses[1:])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"losses": np.ones(3)}, "losses"),
+        ({"checkpoint_losses": np.ones(3)}, "checkpoint_losses"),
+        ({"steps": np.ones(FINAL)}, "steps"),
+        ({"features": {"weights/h0_total": np.ones(2)}}, "h0_total"),
+    ],
+)
+def test_a_malformed_history_is_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        replace(run(0), **change)
+
+
+# ---- leakage
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_comes_after_the_cut_moves_nothing(method):
+    """Later rows of every model are replaced by nonsense, the model's own final loss by NaN."""
+    histories = family()
+    spoiled = []
+    for history in histories:
+        late, late_checkpoint = history.steps > 300, history.checkpoint_steps > 300
+        features = {
+            name: np.where(late_checkpoint.reshape(-1, *[1] * (values.ndim - 1)), 1e6, values)
+            for name, values in history.features.items()
+        }
+        spoiled.append(
+            replace(
+                history,
+                losses=np.where(late, 99.0, history.losses),
+                gradient_norms=np.where(late, np.nan, history.gradient_norms),
+                checkpoint_losses=np.where(late_checkpoint, -5.0, history.checkpoint_losses),
+                features=features,
+            )
+        )
+    finals = {history.model: history.final_loss for history in histories}
+    before = make_forecaster(method, [h.first(0.3) for h in histories], finals)
+    after = make_forecaster(method, [h.first(0.3) for h in spoiled], {**finals, "model-2": np.nan})
+    expected = before.fit(histories[2].first(0.3)).predict(FINAL)
+    found = after.fit(spoiled[2].first(0.3)).predict(FINAL)
+    assert np.isfinite(expected.value)
+    assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
+
+
+def test_ridge_never_reads_the_final_loss_of_another_seed_of_the_same_size():
+    histories = [*family(), replace(run(2, seed=1), model="model-2.seed1", seed=1)]
+    cut = [history.first(0.3) for history in histories]
+    finals = {history.model: history.final_loss for history in histories}
+    expected = Ridge("ridge_all", cut, finals).fit(cut[2]).predict(FINAL)
+    found = Ridge("ridge_all", cut, {**finals, "model-2.seed1": 77.0}).fit(cut[2]).predict(FINAL)
+    assert found == expected
+
+
+# ---- power law
+
+
+def test_an_exact_power_law_is_found():
+    times = np.arange(1.0, 200.0)
+    law = fit_power_law(times, 3.0 * times**-0.37 + 1.2)
+    assert (law.a, law.b, law.c) == pytest.approx((3.0, 0.37, 1.2), rel=1e-6)
+    low, high = law.interval(5000.0)
+    assert low == pytest.approx(high, abs=1e-6)
+
+
+def test_the_fit_is_no_worse_than_any_of_a_fine_grid():
+    rng = np.random.default_rng(0)
+    times = np.geomspace(10, 1000, 30)
+    losses = 4 * times**-0.3 + 1 + 0.02 * rng.normal(size=30)
+    law = fit_power_law(times, losses)
+    found = np.sum((law(times) - losses) ** 2)
+    for exponent in np.linspace(0.01, 3, 400):
+        design = np.column_stack([times**-exponent, np.ones(30)])
+        (a, c), *_ = np.linalg.lstsq(design, losses, rcond=None)
+        if a >= 0 and c >= 0:
+            assert found <= np.sum((design @ [a, c] - losses) ** 2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("points", "correlation", "least"), [(10, 0.0, 0.90), (40, 0.0, 0.90), (40, 0.6, 0.80)]
+)
+def test_planted_power_laws_lie_in_their_intervals_at_the_stated_rate(points, correlation, least):
+    """The interval is 95% for independent noise; for an AR(1) of 0.6 it is known to fall to about 88%."""
+    rng = np.random.default_rng(1)
+    hits, draws = 0, 200
+    times = np.geomspace(100, 1000, points)
+    for _ in range(draws):
+        noise = rng.normal(size=points + 1)
+        for i in range(1, points):
+            noise[i] = correlation * noise[i - 1] + np.sqrt(1 - correlation**2) * noise[i]
+        losses = 8 * times**-0.4 + 1.5 + 0.01 * noise[:-1]
+        low, high = fit_power_law(times, losses).interval(5000.0)
+        hits += low <= 8 * 5000.0**-0.4 + 1.5 + 0.01 * noise[-1] <= high
+    # 200 draws: the standard error of a rate of 95% is 1.5%
+    assert hits / draws >= least
+
+
+def test_flat_and_rising_curves_are_carried_on_flat():
+    times = np.arange(1.0, 50.0)
+    assert fit_power_law(times, np.full(49, 2.0))(1e4) == pytest.approx(2.0)
+    assert fit_power_law(times, times)(1e4) == pytest.approx(times.mean())
+
+
+def test_variance_inflation_of_an_autoregression():
+    rng = np.random.default_rng(0)
+    series = np.zeros(20000)
+    for i in range(1, len(series)):
+        series[i] = 0.5 * series[i - 1] + rng.normal()
+    # (1 + 0.5) / (1 - 0.5) = 3; the lag's standard error is 0.006
+    assert variance_inflation(series, parameters=0) == pytest.approx(3.0, abs=0.15)
+    assert variance_inflation(rng.normal(size=20000), parameters=0) == pytest.approx(1.0, abs=0.05)
+
+
+# ---- rates
+
+
+def test_a_rate_forecast_by_hand():
+    """x = log u and L = 15 - x with u = step + 10: the loss at the end is 15 - log(u at the end), exactly."""
+    steps = np.array([0, 10, 30, 70, 150])
+    history = History(
+        "hand",
+        1,
+        1,
+        990,
+        learning_rates=np.minimum(np.arange(991), 10.0),
+        checkpoint_steps=steps,
+        checkpoint_losses=15 - np.log(steps + 10),
+        features={"weights/neural_persistence": np.log(steps + 10)},
+    )
+    prediction = RateForecaster().fit(history).predict(990)
+    assert prediction.value == pytest.approx(15 - np.log(1000))
+    assert prediction.low == pytest.approx(prediction.high)
+
+
+def test_two_checkpoints_give_a_rate_but_no_interval():
+    prediction = RateForecaster().fit(run(0).first(0.1)).predict(FINAL)
+    assert np.isfinite(prediction.value)
+    assert (prediction.low, prediction.high) == (0.0, np.inf)
+
+
+def test_combined_is_the_mean_of_its_two_parts():
+    parts = [forecast(method, family(1), 0.3) for method in ("power_law", "topology_rate")]
+    both = forecast("combined", family(1), 0.3)
+    assert both.value == pytest.approx(np.mean([part.value for part in parts]))
+    assert both.low == pytest.approx(np.mean([part.low for part in parts]))
+
+
+# ---- ridge
+
+
+def test_ridge_is_the_normal_equations_of_standardised_columns():
+    rng = np.random.default_rng(0)
+    design, targets, rows = rng.normal(size=(9, 4)), rng.normal(size=9), rng.normal(size=(3, 4))
+    standard = (design - design.mean(axis=0)) / design.std(axis=0)
+    for penalty in (0.01, 1.0, 100.0):
+        weights = np.linalg.solve(
+            standard.T @ standard + penalty * 9 * np.eye(4), standard.T @ (targets - targets.mean())
+        )
+        expected = targets.mean() + (rows - design.mean(axis=0)) / design.std(axis=0) @ weights
+        found = ridge_fit_predict(design, targets, rows, np.array([penalty]))[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_the_penalty_is_chosen_without_the_row_that_is_predicted():
+    """Brute force: the same choice by explicit loops."""
+    rng = np.random.default_rng(3)
+    design, groups = rng.normal(size=(8, 20)), np.repeat(np.arange(4), 2)
+    targets = design[:, 0] + 0.1 * rng.normal(size=8)
+    rows = rng.normal(size=(1, 20))
+    mean_errors = []
+    for penalty in PENALTIES:
+        errors = []
+        for group in range(4):
+            held = groups == group
+            fitted = ridge_fit_predict(design[~held], targets[~held], design[held], np.array([penalty]))[0]
+            errors.extend(fitted - targets[held])
+        mean_errors.append(np.mean(np.square(errors)))
+    best = PENALTIES[[int(np.argmin(mean_errors))]]
+    found, _ = nested_ridge(design, targets, groups, rows)
+    assert found[0] == ridge_fit_predict(design, targets, rows, best)[0][0]
+
+
+def test_features_of_pure_noise_do_no_better_than_the_permutation_baseline():
+    rng = np.random.default_rng(5)
+    histories = [
+        replace(
+            history,
+            features={"weights/h0_total": rng.normal(size=21), "weights/h1_total": rng.normal(size=21)},
+        )
+        for history in family(8)
+    ]
+    forecasts, _ = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
+    row = evaluate(forecasts, histories, permutations=99).set_index("method").loc["ridge_topology"]
+    assert row["permutation_p"] > 0.05
+    assert row["mae"] > 0.5 * row["permutation_mae"]
+
+
+def test_a_feature_that_holds_the_answer_beats_the_permutation_baseline():
+    histories = [
+        replace(
+            history, features={"weights/h0_total": np.full(21, history.final_loss) + 1e-6 * np.arange(21)}
+        )
+        for history in family(8)
+    ]
+    forecasts, _ = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
+    row = evaluate(forecasts, histories, permutations=99).set_index("method").loc["ridge_topology"]
+    assert row["permutation_p"] == pytest.approx(0.01)
+    assert row["mae"] < 0.05
+
+
+def test_vectorised_diagrams_are_features_of_their_own():
+    histories = [
+        replace(h, features={"weights/persistence_image": h.final_loss * np.ones((21, 6)) * np.arange(6)})
+        for h in family(6)
+    ]
+    assert forecast("ridge_topology", histories, 0.3).value == pytest.approx(
+        histories[0].final_loss, abs=0.05
+    )
+
+
+# ---- all methods
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_on_planted_runs_every_method_is_in_the_right_place(method):
+    """A power law without annealing: the methods that know the form are close, all are within 0.3 of 2.56."""
+    histories = family()
+    prediction = forecast(method, histories, 0.5, number=1)
+    close = {"power_law": 0.02, "chinchilla": 0.02, "multi_power_law": 0.1, "ridge_loss": 0.05}
+    assert prediction.value == pytest.approx(histories[1].final_loss, abs=close.get(method, 0.3))
+    assert prediction.low <= prediction.value <= prediction.high
+
+
+BROKEN = {
+    "nothing": {"steps": [], "losses": [], "checkpoint_steps": [], "checkpoint_losses": [], "features": {}},
+    "no losses": {"losses": np.full(FINAL, np.nan), "checkpoint_losses": np.full(21, np.nan)},
+    "no features": {"features": {}},
+    "no schedule": {"learning_rates": []},
+    "flat": {
+        "losses": np.full(FINAL, 3.0),
+        "checkpoint_losses": np.full(21, 3.0),
+        "gradient_norms": np.ones(FINAL),
+        "features": {"weights/neural_persistence": np.ones(21)},
+    },
+    "features of NaN": {"features": {"weights/neural_persistence": np.full(21, np.nan)}},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_forecast_that_cannot_be_made_is_nan_with_a_reason(method, case, everywhere):
+    change = dict(BROKEN[case])
+    if case == "nothing":
+        change["gradient_norms"] = []
+    histories = [replace(h, **change) if everywhere or i == 0 else h for i, h in enumerate(family(4))]
+    prediction = forecast(method, histories, 0.3)
+    if np.isfinite(prediction.value):
+        assert prediction.low <= prediction.value <= prediction.high
+    else:
+        assert prediction.reason
+        assert np.isnan(prediction.low)
+        assert np.isnan(prediction.high)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    values=st.lists(
+        st.one_of(st.floats(-1e6, 1e6), st.just(np.nan), st.just(np.inf)), min_size=0, max_size=12
+    ),
+    method=st.sampled_from(["power_law", "multi_power_law", "topology_rate", "combined", "gradient_norm"]),
+)
+def test_no_short_series_is_an_error(values, method):
+    steps = np.arange(len(values)) * 10
+    history = History(
+        "short",
+        10,
+        10,
+        200,
+        learning_rates=np.ones(201),
+        checkpoint_steps=steps,
+        checkpoint_losses=values,
+        features={"weights/neural_persistence": np.array(values)[::-1]},
+    )
+    prediction = make_forecaster(method).fit(history).predict(200)
+    assert np.isfinite(prediction.value) or prediction.reason
+
+
+def test_an_unknown_method_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match="power_law"):
+        make_forecaster("crystal_ball")
+
+
+# ---- tables
+
+
+def tables(histories):
+    features, metrics, training, models = [], [], [], []
+    for h in histories:
+        for name, values in h.features.items():
+            if values.ndim == 1:
+                source, _, feature = name.partition("/")
+                features.append(
+                    pd.DataFrame(
+                        {
+                            "model": h.model,
+                            "step": h.checkpoint_steps.astype(int),
+                            "source": source,
+                            "layer": "all",
+                            "feature": feature,
+                            "value": values,
+                        }
+                    )
+                )
+        metrics.append(
+            pd.DataFrame(
+                {
+                    "model": h.model,
+                    "step": h.checkpoint_steps.astype(int),
+                    "metric": "validation_loss",
+                    "value": h.checkpoint_losses,
+                }
+            )
+        )
+        training.append(
+            pd.DataFrame(
+                {
+                    "model": h.model,
+                    "step": h.steps.astype(int),
+                    "loss": h.losses,
+                    "gradient_norm": h.gradient_norms,
+                    "learning_rate": h.learning_rates[1:],
+                }
+            )
+        )
+        models.append(
+            {
+                "model": h.model,
+                "family": h.family,
+                "seed": h.seed,
+                "n_parameters": h.n_parameters,
+                "tokens_per_step": h.tokens_per_step,
+                "final_step": h.final_step,
+            }
+        )
+    return pd.concat(features), pd.concat(metrics), pd.concat(training), pd.DataFrame(models)
+
+
+def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
+    histories = family(2)
+    features, metrics, training, models = (
+        table.sample(frac=1, random_state=0) for table in tables(histories)
+    )
+    other_layer = features.assign(layer="blocks.0", value=-1.0)
+    found = histories_from_tables(pd.concat([features, other_layer]), metrics, training, models)
+    for one, other in zip(found, histories, strict=True):
+        assert one.model == other.model
+        assert one.n_parameters == other.n_parameters
+        for name in ("steps", "losses", "gradient_norms", "checkpoint_steps", "checkpoint_losses"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        np.testing.assert_array_equal(one.learning_rates[1:], other.learning_rates[1:])
+        np.testing.assert_array_equal(one.features["weights/h0_total"], other.features["weights/h0_total"])
+
+
+def test_losses_alone_are_enough():
+    _, metrics, _, models = tables(family(2))
+    histories = histories_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), models)
+    forecasts, _ = forecast_table(histories, fractions=[0.5])
+    made = forecasts.dropna(subset=["forecast"])
+    assert set(made["method"]) == {"power_law"}
+    assert (forecasts[forecasts["forecast"].isna()]["reason"] != "").all()
+
+
+def test_the_same_seed_gives_the_same_tables():
+    histories = family(4)
+    first, second = (forecast_table(histories, fractions=[0.3], seed=1)[0] for _ in range(2))
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    pd.testing.assert_frame_equal(
+        evaluate(first, histories, permutations=20), evaluate(second, histories, permutations=20)
+    )
+
+
+def test_an_evaluation_by_hand():
+    rows = [
+        (f"m{i}", 0.2, method, actual + error, actual - 1, actual + 1, actual, error, "")
+        for method, errors in (("power_law", (0.2, -0.2, 0.4)), ("combined", (0.1, 0.1, -0.2)))
+        for i, (actual, error) in enumerate(zip((2.0, 1.8, 1.6), errors, strict=True))
+    ]
+    names = ["model", "fraction", "method", "forecast", "low", "high", "actual", "error", "reason"]
+    table = evaluate(pd.DataFrame(rows, columns=names)).set_index("method")
+    assert table.loc["power_law", "mae"] == pytest.approx(0.8 / 3)
+    assert table.loc["combined", "mae"] == pytest.approx(0.4 / 3)
+    assert table.loc["combined", "improvement_percent"] == pytest.approx(50.0)
+    assert table.loc["combined", "spearman"] == pytest.approx(1.0)
+    assert table.loc["combined", "interval_coverage"] == 1.0
+    # all three errors shrink: 2 of the 8 sign patterns are as extreme
+    assert table.loc["combined", "wilcoxon_p"] == pytest.approx(0.25)
+    assert table.loc["combined", "improvement_low"] == pytest.approx(50.0)
+    assert "0.25" in table.loc["combined", "note"]
+
+
+def test_costs_are_kept_apart_from_the_table():
+    forecasts, costs = forecast_table(family(3), fractions=[0.2, 0.5], methods=["power_law"])
+    assert "seconds" not in forecasts
+    assert list(costs["fraction"]) == [0.2, 0.5]
+    assert (costs["seconds"] > 0).all()
+
+
+# ---- advice
+
+
+def test_advice_on_a_live_run_reads_it_only_as_far_as_it_has_come():
+    histories = family(3)
+    live = histories[0].first(0.3)
+    text = advice(live, [h.first(0.3) for h in histories])
+    assert "300 of 1,000 steps (30%" in text
+    assert "95% interval" in text
+    assert "model-1" in text
+    assert advice(live, [histories[0], *(h.first(0.3) for h in histories[1:])]) == text
+
+
+def test_advice_says_what_it_lacks():
+    assert "No larger model" in advice(run(0).first(0.3))
+    empty = replace(
+        run(0), steps=[], losses=[], gradient_norms=[], checkpoint_steps=[], checkpoint_losses=[], features={}
+    )
+    assert "train on" in advice(empty)
+
+
+def test_entries_of_a_vector_share_one_scale():
+    """A pixel that hardly moves in the models that are learnt from must not blow up in the one that is forecast."""
+    design = np.array([[0.0, 1e-30], [1.0, 2e-30], [2.0, 0.5e-30], [3.0, 1e-30]])
+    targets = design[:, 0]
+    row = np.array([[1.5, 0.01]])  # the second entry is 1e28 of its own standard deviations away
+    as_features = ridge_fit_predict(design, targets, row, np.array([1e-3]))
+    as_vector = ridge_fit_predict(design, targets, row, np.array([1e-3]), np.array([0, 0]))
+    assert abs(as_features[0, 0] - 1.5) > 1e3
+    assert as_vector[0, 0] == pytest.approx(1.5, abs=0.01)
+
+
+def test_vectors_are_matched_to_checkpoints_by_their_step():
+    """A checkpoint that was left out of the tables (a duplicate) leaves its vector out as well."""
+    metrics = pd.DataFrame(
+        [("m", step, "validation_loss", 3.0 - step / 10) for step in (0, 2)],
+        columns=["model", "step", "metric", "value"],
+    )
+    models = pd.DataFrame([{"model": "m", "n_parameters": 10, "tokens_per_step": 1, "final_step": 2}])
+    nothing = pd.DataFrame()
+    image = pd.DataFrame([[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]], index=[0, 1, 2])
+    [history] = histories_from_tables(
+        nothing, metrics, nothing, models, vectors={"m": {"weights/persistence_image": image}}
+    )
+    assert history.features["weights/persistence_image"].tolist() == [[0.0, 0.5], [2.0, 2.5]]

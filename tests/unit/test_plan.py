@@ -1,0 +1,44 @@
+"""Which models and checkpoints a configuration asks for."""
+
+import configuration
+import plan
+
+
+def models(**keys):
+    shapes = {
+        "a": {"d_model": 8, "n_layers": 1, "n_heads": 1},
+        "b": {"d_model": 16, "n_layers": 2, "n_heads": 1},
+    }
+    training = {"steps": 25, "checkpoint_every": 10, "warmup_steps": 1}
+    return plan.models(configuration.resolve({"models": shapes, "training": training, **keys}))
+
+
+def test_checkpoints_are_at_both_ends_and_between():
+    assert models()["a"].steps == (0, 10, 20, 25)
+    assert plan.checkpoint_steps({"steps": 20, "checkpoint_every": 10}) == (0, 10, 20)
+    assert plan.checkpoint_steps({"steps": 3, "checkpoint_every": 10}) == (0, 3)
+
+
+def test_the_first_seed_keeps_the_plain_names():
+    one, two = models(seeds=[42]), models(seeds=[42, 43])
+    assert list(one) == ["a", "b"]
+    assert list(two) == ["a", "b", "a.seed43", "b.seed43"]
+    assert {name: two[name] for name in one} == one
+    assert two["b.seed43"].seed == 43
+    assert two["b.seed43"].entry == "b"
+
+
+def test_previous_step():
+    model = models()["a"]
+    assert [model.previous_step(step) for step in model.steps] == [None, 0, 10, 20]
+
+
+def test_work_that_waits_falls_along_a_chain_and_grows_with_the_model():
+    small, large = models().values()
+    assert small.remaining_cost(0) > small.remaining_cost(10) > small.remaining_cost(25) > 0
+    assert large.remaining_cost(0) > small.remaining_cost(0)
+
+
+def test_file_names_sort_as_steps_do():
+    steps = [143000, 0, 5, 1000]
+    assert sorted(map(plan.step_name, steps)) == [plan.step_name(step) for step in sorted(steps)]

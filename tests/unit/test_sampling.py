@@ -1,0 +1,93 @@
+"""Draws that depend on names alone, and scores against null models."""
+
+import math
+
+import numpy as np
+import pytest
+
+from toposcale.homology import neural_persistence, null_z_scores, seeded_generator, subsample_rows
+
+
+def test_rows_are_distinct_sorted_and_a_function_of_the_seed_parts():
+    rows = subsample_rows(1000, 200, seed=(42, "xl-97k", "blocks.0"))
+    assert len(rows) == len(set(rows)) == 200
+    assert (np.diff(rows) > 0).all()
+    assert 0 <= rows[0] <= rows[-1] < 1000
+    np.testing.assert_array_equal(rows, subsample_rows(1000, 200, seed=(42, "xl-97k", "blocks.0")))
+    for other in ((43, "xl-97k", "blocks.0"), (42, "xl-97k", "blocks.1"), (42, "xl-97kb", "locks.0")):
+        assert not np.array_equal(rows, subsample_rows(1000, 200, seed=other))
+
+
+def test_the_draw_is_the_same_on_every_machine():
+    # Recorded once: a change of this number changes every published feature of a subsampled layer.
+    assert seeded_generator((42, "tiny-3k", "head")).integers(10**9) == 897251650
+
+
+def test_few_rows_are_all_taken():
+    np.testing.assert_array_equal(subsample_rows(5, 200, seed=(0,)), np.arange(5))
+
+
+def test_rows_are_drawn_uniformly():
+    counts = sum(np.bincount(subsample_rows(20, 5, seed=(seed,)), minlength=20) for seed in range(2000))
+    # Each row is drawn with probability 1/4: standard deviation sqrt(2000 * 3/16) = 19.4; five of them.
+    assert (np.abs(counts - 500) < 97).all()
+
+
+def test_scores_by_hand():
+    seen = []
+
+    def features(matrix):
+        seen.append(matrix)
+        return {"corner": float(matrix[0, 0])}
+
+    weight = np.array([[9.0, 1.0], [2.0, 3.0]], dtype=np.float32)
+    scores = null_z_scores(weight, features, draws=50, seed=(1,))
+    original, permuted, gaussian = seen[0], seen[1:51], seen[51:]
+    np.testing.assert_array_equal(original, weight)
+    for matrix in permuted:
+        np.testing.assert_array_equal(np.sort(matrix, axis=None), [1, 2, 3, 9])
+    assert len({matrix.tobytes() for matrix in permuted}) > 10
+    for null, drawn in (("permuted", permuted), ("gaussian", gaussian)):
+        corners = [matrix[0, 0] for matrix in drawn]
+        expected = (9.0 - np.mean(corners)) / np.std(corners, ddof=1)
+        assert scores[f"corner_z_{null}"] == pytest.approx(expected, rel=1e-12)
+    assert null_z_scores(weight, features, draws=50, seed=(1,), observed={"corner": 9.0}) == scores
+
+
+def test_gaussian_null_has_the_mean_and_variance_of_the_matrix():
+    weight = 3.0 + 2.0 * np.random.default_rng(0).random((100, 100))
+    drawn = []
+    null_z_scores(weight, lambda matrix: drawn.append(matrix) or {}, draws=2, seed=(0,))
+    # 10,000 entries: standard error of the mean sd / 100, of the deviation sd / 141; five of them.
+    assert drawn[-1].mean() == pytest.approx(weight.mean(), abs=0.05 * weight.std())
+    assert drawn[-1].std() == pytest.approx(weight.std(), rel=0.036)
+
+
+def test_planted_structure_stands_out_and_noise_does_not():
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((40, 30))
+    planted = noise * np.exp(2.0 * rng.standard_normal((40, 1)))
+
+    def features(matrix):
+        return {"neural_persistence": neural_persistence(matrix)}
+
+    assert abs(null_z_scores(noise, features, draws=30, seed=(0,))["neural_persistence_z_gaussian"]) < 3
+    assert abs(null_z_scores(planted, features, draws=30, seed=(0,))["neural_persistence_z_permuted"]) > 3
+
+
+def test_no_spread_is_nan_with_one_warning():
+    with pytest.warns(RuntimeWarning, match="size_z_permuted, size_z_gaussian") as caught:
+        scores = null_z_scores(np.eye(3), lambda matrix: {"size": matrix.size}, draws=3, seed=(0,))
+    assert len(caught) == 1
+    assert all(map(math.isnan, scores.values()))
+
+
+def test_bad_input_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"^n_rows must"):
+        subsample_rows(0, 5, seed=(0,))
+    with pytest.raises(ValueError, match=r"^max_points must"):
+        subsample_rows(5, 0, seed=(0,))
+    with pytest.raises(ValueError, match=r"^draws must"):
+        null_z_scores(np.eye(2), lambda matrix: {}, draws=1, seed=(0,))
+    with pytest.raises(ValueError, match=r"^weight must"):
+        null_z_scores([[math.nan]], lambda matrix: {}, draws=2, seed=(0,))

@@ -1,0 +1,173 @@
+"""Spectral numbers on matrices whose spectrum is known, and the power-law fit against a plain loop."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toposcale import spectra
+from toposcale.spectra import (
+    effective_rank,
+    eigenspectrum_decay,
+    participation_ratio,
+    powerlaw_alpha,
+    powerlaw_alpha_of_eigenvalues,
+    stable_rank,
+    weight_eigenvalues,
+)
+
+
+def centred_cloud(singular_values, n_points=60, seed=0):
+    """A matrix (n_points, d) with these singular values once its column means are taken off."""
+    rng = np.random.default_rng(seed)
+    n_values = len(singular_values)
+    left = rng.standard_normal((n_points, n_values))
+    left = np.linalg.qr(left - left.mean(axis=0))[0]
+    right = np.linalg.qr(rng.standard_normal((n_values, n_values)))[0]
+    return left * singular_values @ right.T + rng.standard_normal(n_values)
+
+
+def test_equal_singular_values():
+    cloud = centred_cloud(np.full(7, 2.5))
+    assert effective_rank(cloud) == pytest.approx(7.0, rel=1e-12)
+    assert participation_ratio(cloud) == pytest.approx(7.0, rel=1e-12)
+    assert eigenspectrum_decay(cloud) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_known_spectrum_by_formula():
+    values = np.array([5.0, 3.0, 1.0, 0.5])
+    cloud = centred_cloud(values)
+    shares = values / values.sum()
+    assert effective_rank(cloud) == pytest.approx(math.exp(-np.sum(shares * np.log(shares))), rel=1e-12)
+    assert participation_ratio(cloud) == pytest.approx((values**2).sum() ** 2 / (values**4).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.3])
+def test_decay_of_an_exact_power_law(alpha):
+    eigenvalues = np.arange(1, 21) ** -alpha
+    assert eigenspectrum_decay(centred_cloud(np.sqrt(eigenvalues))) == pytest.approx(alpha, rel=1e-9)
+
+
+@pytest.mark.parametrize("function", [effective_rank, participation_ratio, eigenspectrum_decay])
+def test_embedding_spectra_ignore_shift_scale_rotation_and_order(function):
+    rng = np.random.default_rng(1)
+    cloud = rng.standard_normal((30, 12)) * np.linspace(1, 3, 12)
+    rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    moved = 17.0 * cloud[rng.permutation(30)] @ rotation + 5.0
+    assert function(moved) == pytest.approx(function(cloud), rel=1e-9)
+
+
+def test_more_dimensions_than_points_and_rank_deficiency():
+    # Three points in general position span two directions after centring; the rest is rounding and must not
+    # count.
+    cloud = np.random.default_rng(2).standard_normal((3, 50))
+    values = np.linalg.svd(cloud - cloud.mean(axis=0), compute_uv=False)[:2]
+    assert participation_ratio(cloud) == pytest.approx((values**2).sum() ** 2 / (values**4).sum(), rel=1e-12)
+    assert eigenspectrum_decay(cloud) == pytest.approx(
+        2 * math.log(values[0] / values[1]) / math.log(2), rel=1e-9
+    )
+    assert effective_rank(np.outer(np.arange(5.0), np.ones(4))) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("function", [effective_rank, participation_ratio, eigenspectrum_decay])
+def test_identical_points_are_nan_with_a_warning(function):
+    with pytest.warns(RuntimeWarning):
+        assert math.isnan(function(np.full((10, 4), 0.1)))
+
+
+def test_stable_rank():
+    assert stable_rank(np.eye(6)) == pytest.approx(6.0, rel=1e-14)
+    assert stable_rank(np.outer([1.0, 2.0], [3.0, 4.0, 5.0])) == pytest.approx(1.0, rel=1e-14)
+    weight = np.random.default_rng(3).standard_normal((40, 70))
+    expected = np.linalg.norm(weight) ** 2 / np.linalg.norm(weight, 2) ** 2
+    assert stable_rank(weight) == pytest.approx(expected, rel=1e-12)
+    with pytest.warns(RuntimeWarning, match="all-zero"):
+        assert math.isnan(stable_rank(np.zeros((2, 3))))
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-30, 1e30, 1e300])
+def test_weight_spectra_do_not_depend_on_scale(factor):
+    weight = np.random.default_rng(4).standard_normal((20, 30))
+    assert stable_rank(factor * weight) == pytest.approx(stable_rank(weight), rel=1e-12)
+    assert powerlaw_alpha(factor * weight) == pytest.approx(powerlaw_alpha(weight), rel=1e-9)
+
+
+@pytest.mark.parametrize("block", [1, 100, 1 << 20])
+@pytest.mark.parametrize("shape", [(50, 20), (20, 50)])
+def test_eigenvalues_are_the_squared_singular_values(monkeypatch, block, shape):
+    monkeypatch.setattr(spectra, "_BLOCK_ENTRIES", block)
+    weight = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    singular = np.linalg.svd(weight.astype(np.float64), compute_uv=False)
+    np.testing.assert_allclose(weight_eigenvalues(weight), (singular / np.abs(weight).max()) ** 2, rtol=1e-11)
+    assert len(weight_eigenvalues(np.outer(weight[0], weight[:, 0]))) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_arithmetic_is_float64_whatever_the_input(dtype):
+    weight = (300 * np.random.default_rng(6).standard_normal((30, 20))).astype(dtype)
+    for function in (effective_rank, participation_ratio, eigenspectrum_decay, stable_rank, powerlaw_alpha):
+        assert function(weight) == function(weight.astype(np.float64))
+
+
+def plain_fit(eigenvalues):
+    """The fit of the docstring, one candidate and one eigenvalue at a time."""
+    values = sorted(eigenvalues)
+    best = (math.inf, math.nan)
+    for x_min in sorted(set(values))[:-1]:
+        tail = [value for value in values if value >= x_min]
+        alpha = 1 + len(tail) / sum(math.log(value / x_min) for value in tail)
+        distance = 0.0
+        for index, value in enumerate(tail):
+            fitted = 1 - (value / x_min) ** (1 - alpha)
+            distance = max(distance, (index + 1) / len(tail) - fitted, fitted - index / len(tail))
+        best = min(best, (distance, alpha))
+    return best[1]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(2, 40), st.integers(0, 2**32 - 1))
+def test_powerlaw_fit_equals_a_plain_loop(n_values, seed):
+    eigenvalues = np.random.default_rng(seed).exponential(1.0, n_values) ** 2
+    assert powerlaw_alpha_of_eigenvalues(eigenvalues) == pytest.approx(plain_fit(eigenvalues), rel=1e-9)
+
+
+def test_powerlaw_fit_recovers_a_planted_exponent_below_a_body():
+    rng = np.random.default_rng(7)
+    tail = 5.0 * (1.0 - rng.random(2000)) ** (-1 / 1.5)  # density ~ x^-2.5 from 5 on
+    body = rng.uniform(0.5, 5.0, 1000)
+    # Standard error of the estimate: (alpha - 1) / sqrt(2000) = 0.034; four of them.
+    assert powerlaw_alpha_of_eigenvalues(np.concatenate([body, tail])) == pytest.approx(2.5, abs=0.135)
+
+
+def test_powerlaw_fit_in_blocks_and_with_ties(monkeypatch):
+    eigenvalues = np.random.default_rng(8).integers(1, 30, 200).astype(float)
+    whole = powerlaw_alpha_of_eigenvalues(eigenvalues)
+    assert whole == pytest.approx(plain_fit(eigenvalues), rel=1e-9)
+    monkeypatch.setattr(spectra, "_BLOCK_ENTRIES", 1)
+    assert powerlaw_alpha_of_eigenvalues(eigenvalues) == whole
+
+
+@pytest.mark.parametrize("weight", [np.zeros((3, 3)), np.ones((3, 3))])
+def test_no_power_law_is_nan_with_a_warning(weight):
+    with pytest.warns(RuntimeWarning, match="at least two different eigenvalues") as caught:
+        assert math.isnan(powerlaw_alpha(weight))
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (effective_rank, "points"),
+        (participation_ratio, "points"),
+        (eigenspectrum_decay, "points"),
+        (stable_rank, "weight"),
+        (powerlaw_alpha, "weight"),
+    ],
+)
+@pytest.mark.parametrize("bad", [np.ones(3), np.empty((0, 2)), [[math.nan, 1.0]], [[0.0, -math.inf]]])
+def test_bad_input_is_refused_by_name(function, name, bad):
+    with pytest.raises(ValueError, match=f"^{name} must"):
+        function(bad)

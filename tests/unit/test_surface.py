@@ -1,0 +1,327 @@
+"""Surfaces against losses evaluated one at a time, and features against small cases by hand."""
+
+import math
+
+import gudhi
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from toposcale.landscape import (
+    cubical_diagram,
+    hessian_eigenpairs,
+    landscape_features,
+    loss_surface,
+    probe_loss,
+    random_directions,
+    segment_losses,
+    sharpness,
+    surface_edges,
+)
+from toposcale.landscape.kernels import FastForward
+
+
+class Attention(nn.Module):
+    """A small transformer with what the kernels know: linear maps and causal attention."""
+
+    def __init__(self, width=12, heads=2, vocabulary=11):
+        super().__init__()
+        self.heads = heads
+        self.token, self.norm = nn.Embedding(vocabulary, width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        x = self.token(tokens)
+        batch, time, width = x.shape
+        split = self.qkv(self.norm(x)).view(batch, time, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(x + attended.transpose(1, 2).reshape(batch, time, width))
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    model = Attention()
+    tokens = torch.randint(11, (7, 40))
+    return model, tokens, tokens.roll(1, 0)
+
+
+def one_by_one(network, directions, scale):
+    """The reference: parameters set on the model in place, the whole batch at once."""
+    model, tokens, targets = network
+    centre = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    values = np.empty((len(scale),) * len(directions))
+    with torch.no_grad():
+        for index in np.ndindex(values.shape):
+            for name, tensor in model.named_parameters():
+                steps = [scale[i] * direction[name] for i, direction in zip(index, directions, strict=True)]
+                tensor.copy_(centre[name] + sum(steps))
+            loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+            values[index] = float(loss)
+        for name, tensor in model.named_parameters():
+            tensor.copy_(centre[name])
+    return values
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [None, 1, 4])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_surface_matches_one_by_one(network, count, chunk):
+    model, tokens, targets = network
+    parameters = dict(model.named_parameters())
+    directions = random_directions(parameters, count, seed=1)
+    surface = loss_surface(
+        probe_loss(model, tokens, targets, rows=3), parameters, directions, steps=3, extent=0.7, chunk=chunk
+    )
+    expected = one_by_one(network, directions, [-0.7, 0.0, 0.7])
+    assert surface.values.dtype == np.float64
+    # Single precision: some tens of roundings of 6e-8 on a loss of order 1.
+    np.testing.assert_allclose(surface.values, expected, rtol=5e-6)
+    assert len(np.unique(surface.values)) > 1
+
+
+def test_coordinates_are_true_distances(network):
+    model, tokens, targets = network
+    parameters = dict(model.named_parameters())
+    directions = random_directions(parameters, 2, seed=2)
+    surface = loss_surface(probe_loss(model, tokens, targets), parameters, directions, steps=5, extent=0.5)
+    assert surface.points.shape == (25, 2)
+    scale = np.linspace(-0.5, 0.5, 5)
+    for row, (i, j) in enumerate(np.ndindex(5, 5)):
+        moved = [scale[i] * directions[0][name] + scale[j] * directions[1][name] for name in parameters]
+        distance = math.sqrt(sum(float((part.double() ** 2).sum()) for part in moved))
+        assert np.linalg.norm(surface.points[row]) == pytest.approx(distance, rel=1e-6)
+    assert surface.coordinates[0][2] == 0.0
+    centre = probe_loss(model, tokens, targets)(parameters).item()
+    assert surface.values[2, 2] == pytest.approx(centre, rel=5e-6)
+
+
+def test_same_bytes_whatever_the_number_of_threads(network):
+    model, tokens, targets = network
+    parameters = dict(model.named_parameters())
+    directions = random_directions(parameters, 2, seed=3)
+    loss = probe_loss(model, tokens, targets, rows=2)
+    before = torch.get_num_threads()
+    surfaces = [loss_surface(loss, parameters, directions, steps=5, threads=threads) for threads in (1, 2, 5)]
+    assert len({surface.values.tobytes() for surface in surfaces}) == 1
+    assert torch.get_num_threads() == before
+
+
+def test_model_is_neither_read_nor_written(network):
+    model, tokens, targets = network
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    loss = probe_loss(model, tokens, targets)
+    value = loss(before)
+    loss_surface(loss, before, random_directions(before, 1, seed=0), steps=3)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.named_parameters())
+    assert all(tensor.requires_grad and tensor.grad is None for tensor in model.parameters())
+    with torch.no_grad():
+        model.out.weight.add_(1.0)
+    assert torch.equal(loss(before), value)
+    with torch.no_grad():
+        model.out.weight.copy_(before["out.weight"])
+
+
+def test_probe_loss_serves_transforms_one_after_another(network):
+    # A copy of the model made inside one transform must not leak into the next.
+    model, tokens, targets = network
+    loss = probe_loss(model, tokens, targets, rows=2)
+    parameters = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    first = hessian_eigenpairs(loss, parameters, 1, seed=0)[0]
+    gradient = torch.func.grad(loss)(parameters)
+    again = hessian_eigenpairs(loss, parameters, 1, seed=0)[0]
+    assert first.tobytes() == again.tobytes()
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in parameters.items()}
+    logits = torch.func.functional_call(model, leaves, (tokens,))
+    nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(gradient[name], leaf.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_segment_runs_from_start_to_end():
+    start, end = {"w": torch.zeros(2, 2).double()}, {"w": torch.tensor([[3.0, 0.0], [0.0, 4.0]]).double()}
+    surface = segment_losses(lambda p: p["w"].sum(), start, end, steps=3)
+    assert surface.values.tolist() == [0.0, 3.5, 7.0]
+    assert surface.coordinates[0].tolist() == [0.0, 2.5, 5.0]
+
+
+def test_nonfinite_losses_are_kept_and_counted():
+    # log of a negative number is NaN, log of zero minus infinity.
+    surface = loss_surface(
+        lambda p: p["w"].log().sum(),
+        {"w": torch.ones(1, 1).double()},
+        [{"w": torch.ones(1, 1).double()}],
+        steps=5,
+        extent=2.0,
+    )
+    assert np.isnan(surface.values[0])
+    assert surface.values[1] == -np.inf
+    assert surface.values[2] == 0.0
+    assert surface.nonfinite_count == 2
+    features, trees = landscape_features(surface.values, surface.coordinates, ["grid4"])
+    assert features["nonfinite_count"] == 2.0
+    assert features["sharpness_max"] == pytest.approx(math.log(3))
+    assert trees["grid4"].minima.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"directions": []}, "directions"),
+        ({"directions": [{"w": torch.ones(2, 2)}] * 4}, "directions"),
+        ({"directions": [{"v": torch.ones(2, 2)}]}, "directions"),
+        ({"directions": [{"w": torch.ones(2, 1)}]}, "directions"),
+        ({"steps": 0}, "steps"),
+        ({"extent": 0.0}, "extent"),
+        ({"extent": math.inf}, "extent"),
+        ({"chunk": 0}, "chunk"),
+        ({"threads": 0}, "threads"),
+        ({"parameters": {}, "directions": [{}]}, "parameters"),
+    ],
+)
+def test_wrong_calls_name_the_argument(change, named):
+    call = {"parameters": {"w": torch.ones(2, 2)}, "directions": [{"w": torch.ones(2, 2)}], "steps": 3}
+    with pytest.raises(ValueError, match=f"^{named}:"):
+        loss_surface(lambda p: p["w"].sum(), **(call | change))
+
+
+def test_wrong_probes_and_segments_name_the_argument(network):
+    model, tokens, targets = network
+    with pytest.raises(ValueError, match=r"^rows:"):
+        probe_loss(model, tokens, targets, rows=0)
+    with pytest.raises(ValueError, match=r"^targets:"):
+        probe_loss(model, tokens, targets[:, 1:])
+    with pytest.raises(ValueError, match=r"^steps:"):
+        segment_losses(lambda p: p["w"].sum(), {"w": torch.ones(1)}, {"w": torch.ones(1)}, steps=1)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 70, 12), (1, 1, 1, 4), (2, 3, 32, 8), (2, 1, 33, 16)])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_fast_attention_matches_the_ordinary(shape, scale):
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, *shape) * 3
+    expected = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    with torch.no_grad(), FastForward():
+        got = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    assert not torch.equal(got, expected) or shape[2] == 1  # the other kernel did run
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_fast_linear_matches_double_precision(bias):
+    torch.manual_seed(0)
+    layer, inputs = nn.Linear(48, 192, bias=bias), torch.randn(5, 64, 48)
+    with torch.no_grad(), FastForward():
+        got = layer(inputs)
+    torch.testing.assert_close(got.double(), layer.double()(inputs.double()), rtol=1e-5, atol=1e-5)
+
+
+def test_fast_forward_leaves_alone_what_it_does_not_know():
+    torch.manual_seed(0)
+    layer, inputs = nn.Linear(6, 4), torch.randn(3, 6)
+    query = torch.randn(2, 2, 5, 4)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    attend = nn.functional.scaled_dot_product_attention
+    expected = attend(query, query, query, attn_mask=mask), attend(query[0], query[0], query[0])
+    with torch.no_grad(), FastForward():
+        double = nn.functional.linear(inputs.double(), layer.weight.double())
+        assert torch.equal(attend(query, query, query, attn_mask=mask), expected[0])
+        assert torch.equal(attend(query[0], query[0], query[0]), expected[1])
+        batched = torch.func.vmap(nn.functional.linear, (0, None))(inputs, layer.weight)
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(batched, inputs @ layer.weight.T)
+    with FastForward():  # gradients are wanted, so the ordinary kernels have to run
+        layer(inputs).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, inputs.sum(0).expand(4, 6))
+
+
+def test_features_of_two_valleys_by_hand():
+    # Two valleys, 0 and 1, joined at 3 along the axes and at 2 across the diagonal.
+    values = [[0.0, 3.0, 9.0], [5.0, 2.0, 3.5], [9.0, 9.0, 1.0]]
+    axis = [-1.0, 0.0, 1.0]
+    features, trees = landscape_features(values, [axis, axis], ["grid4", "grid8", "gabriel"])
+    assert features["n_minima_grid4"] == 3.0
+    assert trees["grid4"].diagram.tolist() == [[0.0, np.inf], [1.0, 3.5], [2.0, 3.0]]
+    assert features["total_persistence_grid4"] == 3.5
+    assert features["average_persistence_grid4"] == 1.75
+    assert trees["grid8"].diagram.tolist() == [[0.0, np.inf], [1.0, 2.0]]
+    assert features["n_saddles_grid8"] == 1.0
+    assert features["n_components_grid8"] == 1.0
+    # Gabriel's graph of a square grid is grid4.
+    for name in ("n_minima", "n_saddles", "average_persistence", "total_persistence"):
+        assert features[f"{name}_gabriel"] == features[f"{name}_grid4"]
+    assert "h1_count_gabriel" not in features
+    assert features["sharpness_max"] == 7.0
+    assert features["sharpness_mean"] == pytest.approx(np.mean(values) - 2.0)
+    assert features["sharpness_relative"] == pytest.approx(100 * 7 / 3)
+    assert features["nonfinite_count"] == 0.0
+
+
+@pytest.mark.parametrize("graph", ["grid4", "grid8"])
+def test_crater_has_one_loop(graph):
+    # A ring of 1 around a peak of 5 on a plain of 3: the loop closes at 1 and is filled at 5.
+    values = np.full((7, 7), 3.0)
+    values[2:5, 2:5] = 1.0
+    values[3, 3] = 5.0
+    assert cubical_diagram(values, dimension=1, graph=graph).tolist() == [[1.0, 5.0]]
+    axis = np.arange(7.0)
+    features, _ = landscape_features(values, [axis, axis], [graph])
+    assert features[f"h1_count_{graph}"] == 1.0
+    assert features[f"h1_total_{graph}"] == features[f"h1_max_{graph}"] == 4.0
+
+
+def test_loops_across_corners_belong_to_grid8_only():
+    values = np.full((5, 5), 9.0)
+    values[[1, 2, 2, 3], [2, 1, 3, 2]] = 0.0
+    assert cubical_diagram(values, dimension=1, graph="grid8").tolist() == [[0.0, 9.0]]
+    assert cubical_diagram(values, dimension=1, graph="grid4").shape == (0, 2)
+
+
+def test_h1_on_the_plane_is_dual_to_h0_of_the_negative():
+    # Alexander duality on a square: loops of sublevel sets are components of superlevel sets, with the other
+    # adjacency and a rim above everything.
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(9, 9))
+    loops = cubical_diagram(values, dimension=1, graph="grid4")
+    rimmed = np.pad(-values, 1, constant_values=-100.0)
+    complex_ = gudhi.CubicalComplex(top_dimensional_cells=rimmed)
+    complex_.persistence(homology_coeff_field=2, min_persistence=0.0)
+    pairs = complex_.persistence_intervals_in_dimension(0)
+    islands = -pairs[np.isfinite(pairs[:, 1])][:, ::-1]
+    np.testing.assert_array_equal(loops, islands[np.lexsort((islands[:, 1], islands[:, 0]))])
+
+
+def test_all_nonfinite_surface():
+    axis = np.arange(3.0)
+    features, _ = landscape_features(np.full((3, 3), np.nan), [axis, axis], ["grid4", "delaunay"])
+    assert features["nonfinite_count"] == 9.0
+    assert features["n_minima_grid4"] == features["n_minima_delaunay"] == 1.0
+    assert features["n_saddles_grid4"] == 0.0
+    assert math.isnan(features["sharpness_max"])
+    assert features["h1_count_grid4"] == 0.0
+
+
+@pytest.mark.parametrize("graph", ["grid4", "grid8", "delaunay", "gabriel", "aknn8"])
+def test_every_graph_fits_a_cube_of_points(graph):
+    axes = [np.linspace(-1, 1, 5)] * 3
+    edges = surface_edges(axes, graph)
+    assert edges.max() == 124
+    values = np.random.default_rng(1).normal(size=(5, 5, 5))
+    features, trees = landscape_features(values, axes, [graph])
+    assert features[f"n_components_{graph}"] == 1.0
+    assert trees[graph].n_minima == trees[graph].n_saddles + 1
+
+
+def test_wrong_features_name_the_argument():
+    with pytest.raises(ValueError, match=r"^values:"):
+        sharpness(np.ones((3, 4)))
+    with pytest.raises(ValueError, match=r"^coordinates:"):
+        landscape_features(np.ones((3, 3)), [np.arange(3.0)], ["grid4"])
+    with pytest.raises(ValueError, match=r"^graph:"):
+        landscape_features(np.ones(3), [np.arange(3.0)], ["grid5"])
+    with pytest.raises(ValueError, match=r"^graph:"):
+        cubical_diagram(np.ones((3, 3)), dimension=1, graph="delaunay")
+    with pytest.raises(ValueError, match=r"^dimension:"):
+        cubical_diagram(np.ones((3, 3)), dimension=-1, graph="grid4")

@@ -1,0 +1,124 @@
+"""Features of a checkpoint: right by layer, right for the model, stable over steps, and honest about NaN."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from paths import ROOT
+from toposcale import homology, weights
+
+SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+
+
+def matrices(seed=0):
+    rng = np.random.default_rng(seed)
+    return [("a.weight", rng.standard_normal((12, 5))), ("b.weight", 3 * rng.standard_normal((30, 4)))]
+
+
+def describe(named, **settings):
+    return weights.describe(iter(named), weights.Settings(**settings), model="m")
+
+
+def test_a_square_has_one_loop():
+    features, diagrams = describe([("square", SQUARE)])
+    assert features["square"]["h1_count"] == 1
+    assert features["square"]["h1_total"] == pytest.approx(np.sqrt(2) - 1, abs=1e-15)
+    assert features["square"]["h0_total"] == 3
+    np.testing.assert_allclose(diagrams["square"][1], [[1, np.sqrt(2)]], atol=1e-15)
+    mean_distance = (4 * 1 + 2 * np.sqrt(2)) / 6
+    assert features["square"]["h1_total_scaled"] == pytest.approx((np.sqrt(2) - 1) / mean_distance)
+
+
+def test_the_model_has_sums_means_and_roots():
+    features, _ = describe(matrices())
+    a, b, whole = features["a.weight"], features["b.weight"], features["all"]
+    assert whole["h0_total"] == a["h0_total"] + b["h0_total"]
+    assert whole["h1_count"] == a["h1_count"] + b["h1_count"]
+    assert whole["neural_persistence"] == pytest.approx(
+        (a["neural_persistence"] + b["neural_persistence"]) / 2
+    )
+    assert whole["h0_max"] == max(a["h0_max"], b["h0_max"])
+    everything = np.concatenate([matrix.ravel() for _, matrix in matrices()])
+    assert whole["frobenius_norm"] == pytest.approx(np.linalg.norm(everything))
+
+
+def test_the_second_neural_persistence_shares_one_scale():
+    features, _ = describe(matrices())
+    largest = max(np.abs(matrix).max() for _, matrix in matrices())
+    for layer, matrix in matrices():
+        assert features[layer]["neural_persistence_p2"] == pytest.approx(
+            homology.neural_persistence(matrix, p=2, scale=largest)
+        )
+
+
+def test_growth_alone_changes_totals_but_not_what_is_scale_free():
+    small, _ = describe(matrices())
+    large, _ = describe([(layer, 7 * matrix) for layer, matrix in matrices()])
+    for layer in ("a.weight", "b.weight"):
+        assert large[layer]["h0_total"] == pytest.approx(7 * small[layer]["h0_total"])
+        for name in ("h0_total_scaled", "h1_max_scaled", "neural_persistence", "h0_entropy", "stable_rank"):
+            assert large[layer][name] == pytest.approx(small[layer][name]), name
+
+
+def test_the_same_rows_at_every_step_and_others_for_another_model():
+    rng = np.random.default_rng(1)
+    matrix = rng.standard_normal((50, 3))
+    settings = weights.Settings(max_points=10)
+
+    def total(matrix, model):
+        return weights.describe([("layer", matrix)], settings, model=model)[0]["layer"]["h0_total"]
+
+    # A later step of the same model: the same rows are drawn, so scaling the matrix scales the total exactly.
+    assert total(2 * matrix, "m") == 2 * total(matrix, "m")
+    assert total(matrix, "n") != total(matrix, "m")
+
+
+def test_layers_are_chosen_by_globs():
+    features, diagrams = describe(matrices(), exclude=("a.*",))
+    assert set(features) == {"b.weight", "all"}
+    assert set(diagrams) == {"b.weight"}
+    with pytest.raises(ValueError, match="excludes every one"):
+        describe(matrices(), include=("nothing",))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_broken_matrix_gives_nan_and_a_warning_and_the_others_stay(bad):
+    (layer, matrix), other = matrices()
+    matrix = matrix.copy()
+    matrix[3, 2] = bad
+    healthy, _ = describe([other])
+    with pytest.warns(RuntimeWarning, match=r"a\.weight holds NaN or infinity"):
+        features, diagrams = describe([(layer, matrix), other])
+    assert all(np.isnan(value) for value in features[layer].values())
+    assert set(features[layer]) == set(features["b.weight"])
+    assert np.isnan(diagrams[layer][0]).all()
+    assert features["b.weight"]["h0_total"] == healthy["b.weight"]["h0_total"]
+    assert np.isnan(features["all"]["h0_total"])
+
+
+def test_random_matrices_look_like_their_nulls_and_a_circle_does_not():
+    rng = np.random.default_rng(2)
+    angle = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    features, _ = describe([("noise", rng.standard_normal((40, 6))), ("circle", circle)], null_draws=20)
+    assert abs(features["noise"]["h1_total_z_gaussian"]) < 4
+    assert features["circle"]["h1_max_z_permuted"] > 5
+
+
+def test_half_precision_is_computed_in_double():
+    matrix = np.random.default_rng(3).standard_normal((20, 8)).astype(np.float16)
+    half, _ = describe([("layer", matrix)])
+    double, _ = describe([("layer", matrix.astype(np.float64))])
+    assert half["layer"] == pytest.approx(double["layer"], rel=1e-12)
+
+
+def test_the_job_does_not_import_what_it_does_not_need():
+    code = "import sys, toposcale.weights, toposcale.tables; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert not {"torch", "pandas", "matplotlib", "sklearn", "transformers"} & set(done.stdout.split())

@@ -1,0 +1,60 @@
+"""What a user can get wrong ends in one clear line, and finished work stays."""
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+
+def complaint(workspace, *arguments):
+    done = workspace.snakemake(*arguments, check=False)
+    assert done.returncode != 0
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text
+    return text
+
+
+def test_an_unknown_key(workspace):
+    workspace.config["training"]["stepz"] = 3
+    assert "config key training.stepz is unknown; did you mean steps?" in complaint(workspace, "--dry-run")
+
+
+def test_a_missing_text(workspace):
+    workspace.config["corpus"]["train"] = ["absent/*.txt"]
+    text = complaint(workspace, "--dry-run")
+    assert "config key corpus.train: no file matches 'absent/*.txt'" in text
+
+
+def test_a_text_that_is_too_short(workspace):
+    (workspace.path / "validation.txt").write_text("too short")
+    text = complaint(workspace)
+    [line] = [line for line in text.splitlines() if line.startswith("toposcale: corpus: ")]
+    assert "validation" in line
+    assert "context" in line
+
+
+def test_a_text_that_is_not_utf8(workspace):
+    (workspace.path / "train.txt").write_bytes(b"abc" * 100 + b"\xff" + b"abc" * 100)
+    [line] = [line for line in complaint(workspace).splitlines() if line.startswith("toposcale: corpus: ")]
+    assert "train.txt" in line
+    assert "300" in line
+
+
+def test_a_diverging_model_stops_alone_and_the_others_go_on(workspace):
+    workspace.config["training"]["learning_rate"] = 1e3
+    workspace.config["training"]["gradient_clip"] = 1e6
+    workspace.config["models"] = {"one": workspace.config["models"]["one"]}
+    text = complaint(workspace, "--keep-going", "tables")
+    lines = [line for line in text.splitlines() if line.startswith("toposcale: train: ")]
+    if not lines:
+        pytest.skip("this model survives a learning rate of 1000")
+    assert "step" in lines[0]
+    assert "learning rate" in lines[0]
+
+
+def test_config_values_are_never_run_by_a_shell(workspace):
+    mark = workspace.path / "owned"
+    workspace.config["corpus"]["train"] = [f"$(touch {mark})"]
+    complaint(workspace)
+    workspace.config["run"] = f"x; touch {mark}"
+    assert "is not safe in a path" in complaint(workspace)
+    assert not mark.exists()

@@ -1,0 +1,146 @@
+"""The workflow as a user runs it: complete, repeatable to the byte, and doing no more than it has to."""
+
+import re
+
+import pandas as pd
+import pytest
+
+# One worker for all of them: they share the finished run.
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
+
+
+def test_a_run_makes_every_table_and_figure(finished):
+    features = pd.read_parquet(finished.results / "tables" / "features.parquet")
+    metrics = pd.read_parquet(finished.results / "tables" / "metrics.parquet")
+    models = pd.read_parquet(finished.results / "tables" / "models.parquet")
+    assert list(models["model"]) == ["one", "two"]
+    checkpoints = {(model, step) for model in ("one", "two") for step in range(0, 41, 8)}
+    for table in (features, metrics):
+        assert set(zip(table["model"], table["step"], strict=True)) == checkpoints
+    assert set(features["source"]) == {"weights", "embeddings"}
+    features = features[features["source"] == "weights"]
+    whole = features[features["layer"] == "all"].set_index(["model", "step", "feature"])["value"]
+    layers = features[features["layer"] != "all"].groupby(["model", "step", "feature"])["value"]
+    total = layers.sum().loc[("two", 40, "h0_total")]
+    assert whole.loc[("two", 40, "h0_total")] == pytest.approx(total)
+    squares = layers.agg(lambda norms: (norms**2).sum() ** 0.5)
+    assert whole.loc[("two", 40, "frobenius_norm")] == pytest.approx(
+        squares.loc[("two", 40, "frobenius_norm")]
+    )
+    log = pd.read_parquet(finished.results / "training" / "two.parquet")
+    assert list(log["step"]) == list(range(41))
+
+
+def test_the_report_is_one_page_without_the_network(finished):
+    page = (finished.results / "report.html").read_text()
+    assert not re.search(r"""<(script|link|img)[^>]+(src|href)=["']https?://""", page)
+    assert "overview" in page
+
+
+def test_a_second_run_does_nothing_and_says_so(finished):
+    done = finished.snakemake()
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("target", ["tables", "figures", "report"])
+def test_targets_have_the_names_a_user_expects(finished, target):
+    done = finished.snakemake("--dry-run", target)
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("cores", "jobs"), [(1, "checkpoint"), (4, "model")])
+def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace, cores, jobs):
+    workspace.config["training"]["jobs"] = jobs
+    workspace.snakemake("tables", cores=cores)
+    for pattern in ("checkpoints/*/*.safetensors", "features/*/*/*.parquet", "training/*.parquet"):
+        ours = sorted(workspace.results.glob(pattern))
+        assert ours
+        for path in ours:
+            assert (
+                path.read_bytes() == (finished.results / path.relative_to(workspace.results)).read_bytes()
+            ), path
+    ours, theirs = workspace.tables(), finished.tables()
+    assert sorted(ours) == sorted(theirs)
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+def test_a_seed_more_trains_its_models_only(finished):
+    finished.config["seeds"] = [42, 43]
+    try:
+        planned = finished.planned()
+    finally:
+        finished.config["seeds"] = [42]
+    assert planned["train"] == 2 * 6
+    assert planned["weight_features"] == 2 * 6
+    assert "corpus" not in planned
+
+
+def test_a_model_more_runs_that_model_only(finished):
+    finished.config["models"]["three"] = {"d_model": 4, "n_layers": 1, "n_heads": 1}
+    try:
+        planned = finished.planned()
+    finally:
+        del finished.config["models"]["three"]
+    assert planned["train"] == 6
+    assert planned["weight_features"] == 6
+    assert planned["correlations"] == 1
+
+
+FEATURES_ON = {
+    "weight_features",
+    "diagram_distances",
+    "features_table",
+    "correlations",
+    "scaling",
+    "transitions",
+    "forecasts",
+    "comparison",
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "reruns", "stays"),
+    [
+        ("figures", "dpi", 100, {"figures_overview", "figures_weights"}, {"train", *FEATURES_ON}),
+        ("weights", "max_points", 5, FEATURES_ON, {"train", "corpus", "metrics_table"}),
+        (
+            "statistics",
+            "resamples",
+            60,
+            {"correlations", "scaling"},
+            {"train", "weight_features", "transitions"},
+        ),
+        ("forecasts", "fractions", [0.4], {"forecasts", "comparison"}, {"train", "correlations", "scaling"}),
+        ("training", "learning_rate", 1e-3, {"train", *FEATURES_ON}, {"corpus"}),
+        ("training", "context", 8, {"corpus", "train"}, set()),
+    ],
+)
+def test_a_changed_key_reruns_what_depends_on_it(finished, section, key, value, reruns, stays):
+    settings = finished.config.setdefault(section, {})
+    before = dict(settings)
+    settings[key] = value
+    try:
+        planned = set(finished.planned())
+    finally:
+        finished.config[section] = before
+    assert reruns <= planned
+    assert not stays & planned
+
+
+def test_a_removed_feature_file_is_made_again_alone(finished):
+    path = sorted((finished.results / "features" / "weights" / "one").iterdir())[2]
+    content = path.read_bytes()
+    path.unlink()
+    target = str(path.relative_to(finished.path))
+    assert finished.planned(target) == {"weight_features": 1}
+    tables = finished.tables()
+    finished.snakemake(target)
+    assert path.read_bytes() == content
+    assert finished.tables() == tables
+
+
+def test_advice_is_a_paragraph_a_model(finished):
+    said = " ".join(finished.snakemake("advice").stdout.split())
+    assert "one has done 40 of 40 steps (100%" in said
+    assert "two has done 40 of 40 steps (100%" in said
+    assert "95% interval" in said

@@ -1,0 +1,93 @@
+"""Real Snakemake runs of a small configuration, each in a folder of its own."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from paths import ROOT
+
+WORDS = (
+    "the shape of a weight tells when a run is worth its compute and when a larger model is due, "
+    "or so it is said; the norm says it too "
+)
+
+
+def small_configuration() -> dict:
+    """Two models, three checkpoints each, a few seconds in all."""
+    return {
+        "run": "small",
+        "models": {
+            "one": {"d_model": 8, "n_layers": 1, "n_heads": 1},
+            "two": {"d_model": 12, "n_layers": 1, "n_heads": 2},
+        },
+        "corpus": {"source": "files", "train": ["train.txt"], "validation": ["validation.txt"]},
+        "training": {
+            "steps": 40,
+            "checkpoint_every": 8,
+            "batch_size": 4,
+            "context": 16,
+            "warmup_steps": 4,
+            "validation_windows": 8,
+        },
+        "embeddings": {"every": 5, "repeats": 2},
+        "statistics": {"resamples": 50},
+    }
+
+
+@dataclass
+class Workspace:
+    """A folder with a corpus and a configuration in which the workflow is run."""
+
+    path: Path
+    config: dict
+
+    def command(self, *arguments: str, cores: int = 2) -> list[str]:
+        """The call of Snakemake on the configuration as it is now, which is written down first."""
+        configuration = self.path / "config.yaml"
+        configuration.write_text(yaml.safe_dump(self.config))
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+        command += ["--directory", str(self.path), "--configfile", str(configuration), "--cores", str(cores)]
+        return [*command, "--workflow-profile", str(ROOT / "profiles" / "default"), *arguments]
+
+    def snakemake(self, *arguments: str, cores: int = 2, check: bool = True):
+        """Run Snakemake; the finished process, output and all."""
+        done = subprocess.run(
+            self.command(*arguments, cores=cores), capture_output=True, text=True, timeout=400, check=False
+        )
+        if check:
+            assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """Jobs by rule that a dry run announces."""
+        text = self.snakemake("--dry-run", "--quiet", "rules", "--", *arguments).stdout
+        return jobs_by_rule(text)
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results" / self.config["run"]
+
+    def tables(self) -> dict[str, bytes]:
+        """The bytes of every Parquet table."""
+        return {path.name: path.read_bytes() for path in sorted((self.results / "tables").glob("*.parquet"))}
+
+
+def jobs_by_rule(text: str) -> dict[str, int]:
+    """The table "Job stats" of Snakemake's output."""
+    counts = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[1].isdigit() and words[0] not in ("total", "job"):
+            counts[words[0]] = int(words[1])
+    return counts
+
+
+def new_workspace(path: Path) -> Workspace:
+    path.mkdir(exist_ok=True)
+    sentences = [WORDS[i % len(WORDS) :] + WORDS[: i % len(WORDS)] + str(i) for i in range(300)]
+    (path / "train.txt").write_text("\n\n".join(sentences))
+    (path / "validation.txt").write_text("\n\n".join(sentences[::7]))
+    return Workspace(path, small_configuration())

@@ -1,0 +1,276 @@
+"""The configuration: coerced, completed with the schema's defaults, checked, and explained in one line a mistake."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+
+SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
+
+
+def _is_finite_number(_checker: Any, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# JSON has no NaN and no infinity, but YAML has, and no bound of the schema would stop a NaN.
+Validator = extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("number", _is_finite_number),
+)
+
+
+class ConfigurationError(ValueError):
+    """What is wrong with the configuration, one line a mistake."""
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The schema, read once."""
+    return yaml.safe_load(SCHEMA_PATH.read_text())
+
+
+def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration that a run uses: strings of `--config` coerced, defaults filled in, everything checked.
+
+    Raises `ConfigurationError`; its text has one line for every key that is wrong.
+    """
+    completed = _complete(schema(), dict(config))
+    errors = sorted(Validator(schema()).iter_errors(completed), key=lambda e: list(map(str, e.absolute_path)))
+    lines = [line for error in errors for line in _explain(error)]
+    if not lines:
+        lines = list(_contradictions(completed))
+    if lines:
+        raise ConfigurationError("\n".join(dict.fromkeys(lines)))
+    return completed
+
+
+def _complete(schema: Mapping[str, Any], value: Any) -> Any:
+    """`value` with strings turned into what the schema asks for, and missing keys filled with their defaults."""
+    kind = schema.get("type")
+    if isinstance(value, str) and kind in ("integer", "number", "boolean", "array", "object"):
+        value = _coerce(kind, value)
+    if kind == "object" and isinstance(value, Mapping):
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        completed = {}
+        for key, item in value.items():
+            key = str(key)  # YAML reads a name such as 70 as a number
+            inner = properties.get(key, others if isinstance(others, Mapping) else {})
+            # An empty section (`training:` with nothing under it) means its defaults.
+            completed[key] = _complete(
+                inner, inner["default"] if item is None and "default" in inner else item
+            )
+        for key, inner in properties.items():
+            if key not in completed and "default" in inner:
+                completed[key] = _complete(inner, inner["default"])
+        return completed
+    if kind == "array" and isinstance(value, list):
+        return [_complete(schema.get("items", {}), item) for item in value]
+    return value
+
+
+def _coerce(kind: str, text: str) -> Any:
+    """`--config` hands over nested values as strings: read one as YAML, keep it if it is not of the kind asked for."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if kind == "number" and isinstance(value, str):
+        # YAML 1.1 reads 3e-3 as a string.
+        try:
+            return float(value)
+        except ValueError:
+            return text
+    expected = {"integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}[kind]
+    right = isinstance(value, expected) and (kind == "boolean" or not isinstance(value, bool))
+    return value if right else text
+
+
+def _explain(error: ValidationError) -> Iterator[str]:
+    """One line for a mistake: where it is, what is there, what would be right."""
+    where = _join(*error.absolute_path)
+    if error.validator == "additionalProperties":
+        allowed = list(error.schema.get("properties", {}))
+        for key in sorted(set(map(str, error.instance)) - set(allowed)):
+            near = difflib.get_close_matches(key, allowed, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(allowed)}"
+            yield f"config key {_join(*error.absolute_path, key)} is unknown; {hint}"
+        return
+    if error.validator == "required":
+        for key in sorted(set(error.validator_value) - set(error.instance)):
+            what = _allowed(error.schema["properties"][key])
+            yield f"config key {_join(*error.absolute_path, key)} is missing; it must be {what}"
+        return
+    if "propertyNames" in error.absolute_schema_path:
+        yield (
+            f"config key {where}: the name {error.instance!r} is not safe in a path; "
+            "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
+        )
+        return
+    if error.validator == "pattern":
+        yield (
+            f"config key {where} holds {_shown(error.instance)}, which is not safe in a path; "
+            "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
+        )
+        return
+    hint = ""
+    if error.validator == "enum" and isinstance(error.instance, str):
+        near = difflib.get_close_matches(error.instance, error.validator_value, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+    yield f"config key {where or '(top)'} holds {_shown(error.instance)}, but must be {_allowed(error.schema)}{hint}"
+
+
+def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
+    """What no schema can say: keys that are each right and do not go together."""
+    for name, model in config["models"].items():
+        yield from _model_contradictions(name, model)
+    corpus = config["corpus"]
+    for key in ("train", "validation"):
+        if corpus["source"] == "files" and not corpus[key]:
+            yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
+        if corpus["source"] != "files" and corpus[key]:
+            yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
+    if config["weights"]["null_draws"] == 1:
+        yield "config key weights.null_draws holds 1, but must be 0 or at least 2: one draw has no spread"
+    training = config["training"]
+    if training["warmup_steps"] >= training["steps"]:
+        yield (
+            f"config key training.warmup_steps holds {training['warmup_steps']}, "
+            f"but must be less than training.steps, {training['steps']}"
+        )
+
+
+NEEDED = {
+    "gpt": ("d_model", "n_layers", "n_heads"),
+    "hub": ("repo", "revisions", "steps"),
+    "folder": ("path",),
+}
+"""Keys without which an entry of `models:` of that kind means nothing."""
+
+
+def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
+    where = _join("models", name)
+    kind = model["kind"]
+    for key in NEEDED[kind]:
+        if key not in model:
+            what = _allowed(schema()["properties"]["models"]["additionalProperties"]["properties"][key])
+            yield f"config key {where}.{key} is missing; for kind {kind} it must be {what}"
+    for other in sorted({key for keys in NEEDED.values() for key in keys} - set(NEEDED[kind])):
+        if other in model and not (kind == "folder" and other == "steps"):
+            yield f"config key {where}.{other} is given, but means nothing for kind {kind}"
+    if kind == "gpt" and not set(NEEDED["gpt"]) - set(model) and model["d_model"] % model["n_heads"]:
+        yield (
+            f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
+        )
+    if ".seed" in name:
+        yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
+    for key in ("revisions", "pattern"):
+        if key in model and "{step}" not in model[key]:
+            yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
+
+
+def _join(*parts: Any) -> str:
+    """A dotted path; a name that would not print as it is, is shown escaped."""
+    names = [str(part) for part in parts if part != ""]
+    return ".".join(
+        name if re.fullmatch(r"[\w.{}-]+", name, re.ASCII) else json.dumps(name) for name in names
+    )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """What a key may hold, in words."""
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    name = {
+        "integer": "an integer",
+        "number": "a number",
+        "boolean": "true or false",
+        "string": "a text",
+        "array": "a list",
+        "object": "a section of keys",
+    }.get(schema.get("type", ""), "something else")
+    bounds = [
+        f"{words} {schema[key]}"
+        for key, words in (
+            ("minimum", "at least"),
+            ("exclusiveMinimum", "more than"),
+            ("maximum", "at most"),
+            ("exclusiveMaximum", "less than"),
+            ("minItems", "of length at least"),
+            ("minLength", "of length at least"),
+            ("minProperties", "of length at least"),
+        )
+        if key in schema
+    ]
+    if schema.get("uniqueItems"):
+        bounds.append("without repeats")
+    return " ".join([name, ", ".join(bounds)]).strip()
+
+
+def documented_keys() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every key of the schema with its description, in order, as (dotted path, schema of the key)."""
+
+    def walk(part: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for key, inner in part.get("properties", {}).items():
+            yield _join(path, key), inner
+            yield from walk(inner, _join(path, key))
+        others = part.get("additionalProperties")
+        if isinstance(others, Mapping):
+            yield from walk(others, _join(path, "{name}"))
+
+    return walk(schema(), "")
+
+
+def reference() -> str:
+    """config/README.md: every key, its meaning, what it may hold and its default."""
+    lines = [
+        "# Configuration",
+        "",
+        "Written by `make config-reference` from `workflow/schemas/config.schema.yaml`; change the schema, not this page.",
+        "",
+        "Any key can be given in a file (`snakemake --configfile FILE`, which takes the place of `config/config.yaml`)",
+        "or on the command line (`snakemake --config 'training={steps: 100}'`), which goes on top of the file.",
+        "",
+        "| key | meaning | holds | default |",
+        "| --- | --- | --- | --- |",
+    ]
+    for path, part in documented_keys():
+        default = "none" if "default" not in part else f"`{json.dumps(part['default'])}`"
+        if part.get("type") == "object" and "properties" in part:
+            default = ""
+        meaning = " ".join(part["description"].split())
+        lines.append(f"| `{path}` | {meaning} | {_allowed(part)} | {default} |")
+    return "\n".join(lines) + "\n"
+
+
+def outputs(path: str) -> str:
+    """Where the run of a configuration file leaves what people look at."""
+    run = resolve(yaml.safe_load(Path(path).read_text()))["run"]
+    return f"Report:  results/{run}/report.html\nFigures: results/{run}/figures/\nTables:  results/{run}/tables/\n"
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["reference"]:
+            print(reference(), end="")
+        case ["outputs", file]:
+            print(outputs(file), end="")
+        case _:
+            sys.exit("usage: configuration.py reference | configuration.py outputs FILE")

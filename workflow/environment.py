@@ -1,0 +1,26 @@
+"""The environment that every job inherits: which copy of the library runs, on how many threads, at which revision."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+
+def prepare(home: Path) -> None:
+    """Set it for this process and all that it starts; `home` is the folder of the Snakefile."""
+    # Scripts import the library from this copy, whatever is installed beside it: what runs is what is fingerprinted.
+    given = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(home / "src"), *([given] if given else [])])
+    # One thread a job, or a sum would depend on the number of cores.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    os.environ.update(threads, PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
+
+
+def revision(home: Path) -> str:
+    """The git revision of the workflow; "unknown" outside a checkout."""
+    command = ["git", "-C", str(home), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

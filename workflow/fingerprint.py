@@ -1,0 +1,74 @@
+"""Fingerprints of the code that a rule runs, so that changed library code reruns what it made.
+
+Snakemake watches a rule's script, not the modules that the script imports. The fingerprint of a script covers every
+module of the library that it can reach by imports. Comments, layout and docstrings do not enter it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "src"
+SCRIPTS = ROOT / "scripts"
+
+
+@cache
+def fingerprint(script: str, *modules: str) -> str:
+    """Hash of the modules that `scripts/{script}` imports, directly or through others, by their syntax trees.
+
+    `modules` names those that it loads by name, where no import shows them.
+    """
+    reached: set[Path] = set()
+    waiting = [SCRIPTS / script, *(path for module in modules for path in _files(module))]
+    while waiting:
+        path = waiting.pop()
+        if path not in reached:
+            reached.add(path)
+            waiting += _parsed(path)[1]
+    # The script itself is left to Snakemake's own code trigger.
+    hashes = sorted(_parsed(path)[0] for path in reached if path != SCRIPTS / script)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
+
+
+@cache
+def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
+    """The hash of a module's code, and the project's modules that it imports."""
+    tree = ast.parse(path.read_bytes())
+    imports: set[Path] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                imports.update(_files(alias.name))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imports.update(_files(node.module))
+            for alias in node.names:
+                imports.update(_files(f"{node.module}.{alias.name}"))
+        _drop_docstring(node)
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imports))
+
+
+def _files(module: str) -> list[Path]:
+    """The files that `import module` runs, packages above it included; none where it is not the project's."""
+    parts = module.split(".")
+    found = []
+    for base in (LIBRARY, SCRIPTS):
+        for depth in range(1, len(parts) + 1):
+            stem = base.joinpath(*parts[:depth])
+            found += [path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
+    return found
+
+
+def _drop_docstring(node: ast.AST) -> None:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        body = node.body
+        if (
+            body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+            and len(body) > 1
+        ):
+            del body[0]

@@ -1,0 +1,87 @@
+"""Which models and checkpoints a configuration asks for, under which names, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+STEP_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints."""
+
+    name: str
+    entry: str
+    seed: int
+    settings: Mapping[str, Any]
+    steps: tuple[int, ...]
+
+    @property
+    def kind(self) -> str:
+        """gpt (trained here), hub or folder."""
+        return self.settings["kind"]
+
+    @property
+    def family(self) -> str:
+        """Models of one family are sizes of one another: what is trained here is one, a repository's owner another."""
+        default = self.settings["repo"].split("/")[0] if self.kind == "hub" else self.kind
+        return self.settings.get("family", default)
+
+    @property
+    def cost(self) -> float:
+        """Work of one training step in arbitrary units: what orders the jobs, longest chain first."""
+        if self.kind != "gpt":
+            return 0.0
+        width, layers = self.settings["d_model"], self.settings["n_layers"]
+        return layers * (width + 64)
+
+    def remaining_cost(self, step: int) -> float:
+        """Work that is left from `step` to the end of training."""
+        return self.cost * (self.steps[-1] - step + 1)
+
+    def previous_step(self, step: int) -> int | None:
+        """The checkpoint before `step`; None before the first."""
+        index = self.steps.index(step)
+        return self.steps[index - 1] if index else None
+
+    def every(self, nth: int) -> tuple[int, ...]:
+        """The first and the last checkpoint and every nth between."""
+        return tuple(dict.fromkeys([*self.steps[::nth], self.steps[-1]]))
+
+
+def models(config: Mapping[str, Any]) -> dict[str, Model]:
+    """Every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed."""
+    found = {}
+    for position, seed in enumerate(config["seeds"]):
+        for entry, settings in config["models"].items():
+            if settings["kind"] != "gpt" and position:
+                continue
+            # The first seed keeps the plain name: adding a seed retrains nothing.
+            name = entry if position == 0 else f"{entry}.seed{seed}"
+            found[name] = Model(name, entry, seed, settings, steps_of(settings, config["training"]))
+    return found
+
+
+def steps_of(settings: Mapping[str, Any], training: Mapping[str, Any]) -> tuple[int, ...]:
+    """The checkpoints of an entry of `models:`, ascending. A folder without `steps` is looked into."""
+    if settings["kind"] == "gpt":
+        return checkpoint_steps(training)
+    if "steps" in settings:
+        return tuple(sorted(settings["steps"]))
+    from toposcale.checkpoints import open_source
+
+    return tuple(open_source(settings["kind"], settings).steps())
+
+
+def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
+    """Steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
+    last = training["steps"]
+    return (*range(0, last, training["checkpoint_every"]), last)
+
+
+def step_name(step: int) -> str:
+    """A step as it stands in file names: padded, so that names sort as numbers do."""
+    return f"{step:0{STEP_DIGITS}d}"

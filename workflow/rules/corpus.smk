@@ -1,0 +1,29 @@
+# The text: read or fetched once, split, tokenised.
+from glob import glob
+
+
+rule corpus:
+    input:
+        train=corpus_files("train"),
+        validation=corpus_files("validation"),
+    output:
+        tokens=f"{RUN}/corpus/tokens.safetensors",
+        description=f"{RUN}/corpus/corpus.json",
+    log:
+        f"{LOGS}/corpus.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        source=config["corpus"]["source"],
+        tokenizer=config["corpus"]["tokenizer"],
+        vocab_size=config["corpus"]["vocab_size"],
+        context=config["training"]["context"],
+        code=fingerprint("corpus.py"),
+    message:
+        "Corpus: {params.source}, {params.tokenizer}"
+    script:
+        "../../scripts/corpus.py"

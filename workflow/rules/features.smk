@@ -1,0 +1,95 @@
+# Producers: one job turns one (model, checkpoint) into feature rows and persistence diagrams.
+
+FEATURES = f"{RUN}/features/{{source}}/{{model}}/step-{{step}}.parquet"
+DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/step-{{step}}.parquet"
+DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
+VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
+EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
+
+# Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint.
+DIAGRAM_SOURCES = ["weights", *(["embeddings"] if EMBEDDED else [])]
+FEATURE_SOURCES = DIAGRAM_SOURCES
+
+
+rule weight_features:
+    input:
+        checkpoint,
+    output:
+        features=FEATURES.replace("{source}", "weights"),
+        diagrams=DIAGRAMS.replace("{source}", "weights"),
+    log:
+        f"{LOGS}/weight_features/{{model}}/step-{{step}}.log",
+    benchmark:
+        f"{LOGS}/weight_features/{{model}}/step-{{step}}.benchmark.tsv"
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+    params:
+        settings=config["weights"],
+        code=fingerprint("weight_features.py"),
+    message:
+        "Topology of the weights of {wildcards.model} at step {wildcards.step}"
+    script:
+        "../../scripts/weight_features.py"
+
+
+rule embeddings:
+    input:
+        checkpoint=checkpoint,
+        corpus=rules.corpus.output.tokens,
+    output:
+        features=FEATURES.replace("{source}", "embeddings"),
+        diagrams=DIAGRAMS.replace("{source}", "embeddings"),
+        metrics=EMBEDDING_METRICS,
+    log:
+        f"{LOGS}/embeddings/{{model}}/step-{{step}}.log",
+    benchmark:
+        f"{LOGS}/embeddings/{{model}}/step-{{step}}.benchmark.tsv"
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+        gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
+    params:
+        settings={
+            key: value
+            for key, value in config["embeddings"].items()
+            if key not in ("enabled", "every")
+        },
+        code=fingerprint("embeddings.py"),
+    message:
+        "Embeddings and perplexity of {wildcards.model} at step {wildcards.step}"
+    script:
+        "../../scripts/embeddings.py"
+
+
+rule diagram_distances:
+    input:
+        diagrams_of_model,
+    output:
+        distances=DISTANCES,
+        vectors=VECTORS,
+    log:
+        f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
+    benchmark:
+        f"{LOGS}/diagram_distances/{{source}}/{{model}}.benchmark.tsv"
+    wildcard_constraints:
+        source="|".join(DIAGRAM_SOURCES),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+    params:
+        steps=steps_of_source,
+        code=fingerprint("diagram_distances.py"),
+    message:
+        "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
+    script:
+        "../../scripts/diagram_distances.py"

@@ -1,0 +1,129 @@
+# The two tables that every analysis reads, features and metrics, and the list of models.
+
+TABLES = f"{RUN}/tables"
+
+
+localrules:
+    features_table,
+    diagrams_table,
+    metrics_table,
+    models_table,
+
+
+# A revision that serves another one's weights is no observation of its own.
+LEFT_OUT = (
+    of_every_model(DUPLICATES, PUBLISHED)
+    if config["hub"]["duplicates"] == "leave_out"
+    else []
+)
+
+
+rule features_table:
+    input:
+        parts=[
+            *(
+                path
+                for source in FEATURE_SOURCES
+                for path in of_every_checkpoint(FEATURES, source=source)
+            ),
+            *of_every_model(DISTANCES, source=DIAGRAM_SOURCES),
+        ],
+        left_out=LEFT_OUT,
+    output:
+        f"{TABLES}/features.parquet",
+    log:
+        f"{LOGS}/features_table.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        table="features",
+        code=fingerprint("gather.py"),
+    message:
+        "Gathering the features of every checkpoint"
+    script:
+        "../../scripts/gather.py"
+
+
+use rule features_table as diagrams_table with:
+    input:
+        parts=of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
+        left_out=LEFT_OUT,
+    output:
+        f"{TABLES}/diagrams.parquet",
+    log:
+        f"{LOGS}/diagrams_table.log",
+    params:
+        table="diagrams",
+        code=fingerprint("gather.py"),
+    message:
+        "Gathering the diagrams of the embeddings"
+
+
+rule metrics_table:
+    input:
+        metrics=[
+            *of_every_checkpoint(TRAINING_METRICS, TRAINED),
+            *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
+        ],
+        training=TRAINING_LOGS,
+        tables=config["metrics"]["tables"],
+        left_out=LEFT_OUT,
+    output:
+        f"{TABLES}/metrics.parquet",
+    log:
+        f"{LOGS}/metrics_table.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        steps={name: MODELS[name].steps for name in TRAINED},
+        harness=config["metrics"]["harness"],
+        evaluated={name: MODELS[name].settings for name in MODELS},
+        code=fingerprint("metrics_table.py"),
+    message:
+        "Gathering the metrics of every checkpoint"
+    script:
+        "../../scripts/metrics_table.py"
+
+
+rule models_table:
+    input:
+        last_checkpoints,
+    output:
+        f"{TABLES}/models.parquet",
+    log:
+        f"{LOGS}/models_table.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=500,
+        runtime=5,
+    params:
+        models={
+            name: {
+                "family": model.family,
+                "entry": model.entry,
+                "seed": model.seed,
+                "final_step": model.steps[-1],
+                **{
+                    key: model.settings.get(key)
+                    for key in ("d_model", "n_layers", "n_heads", "tokens_per_step")
+                },
+            }
+            for name, model in MODELS.items()
+        },
+        trained_tokens_per_step=config["training"]["batch_size"]
+        * config["training"]["context"],
+        code=fingerprint("models_table.py"),
+    message:
+        "Listing the models"
+    script:
+        "../../scripts/models_table.py"
