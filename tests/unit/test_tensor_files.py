@@ -1,5 +1,8 @@
 """Files that are the same bytes for the same content and that any safetensors reader opens."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,4 +77,21 @@ def test_what_cannot_be_stored_leaves_the_old_file_alone(tmp_path):
     with pytest.raises(ValueError, match="metadata: step is 3"):
         tensor_files.write(path, {"a": np.ones(2)}, {"step": 3})
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_left_is_gone_after_the_next_one(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    program = (
+        "import os, sys\n"
+        "from toposcale.files import written\n"
+        "with written(sys.argv[1]) as temporary:\n"
+        "    temporary.write_bytes(b'half')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert killed.returncode == -9
+    assert list(tmp_path.iterdir()) != []
+    assert not path.exists()
+    tensor_files.write(path, {"a": np.zeros(2)}, {})
     assert list(tmp_path.iterdir()) == [path]
