@@ -21,7 +21,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """gpt (trained here), hub or folder."""
+        """gpt (trained here), hub, folder, or table (a loss curve without checkpoints)."""
         return self.settings["kind"]
 
     @property
@@ -49,7 +49,7 @@ class Model:
 
     def every(self, nth: int) -> tuple[int, ...]:
         """The first and the last checkpoint and every nth between."""
-        return tuple(dict.fromkeys([*self.steps[::nth], self.steps[-1]]))
+        return tuple(dict.fromkeys([*self.steps[::nth], *self.steps[-1:]]))
 
 
 def models(config: Mapping[str, Any]) -> dict[str, Model]:
@@ -66,9 +66,11 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
 
 
 def steps_of(settings: Mapping[str, Any], training: Mapping[str, Any]) -> tuple[int, ...]:
-    """The checkpoints of an entry of `models:`, ascending. A folder without `steps` is looked into."""
+    """The checkpoints of an entry of `models:`, ascending. A folder without `steps` is looked into; a table has none."""
     if settings["kind"] == "gpt":
         return checkpoint_steps(training)
+    if settings["kind"] == "table":
+        return ()
     if "steps" in settings:
         return tuple(sorted(settings["steps"]))
     from toposcale.checkpoints import open_source

@@ -13,16 +13,24 @@ except UserError as error:
     raise WorkflowError(f"\n{error}") from None
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
+# Loss curves: models of which there is nothing but a table.
+CURVES = [name for name, model in MODELS.items() if model.kind == "table"]
+WITH_WEIGHTS = [name for name in MODELS if name not in CURVES]
 # Checkpoints of which embeddings are computed, by model.
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"]
+    if config["embeddings"]["enabled"] and name in WITH_WEIGHTS
 }
 
 
+def one_of(models):
+    """A wildcard constraint: one of some models, or nothing where there are none."""
+    return "|".join(map(re.escape, models)) or "$."
+
+
 wildcard_constraints:
-    model="|".join(map(re.escape, MODELS)),
+    model=one_of(MODELS),
     step=rf"\d{{{plan.STEP_DIGITS}}}",
 
 
@@ -147,8 +155,19 @@ def steps_of_source(wildcards):
 
 
 def last_checkpoints(wildcards):
-    """The last checkpoint of each model: its size is the model's."""
-    return [weights_of(model, steps(model)[-1]) for model in MODELS]
+    """The last checkpoint of each model that has weights: its size is the model's."""
+    return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS]
+
+
+def loss_table_of(wildcards):
+    """The user's table behind a loss curve."""
+    return MODELS[wildcards.model].settings["path"]
+
+
+def final_step(model):
+    """Where the training of a model ends; None where only its loss table tells."""
+    given = model.settings.get("final_step")
+    return model.steps[-1] if model.steps else given
 
 
 # Tables of a row a layer are megabytes of CSV; the report is for the others.

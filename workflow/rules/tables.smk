@@ -26,7 +26,7 @@ rule features_table:
                 for source in FEATURE_SOURCES
                 for path in of_every_checkpoint(FEATURES, source=source)
             ),
-            *of_every_model(DISTANCES, source=DIAGRAM_SOURCES),
+            *of_every_model(DISTANCES, WITH_WEIGHTS, source=DIAGRAM_SOURCES),
         ],
         left_out=LEFT_OUT,
     output:
@@ -68,8 +68,9 @@ rule metrics_table:
         metrics=[
             *of_every_checkpoint(TRAINING_METRICS, TRAINED),
             *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
+            *of_every_model(CURVE_METRICS, CURVES),
         ],
-        training=TRAINING_LOGS,
+        training=of_every_model(MODEL_LOG, TRAINED),
         tables=config["metrics"]["tables"],
         left_out=LEFT_OUT,
     output:
@@ -95,7 +96,8 @@ rule metrics_table:
 
 rule models_table:
     input:
-        last_checkpoints,
+        checkpoints=last_checkpoints,
+        logs=of_every_model(MODEL_LOG, CURVES),
     output:
         f"{TABLES}/models.parquet",
     log:
@@ -112,14 +114,21 @@ rule models_table:
                 "family": model.family,
                 "entry": model.entry,
                 "seed": model.seed,
-                "final_step": model.steps[-1],
+                "final_step": final_step(model),
                 **{
                     key: model.settings.get(key)
-                    for key in ("d_model", "n_layers", "n_heads", "tokens_per_step")
+                    for key in (
+                        "d_model",
+                        "n_layers",
+                        "n_heads",
+                        "tokens_per_step",
+                        "n_parameters",
+                    )
                 },
             }
             for name, model in MODELS.items()
         },
+        with_weights=WITH_WEIGHTS,
         trained_tokens_per_step=config["training"]["batch_size"]
         * config["training"]["context"],
         code=fingerprint("models_table.py"),
