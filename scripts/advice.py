@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import job
-from toposcale import checkpoints, tables
+from toposcale import checkpoints, loss_table, tables
 from toposcale.forecasting.advice import advice
 from toposcale.forecasting.evaluation import histories_from_tables
 from toposcale.training import TrainingPlan, learning_rate
@@ -15,19 +15,26 @@ from toposcale.training import TrainingPlan, learning_rate
 
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
+    curves = {name: loss_table.read(path, name) for name, path in params.curves.items()}
     logs = {
-        name: gathered(tables.TRAINING, run.glob(f"training/{name}/step-*.parquet")) for name in params.models
+        name: gathered(tables.TRAINING, run.glob(f"training/{name}/step-*.parquet"))
+        for name in params.models
+        if name not in curves
     }
-    begun = {name: log for name, log in logs.items() if len(log)}
-    if not begun:
+    trained = [name for name, log in logs.items() if len(log)]
+    logs = {name: logs[name] for name in trained} | {
+        name: log.to_pandas() for name, (log, _) in curves.items()
+    }
+    if not logs:
         print(f"\nNothing is trained yet in {run}: start the run, and ask again after some checkpoints.\n")
         return
+    measured = gathered(tables.METRICS, run.glob("metrics/*/*/step-*.parquet"))
     histories = histories_from_tables(
         gathered(tables.FEATURES, run.glob("features/*/*/step-*.parquet")),
-        gathered(tables.METRICS, run.glob("metrics/*/*/step-*.parquet")),
-        pd.concat([log.assign(model=name) for name, log in begun.items()]),
-        pd.DataFrame([model_row(name, params.models[name], run) for name in begun]),
-        schedules=dict.fromkeys(begun, schedule(params.training)),
+        pd.concat([measured, *(metrics.to_pandas() for _, metrics in curves.values())]),
+        pd.concat([log.assign(model=name) for name, log in logs.items()]),
+        pd.DataFrame([model_row(name, params.models[name], log, run) for name, log in logs.items()]),
+        schedules=dict.fromkeys(trained, schedule(params.training)),
     )
     budget = params.budget or None
     for history in histories:
@@ -39,9 +46,12 @@ def gathered(table, paths):
     return tables.gather(table, sorted(paths)).to_pandas()
 
 
-def model_row(name, model, run):
-    newest = max(run.glob(f"checkpoints/{name}/step-*.safetensors"))
-    return {"model": name, **model, "n_parameters": checkpoints.count_parameters(newest)}
+def model_row(name, model, log, run):
+    row = {"model": name, **model, "final_step": model["final_step"] or log["step"].iloc[-1]}
+    if not row["n_parameters"]:
+        newest = max(run.glob(f"checkpoints/{name}/step-*.safetensors"))
+        row["n_parameters"] = checkpoints.count_parameters(newest)
+    return row
 
 
 def schedule(training):

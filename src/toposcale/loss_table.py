@@ -33,14 +33,18 @@ def read(path: str | Path, model: str) -> tuple[pa.Table, pa.Table]:
     if not len(steps):
         raise UserError(f"{path}: no rows; a loss table has one for each step that was logged")
     if np.any(steps % 1 != 0) or np.any(steps < 0):
-        raise UserError(f"{path}: step holds {steps[(steps % 1 != 0) | (steps < 0)][0]:g}, but is 0, 1, 2, ...")
+        raise UserError(
+            f"{path}: step holds {steps[(steps % 1 != 0) | (steps < 0)][0]:g}, but is 0, 1, 2, ..."
+        )
     found, counts = np.unique(steps, return_counts=True)
     if counts.max() > 1:
         raise UserError(f"{path}: step {found[counts > 1][0]:.0f} stands there {counts.max()} times")
     columns = {name: values[np.argsort(steps)] for name, values in columns.items()}
     columns = {name: columns.get(name, np.full(len(steps), np.nan)) for name in (*_REQUIRED, *_OPTIONAL)}
     columns["step"] = columns["step"].astype(np.int64)
-    log = pa.table({name: columns[name] for name in tables.TRAINING.schema.names}, schema=tables.TRAINING.schema)
+    log = pa.table(
+        {name: columns[name] for name in tables.TRAINING.schema.names}, schema=tables.TRAINING.schema
+    )
     return log, _metrics(columns, model)
 
 
@@ -57,10 +61,17 @@ def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray
 def _metrics(columns: dict[str, np.ndarray], model: str) -> pa.Table:
     validated = np.flatnonzero(np.isfinite(columns["validation_loss"]))
     last = len(columns["step"]) - 1
-    chosen = validated if len(validated) else np.unique(np.linspace(0, last, MOST_CHECKPOINTS).round().astype(int))
+    chosen = (
+        validated if len(validated) else np.unique(np.linspace(0, last, MOST_CHECKPOINTS).round().astype(int))
+    )
     named = {"training_loss": "loss"} | ({"validation_loss": "validation_loss"} if len(validated) else {})
     rows = [
-        {"model": model, "step": int(columns["step"][row]), "metric": metric, "value": float(columns[name][row])}
+        {
+            "model": model,
+            "step": int(columns["step"][row]),
+            "metric": metric,
+            "value": float(columns[name][row]),
+        }
         for metric, name in named.items()
         for row in chosen
     ]

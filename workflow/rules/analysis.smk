@@ -285,12 +285,15 @@ rule advice:
             name: {
                 "family": MODELS[name].family,
                 "seed": MODELS[name].seed,
-                "final_step": MODELS[name].steps[-1],
-                "tokens_per_step": config["training"]["batch_size"]
-                * config["training"]["context"],
+                "final_step": final_step(MODELS[name]),
+                "n_parameters": MODELS[name].settings.get("n_parameters"),
+                "tokens_per_step": MODELS[name].settings.get(
+                    "tokens_per_step", TRAINED_TOKENS_PER_STEP
+                ),
             }
-            for name in TRAINED
+            for name in [*TRAINED, *CURVES]
         },
+        curves={name: MODELS[name].settings["path"] for name in CURVES},
         training=TRAINING_SETTINGS,
         budget=config["decision"]["budget"],
         method=config["decision"]["method"],

@@ -7,7 +7,10 @@ VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
 
 # Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint.
-DIAGRAM_SOURCES = ["weights", *(["embeddings"] if EMBEDDED else [])]
+DIAGRAM_SOURCES = [
+    *(["weights"] if WITH_WEIGHTS else []),
+    *(["embeddings"] if EMBEDDED else []),
+]
 FEATURE_SOURCES = DIAGRAM_SOURCES
 
 
@@ -79,7 +82,7 @@ rule diagram_distances:
     benchmark:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.benchmark.tsv"
     wildcard_constraints:
-        source="|".join(DIAGRAM_SOURCES),
+        source=one_of(DIAGRAM_SOURCES),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

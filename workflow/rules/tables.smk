@@ -24,7 +24,7 @@ rule features_table:
             *(
                 path
                 for source in FEATURE_SOURCES
-                for path in of_every_checkpoint(FEATURES, source=source)
+                for path in of_every_checkpoint(FEATURES, WITH_WEIGHTS, source=source)
             ),
             *of_every_model(DISTANCES, WITH_WEIGHTS, source=DIAGRAM_SOURCES),
         ],
@@ -129,8 +129,7 @@ rule models_table:
             for name, model in MODELS.items()
         },
         with_weights=WITH_WEIGHTS,
-        trained_tokens_per_step=config["training"]["batch_size"]
-        * config["training"]["context"],
+        trained_tokens_per_step=TRAINED_TOKENS_PER_STEP,
         code=fingerprint("models_table.py"),
     message:
         "Listing the models"
