@@ -74,9 +74,7 @@ class Trainer:
         for step in self.snakemake.params.steps[done:]:
             self.advance(state, step, *files[step])
             training.save_optimiser(optimiser, state, self.metadata)
-        for step, *targets in zip(
-            files, made.checkpoint, made.log, made.metrics, made.sketch, strict=True
-        ):
+        for step, *targets in zip(files, made.checkpoint, made.log, made.metrics, made.sketch, strict=True):
             for source, target in zip(files[step], targets, strict=True):
                 os.replace(source, target)
         shutil.rmtree(folder)

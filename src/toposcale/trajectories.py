@@ -44,7 +44,9 @@ def describe(
         if not np.isfinite(window).all():
             warnings.warn(f"the sketches before step {checkpoint} are not finite", stacklevel=2)
             continue
-        found[checkpoint] = {ALL_LAYERS: _window_features(window, settings, (settings.seed, model, "trajectory"))}
+        found[checkpoint] = {
+            ALL_LAYERS: _window_features(window, settings, (settings.seed, model, "trajectory"))
+        }
     return found
 
 

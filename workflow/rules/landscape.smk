@@ -32,8 +32,6 @@ rule loss_landscape:
         checkpoint=checkpoint,
         corpus=rules.corpus.output.tokens,
     output:
-        landscape_features=FEATURES.replace("{source}", "landscape"),
-        landscape_diagrams=DIAGRAMS.replace("{source}", "landscape"),
         **(
             {
                 "gradients_features": FEATURES.replace("{source}", "gradients"),
@@ -42,6 +40,8 @@ rule loss_landscape:
             if config["landscape"]["gradients"]
             else {}
         ),
+        landscape_features=FEATURES.replace("{source}", "landscape"),
+        landscape_diagrams=DIAGRAMS.replace("{source}", "landscape"),
         surface=SURFACE,
         density=DENSITY,
         profile=PROFILE,

@@ -43,8 +43,9 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_lay
 SOURCE = "landscape"
 LOSS_LABEL = "loss of the probe batch (nats per token)"
 AXIS_LABEL = "distance along direction {} (weight units)"
-SHAPE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
+SHAPES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
 CURVATURE_FEATURES = ("hessian_top_1", "hessian_trace")
+_GRAPHS = ("grid8", "grid4", "delaunay", "gabriel", "aknn8")
 _DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
 
 
@@ -58,6 +59,13 @@ def _one_checkpoint(
         return rows, "no model"
     step = chosen_step(rows["step"], step)
     return rows[rows["step"] == step], f"{model}, step {step}"
+
+
+def shape_features(features: pd.DataFrame, graph: str | None = None) -> list[str]:
+    """The shape features as they are named on `graph`, or on the first of the graphs that the table has."""
+    present = set(features.loc[features["source"] == SOURCE, "feature"])
+    known = [name for name in _GRAPHS if f"{SHAPES[0]}_{name}" in present] or list(_GRAPHS)
+    return [f"{shape}_{graph or known[0]}" for shape in SHAPES]
 
 
 def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -216,15 +224,15 @@ def spectral_density(
 
 @styled
 def contour_with_path(
-    surfaces: pd.DataFrame,
+    path_surfaces: pd.DataFrame,
     trajectories: pd.DataFrame,
     models: pd.DataFrame,
     *,
     model: str | None = None,
     step: int | None = None,
 ) -> Figure:
-    """Contours of the loss surface with the way of training projected onto its plane."""
-    rows, words = _one_checkpoint(surfaces, models, model, step)
+    """Contours of the loss in the principal plane of the path, with the way of training projected onto it."""
+    rows, words = _one_checkpoint(path_surfaces, models, model, step)
     title = f"Way of training on the loss surface: {words}"
     if finite(rows, ["loss"]).empty:
         return missing_figure(title, "no loss surface was computed")
@@ -246,6 +254,11 @@ def contour_with_path(
         axes.plot(usable["x"], usable["y"], color=INK, marker="o", markerfacecolor="white", markersize=4)
         for place in sorted({0, len(inside) - 1} & set(range(len(inside)))):
             _name_step(axes, inside.iloc[place], right_half=inside.iloc[place]["x"] > x.mean())
+        if "distance" in usable:
+            notes.append(
+                f"The plane is that which holds most of the path; checkpoints lie up to {usable['distance'].max():.2g} "
+                "weight units from it."
+            )
         outside = len(usable) - len(inside)
         notes.append(f"{outside} of {len(usable)} checkpoints lie outside this window." if outside else "")
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
@@ -311,7 +324,7 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
 @styled
 def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Minima, saddles and persistence of the loss surface, and its curvature, over training."""
-    chosen = (*SHAPE_FEATURES, *CURVATURE_FEATURES)
+    chosen = (*shape_features(features), *CURVATURE_FEATURES)
     return feature_grid(
         features,
         models,
@@ -342,11 +355,12 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     if features[features["source"] == SOURCE].empty:
         return missing_figure(title, "no landscape features were computed")
     appearances = model_appearances(models)
-    figure = new_figure(1.75 * len(SHAPE_FEATURES) + 0.8, title)
-    grid = figure.subplots(len(SHAPE_FEATURES), len(columns), squeeze=False, sharex="col", sharey="row")
+    shapes = shape_features(features)
+    figure = new_figure(1.75 * len(shapes) + 0.8, title)
+    grid = figure.subplots(len(shapes), len(columns), squeeze=False, sharex="col", sharey="row")
     drawn: set[str] = set()
     left_out = 0
-    for row, feature in enumerate(SHAPE_FEATURES):
+    for row, feature in enumerate(shapes):
         series = feature_series(features, feature, source=SOURCE)
         for column, (name, label, other) in enumerate(columns):
             axes = grid[row, column]
@@ -356,7 +370,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             if usable.empty:
                 say_missing(axes, f"no {name}\nat these checkpoints")
             drawn.update(_scatter(axes, usable, appearances))
-            if row == len(SHAPE_FEATURES) - 1:
+            if row == len(shapes) - 1:
                 axes.set_xlabel(label)
             if column == 0:
                 axes.set_ylabel(feature_label(feature, SOURCE))

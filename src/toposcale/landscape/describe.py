@@ -137,6 +137,8 @@ def with_spread(measured: Sequence[Features]) -> Features:
     if len(measured) > 1:
         for layer, named in measured[0].items():
             for name in named:
+                if name.endswith("_standard_error"):
+                    continue  # a spread itself
                 values = [one[layer][name] for one in measured]
                 finite = np.isfinite(values).all()
                 features[layer][f"{name}_spread"] = float(np.std(values, ddof=1)) if finite else math.nan
@@ -151,9 +153,7 @@ def _measure(
         directions = random_directions(parameters, settings.dimensions, seed=seed)
     else:
         directions = vectors[: settings.dimensions]
-    surface = loss_surface(
-        loss, parameters, directions, steps=settings.resolution, extent=settings.extent
-    )
+    surface = loss_surface(loss, parameters, directions, steps=settings.resolution, extent=settings.extent)
     shape, trees = landscape_features(surface.values, surface.coordinates, settings.graphs)
     features = {**curvature, ALL_LAYERS: shape | curvature[ALL_LAYERS]}
     gradient_features: Features = {}
@@ -184,7 +184,9 @@ def _curvature(
         layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
         for layer, (estimate, error) in traces.items()
     }
-    features[ALL_LAYERS] |= {f"hessian_top_{rank}": float(value) for rank, value in enumerate(values, start=1)}
+    features[ALL_LAYERS] |= {
+        f"hessian_top_{rank}": float(value) for rank, value in enumerate(values, start=1)
+    }
     return features, vectors
 
 

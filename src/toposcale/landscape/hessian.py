@@ -279,6 +279,4 @@ def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np
     inputs = {name: tensor.requires_grad_() for name, tensor in detached(parameters).items()}
     with torch.enable_grad():
         gradient = _derivative([loss(inputs)], list(inputs.values()))
-    return {
-        name: tensor.double().cpu().numpy() for name, tensor in zip(inputs, gradient, strict=True)
-    }
+    return {name: tensor.double().cpu().numpy() for name, tensor in zip(inputs, gradient, strict=True)}
