@@ -44,7 +44,9 @@ def describe(
         if np.isfinite(gradient).all():
             features[layer], diagrams[layer] = _describe_matrix(gradient, layer, settings, model)
         else:
-            warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", stacklevel=2)
+            warnings.warn(
+                f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2
+            )
             stand_in = np.random.default_rng(0).standard_normal(gradient.shape)
             named, bars = _describe_matrix(stand_in, layer, settings, model)
             features[layer] = dict.fromkeys(named, math.nan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from toposcale.landscape.graphs import GRID_GRAPHS, grid_edges
 from toposcale.landscape.hessian import (
     Loss,
     Parameters,
-    hessian_eigenpairs,
-    hessian_traces,
+    hessian_features,
     loss_gradients,
     spectral_density,
 )
@@ -80,11 +79,11 @@ class Description:
 @dataclass(frozen=True)
 class _Measurement:
     features: Features
-    gradient_features: Features = field(default_factory=dict)
-    gradient_diagrams: Diagrams = field(default_factory=dict)
-    surface: LossSurface | None = None
-    trees: Mapping[str, MergeTree] = field(default_factory=dict)
-    top_eigenvector: Parameters | None = None
+    gradient_features: Features
+    gradient_diagrams: Diagrams
+    surface: LossSurface
+    trees: Mapping[str, MergeTree]
+    top_eigenvector: Parameters
 
 
 def describe(
@@ -96,11 +95,16 @@ def describe(
     or more, every feature gets a `_spread`: its standard deviation (divisor n - 1) over all of them. Directions depend
     on (seed, model, place in `losses`), and on the step too with `per_checkpoint`.
 
-    Parameters that are not finite have NaN features (`nonfinite_count` is the number of points), no surface, density
-    or profile, one NaN bar in degree 0, and a RuntimeWarning.
+    Where the parameters are not finite, or their gradient is not and the axes are eigenvectors, all features are NaN
+    (`nonfinite_count` is the number of points), with no surface, density or profile, one NaN bar in degree 0, and a
+    RuntimeWarning.
     """
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
-        warnings.warn("the weights hold NaN or infinity: the features of the landscape are NaN", stacklevel=2)
+    if not _has_axes(losses, parameters, settings):
+        warnings.warn(
+            "the weights or their gradient hold NaN or infinity: the features of the landscape are NaN",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return _undefined(parameters, settings, model, spread=len(losses) > 1)
     measured = []
     for place, loss in enumerate(losses):
@@ -109,7 +113,6 @@ def describe(
             seed = (*seed, step)
         measured.append(_measure(loss, parameters, settings, model, number_of(seed)))
     first = measured[0]
-    assert first.surface is not None
     return Description(
         with_spread([one.features for one in measured]),
         with_spread([one.gradient_features for one in measured]),
@@ -119,6 +122,20 @@ def describe(
         _density(losses[0], parameters, settings),
         _profile(losses[0], parameters, first.top_eigenvector, settings),
     )
+
+
+def _has_axes(losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings: Settings) -> bool:
+    if not _finite(parameters):
+        return False
+    if settings.axes == "random":
+        return True
+    return all(
+        np.isfinite(array).all() for loss in losses for array in loss_gradients(loss, parameters).values()
+    )
+
+
+def _finite(tensors: Mapping[str, Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
 
 
 def number_of(seed: Sequence[int | str]) -> int:
@@ -148,7 +165,17 @@ def with_spread(measured: Sequence[Features]) -> Features:
 def _measure(
     loss: Loss, parameters: Mapping[str, Tensor], settings: Settings, model: str, seed: int
 ) -> _Measurement:
-    curvature, vectors = _curvature(loss, parameters, settings, seed)
+    top = settings.eigenvalues
+    if settings.axes == "eigenvectors":
+        top = max(top, settings.dimensions)
+    curvature, vectors = hessian_features(
+        loss,
+        parameters,
+        top=top,
+        probes=settings.trace_probes,
+        seed=seed,
+        layer_of=lambda name: layer_of(name, parameters),
+    )
     if settings.axes == "random":
         directions = random_directions(parameters, settings.dimensions, seed=seed)
     else:
@@ -163,31 +190,6 @@ def _measure(
             loss_gradients(loss, parameters), settings.gradients, model=model
         )
     return _Measurement(features, gradient_features, gradient_diagrams, surface, trees, vectors[0])
-
-
-def _curvature(
-    loss: Loss, parameters: Mapping[str, Tensor], settings: Settings, seed: int
-) -> tuple[Features, list[Parameters]]:
-    """Eigenvalues and traces as features by layer, and the leading eigenvectors."""
-    wanted = settings.eigenvalues
-    if settings.axes == "eigenvectors":
-        wanted = max(wanted, settings.dimensions)
-    values, vectors = hessian_eigenpairs(loss, parameters, wanted, seed=seed)
-    traces = hessian_traces(
-        loss,
-        parameters,
-        probes=settings.trace_probes,
-        seed=seed,
-        layer_of=lambda name: layer_of(name, parameters),
-    )
-    features = {
-        layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
-        for layer, (estimate, error) in traces.items()
-    }
-    features[ALL_LAYERS] |= {
-        f"hessian_top_{rank}": float(value) for rank, value in enumerate(values, start=1)
-    }
-    return features, vectors
 
 
 def _diagrams(surface: LossSurface, trees: Mapping[str, MergeTree], graph: str) -> list[np.ndarray]:
@@ -216,10 +218,10 @@ def _density(
 
 
 def _profile(
-    loss: Loss, parameters: Mapping[str, Tensor], direction: Parameters | None, settings: Settings
+    loss: Loss, parameters: Mapping[str, Tensor], direction: Parameters, settings: Settings
 ) -> LandscapeProfile | None:
     """The profile of the line along the leading eigenvector."""
-    if direction is None or not all(bool(torch.isfinite(tensor).all()) for tensor in direction.values()):
+    if not _finite(direction):
         return None
     line = loss_surface(
         loss, parameters, [direction], steps=settings.resolution, extent=settings.eigenvector_extent
@@ -253,7 +255,7 @@ def _undefined(
         features,
         gradient_features,
         {ALL_LAYERS: nothing},
-        {layer: nothing for layer in stand_in.gradient_diagrams},
+        dict.fromkeys(stand_in.gradient_diagrams, nothing),
         None,
         None,
         None,

@@ -42,10 +42,8 @@ def _row(table: pd.DataFrame, names: Sequence[str], graphs: Sequence[str]) -> di
     known = bool(np.isfinite(means).all())
     low, high = (int(means.argmin()), int(means.argmax())) if known else (0, 0)
     repeats = table.get(f"{names[0]}_spread")
-    agreements = [
-        float(spearman(values[None, :, i], values[None, :, j])[0, 0])
-        for i, j in combinations(range(len(names)), 2)
-    ]
+    pairs = combinations(range(len(names)), 2) if known else ()
+    agreements = [float(spearman(values[None, :, i], values[None, :, j])[0, 0]) for i, j in pairs]
     return {
         "n_checkpoints": len(values),
         "n_graphs": len(names),

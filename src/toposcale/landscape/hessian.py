@@ -254,20 +254,20 @@ def hessian_features(
     probes: int,
     seed: int,
     layer_of: Callable[[str], str] | None = None,
-) -> dict[str, dict[str, float]]:
-    """Curvature as features by layer, a dict of dicts.
+) -> tuple[dict[str, dict[str, float]], list[Parameters]]:
+    """Curvature as features by layer, a dict of dicts, and the eigenvectors of the `top` eigenvalues.
 
     "all" has hessian_top_1 ... hessian_top_k, hessian_trace and hessian_trace_standard_error; every layer the
     last two.
     """
-    values, _ = hessian_eigenpairs(loss, parameters, top, seed=seed)
+    values, vectors = hessian_eigenpairs(loss, parameters, top, seed=seed)
     traces = hessian_traces(loss, parameters, probes=probes, seed=seed, layer_of=layer_of)
     features = {
         layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
         for layer, (estimate, error) in traces.items()
     }
     features["all"] |= {f"hessian_top_{rank}": float(value) for rank, value in enumerate(values, start=1)}
-    return features
+    return features, vectors
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -64,11 +64,11 @@ class _PieceModel(nn.Module):
 def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 16) -> Loss:
     """The mean cross-entropy of `model` on a fixed probe batch, as a function of its parameters.
 
-    tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary), or
-    an output of transformers that holds them. The batch goes through the model `rows` sequences at a time: activations that stay in the cache take about two
-    thirds of the time. The function may be called from several threads at once, each of which works on its
-    own copy of the model; it neither reads nor writes the model's own parameters. `ValueError`: rows below 1,
-    or shapes that differ or are empty.
+    tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary), or an
+    output of transformers that holds them. The batch goes through the model `rows` sequences at a time:
+    activations that stay in the cache take about two thirds of the time. The function may be called from
+    several threads at once, each of which works on its own copy of the model; it neither reads nor writes the
+    model's own parameters. `ValueError`: rows below 1, or shapes that differ or are empty.
     """
     if rows < 1:
         raise ValueError(f"rows: need at least 1, got {rows}")
