@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale import homology
 from toposcale.tables import ALL_LAYERS
 
-FEWEST = 10
+FEWEST = 20
 """Sketches below which a window has no features: too few for two sizes of subsamples."""
 
 
@@ -33,7 +33,7 @@ def describe(
     steps (m,), ascending, and sketches (m, d): see `observers.WeightSketch`. Of the last `settings.window` sketches
     before a checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation
     over the subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint
-    with fewer than 10 sketches before it has no features.
+    with fewer than 20 sketches before it has no features.
     """
     steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
     found = {}

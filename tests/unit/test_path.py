@@ -78,8 +78,8 @@ def test_the_topology_of_a_path_counts_only_what_lies_before():
     steps = np.arange(0, 100, 2)
     sketches = np.random.default_rng(0).normal(size=(50, 4))
     settings = trajectories.Settings(window=20)
-    found = trajectories.describe(steps, sketches, [0, 18, 20, 60, 100], settings, model="m")
-    assert list(found) == [20, 60, 100]  # fewer than ten sketches lie before the others
+    found = trajectories.describe(steps, sketches, [0, 38, 40, 60, 100], settings, model="m")
+    assert list(found) == [40, 60, 100]  # fewer than twenty sketches lie before the others
     assert found[60]["all"]["h0_count"] == 19
     changed = sketches.copy()
     changed[30:] += 100  # step 60 and later
@@ -104,10 +104,10 @@ def test_points_that_fill_a_square_have_dimension_two_and_a_path_one():
 
 
 def test_sketches_that_are_not_finite_give_no_features():
-    sketches = np.ones((20, 3)) * np.arange(20)[:, None]
-    sketches[15] = math.nan
-    with pytest.warns(UserWarning, match="before step 20"):
+    sketches = np.ones((40, 3)) * np.arange(40)[:, None]
+    sketches[35] = math.nan
+    with pytest.warns(UserWarning, match="before step 40"):
         found = trajectories.describe(
-            np.arange(20), sketches, [12, 20], trajectories.Settings(window=10), model="m"
+            np.arange(40), sketches, [32, 40], trajectories.Settings(window=20), model="m"
         )
-    assert list(found) == [12]
+    assert list(found) == [32]
