@@ -370,6 +370,8 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             if usable.empty:
                 say_missing(axes, f"no {name}\nat these checkpoints")
             drawn.update(_scatter(axes, usable, appearances))
+            if feature_unit(feature, SOURCE) == "count":
+                axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
             if row == len(shapes) - 1:
                 axes.set_xlabel(label)
             if column == 0:

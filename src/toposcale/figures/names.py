@@ -40,7 +40,7 @@ _PLAIN_FEATURES = {
     "average_persistence": ("average persistence", "nats per token"),
     "total_persistence": ("total persistence", "nats per token"),
     "hessian_trace": ("Hessian trace", "nats per squared weight"),
-    "hessian_top_1": ("largest Hessian eigenvalue", "nats per squared weight"),
+    "hessian_top_1": ("leading Hessian eigenvalue", "nats per squared weight"),
     "hessian_top_2": ("second Hessian eigenvalue", "nats per squared weight"),
     "gradient_norm": ("gradient norm", "nats per weight unit"),
     "persistent_homology_dimension": ("persistent-homology dimension", "dimensionless"),
