@@ -5,19 +5,9 @@ import pandas as pd
 import pytest
 
 from toposcale import tensor_files
+from workspace import new_workspace
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("landscape")]
-
-LANDSCAPE = {
-    "every": 5,
-    "resolution": 5,
-    "graphs": ["grid8", "gabriel"],
-    "batch_size": 2,
-    "repeats": 1,
-    "trace_probes": 2,
-    "density_steps": 4,
-    "density_runs": 1,
-}
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +19,8 @@ def landscape(tmp_path_factory):
 
 
 def new_landscape(path):
-    from workspace import new_workspace
-
     made = new_workspace(path / "work")
     made.config["models"] = {"one": made.config["models"]["one"]}
-    made.config["training"]["sketch"] = {"every": 1, "size": 8}
-    made.config["landscape"] = dict(LANDSCAPE)
     return made
 
 
