@@ -61,11 +61,10 @@ def _one_checkpoint(
     return rows[rows["step"] == step], f"{model}, step {step}"
 
 
-def shape_features(features: pd.DataFrame, graph: str | None = None) -> list[str]:
-    """The shape features as they are named on `graph`, or on the first of the graphs that the table has."""
+def _graph_of(features: pd.DataFrame) -> str:
+    """The graph whose shape features are drawn: the first of `_GRAPHS` that the table has."""
     present = set(features.loc[features["source"] == SOURCE, "feature"])
-    known = [name for name in _GRAPHS if f"{SHAPES[0]}_{name}" in present] or list(_GRAPHS)
-    return [f"{shape}_{graph or known[0]}" for shape in SHAPES]
+    return next((graph for graph in _GRAPHS if f"{SHAPES[0]}_{graph}" in present), _GRAPHS[0])
 
 
 def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -324,15 +323,16 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
 @styled
 def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Minima, saddles and persistence of the loss surface, and its curvature, over training."""
-    chosen = (*shape_features(features), *CURVATURE_FEATURES)
+    graph = _graph_of(features)
+    chosen = [(f"{shape}_{graph}", shape) for shape in SHAPES] + [(name, name) for name in CURVATURE_FEATURES]
     return feature_grid(
         features,
         models,
         [
-            (feature, f"{letter}  {feature_name(feature, SOURCE)}")
-            for letter, feature in zip("abcdef", chosen, strict=True)
+            (feature, f"{letter}  {feature_name(name, SOURCE)}")
+            for letter, (feature, name) in zip("abcdef", chosen, strict=True)
         ],
-        title="Loss landscape over training",
+        title=f"Loss landscape over training (shape by {graph})",
         columns=3,
         source=SOURCE,
     )
@@ -341,7 +341,8 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 @styled
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each shape feature of the landscape (rows) against the loss and each measure of curvature (columns)."""
-    title = "Shape of the landscape against performance and curvature"
+    graph = _graph_of(features)
+    title = f"Shape of the landscape (by {graph}) against performance and curvature"
     loss = metric_series(metrics, VALIDATION_LOSS)
     columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
     columns += [
@@ -355,13 +356,12 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     if features[features["source"] == SOURCE].empty:
         return missing_figure(title, "no landscape features were computed")
     appearances = model_appearances(models)
-    shapes = shape_features(features)
-    figure = new_figure(1.75 * len(shapes) + 0.8, title)
-    grid = figure.subplots(len(shapes), len(columns), squeeze=False, sharex="col", sharey="row")
+    figure = new_figure(1.75 * len(SHAPES) + 0.8, title)
+    grid = figure.subplots(len(SHAPES), len(columns), squeeze=False, sharex="col", sharey="row")
     drawn: set[str] = set()
     left_out = 0
-    for row, feature in enumerate(shapes):
-        series = feature_series(features, feature, source=SOURCE)
+    for row, feature in enumerate(SHAPES):
+        series = feature_series(features, f"{feature}_{graph}", source=SOURCE)
         for column, (name, label, other) in enumerate(columns):
             axes = grid[row, column]
             joined = series.merge(other, on=["model", "step"], suffixes=("", "_other"))
@@ -372,7 +372,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             drawn.update(_scatter(axes, usable, appearances))
             if feature_unit(feature, SOURCE) == "count":
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-            if row == len(shapes) - 1:
+            if row == len(SHAPES) - 1:
                 axes.set_xlabel(label)
             if column == 0:
                 axes.set_ylabel(feature_label(feature, SOURCE))
