@@ -19,6 +19,7 @@ def landscape(tmp_path_factory):
 
 
 def new_landscape(path):
+    path.mkdir(exist_ok=True)
     made = new_workspace(path / "work")
     made.config["models"] = {"one": made.config["models"]["one"]}
     return made

@@ -104,7 +104,9 @@ def surface_and_merge_tree(
     right = figure.add_subplot(1, 2, 2)
     _draw_surface(left, x, y, losses)
     _draw_tree(right, tree)
-    right.set_title(f"{tree.n_minima} minima, {tree.n_saddles} saddles ({graph})")
+    minima = "minimum" if tree.n_minima == 1 else "minima"
+    saddles = "saddle" if tree.n_saddles == 1 else "saddles"
+    right.set_title(f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles} ({graph})")
     add_note(figure, [_not_finite(losses)])
     return figure
 
@@ -134,9 +136,9 @@ def _draw_tree(axes: Axes, tree: MergeTree) -> None:
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
     minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]
     axes.plot(*minima.T, "o", color="#0b4f8a", label="minimum")
-    axes.plot(*saddles.T, "s", color="#e08e0b", markersize=3.5, label="saddle")
     axes.margins(x=0.06)
     if len(saddles):
+        axes.plot(*saddles.T, "s", color="#e08e0b", markersize=3.5, label="saddle")
         # The stem above the last merger says nothing; at full length it would press the tree flat.
         low, last = layout.nodes[:, 1].min(), layout.nodes[:, 1].max()
         axes.set_ylim(low - 0.08 * (last - low), last + 0.3 * (last - low))
@@ -176,7 +178,7 @@ def persistence_diagram(
         own = rows[rows["dimension"] == dimension]
         colour, marker = _DIMENSION_LOOKS[dimension]
         deaths = own["death"].replace(np.inf, infinity)
-        label = f"H{'₀₁₂'[dimension]} ({len(own)} classes)"
+        label = f"H{'₀₁₂'[dimension]} ({len(own)} {'class' if len(own) == 1 else 'classes'})"
         axes.plot(
             own["birth"], deaths, marker, color=colour, alpha=0.75, label=label, markeredgecolor="white"
         )
