@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.timing import Row
+from toposcale.gpt import GPT, GPTShape
 from toposcale.landscape import (
     grid_edges,
     hessian_eigenpairs,
@@ -24,51 +25,10 @@ from toposcale.landscape.hessian import HessianProduct
 Measured = tuple[str, float, float, float, float]
 
 
-class Block(nn.Module):
-    """A pre-LayerNorm transformer block."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        split = self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(functional.gelu(self.up(self.norm_2(x))))
-
-
-class SmallGPT(nn.Module):
-    """The size of xl-97k: 97,200 parameters."""
-
-    def __init__(
-        self, vocabulary: int = 128, context: int = 128, width: int = 48, layers: int = 3, heads: int = 4
-    ):
-        super().__init__()
-        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        for tensor in self.parameters():
-            if tensor.dim() > 1:
-                nn.init.normal_(tensor, std=0.02)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return functional.linear(self.norm(x), self.token.weight)
-
-
-def probe(sequences: int) -> tuple[SmallGPT, Tensor, Tensor]:
-    """A model at its initial weights, and a batch of tokens that follow one another by a noisy rule."""
-    torch.manual_seed(0)
-    steps = torch.randint(1, 4, (sequences, 129)).cumsum(1) % 96
-    return SmallGPT(), steps[:, :-1], steps[:, 1:]
+def probe(sequences: int) -> tuple[GPT, Tensor, Tensor]:
+    """xl-97k at its initial weights, and a batch of tokens that follow one another by a noisy rule."""
+    steps = torch.randint(1, 4, (sequences, 129), generator=torch.Generator().manual_seed(0)).cumsum(1) % 96
+    return GPTShape(128, 128, 48, 3, 4).build(0), steps[:, :-1], steps[:, 1:]
 
 
 def loop_surface(

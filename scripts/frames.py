@@ -17,7 +17,7 @@ def read(path):
 def read_features(path):
     """The features table without the spreads: they say how sure a feature is, and are not features themselves."""
     features = read(path)
-    return features[~features["feature"].str.endswith("_spread")]
+    return features[~features["feature"].str.endswith(("_spread", "_standard_error"))]
 
 
 def read_training(paths):

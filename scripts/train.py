@@ -57,7 +57,8 @@ class Trainer:
         state = self.start()
         if given.checkpoint:
             state = training.load_state(given.checkpoint, given.state, self.shape, self.device)
-        self.advance(state, int(self.snakemake.wildcards.step), made.checkpoint, made.log, made.metrics)
+        step = int(self.snakemake.wildcards.step)
+        self.advance(state, step, made.checkpoint, made.log, made.metrics, made.sketch)
         training.save_optimiser(made.state, state, self.metadata)
 
     def every_checkpoint(self):
@@ -66,14 +67,14 @@ class Trainer:
         folder = Path(made.checkpoint[0]).parent / "unfinished"
         optimiser = folder / "optimiser.safetensors"
         files = {
-            step: [folder / f"{kind}-{step}" for kind in ("checkpoint", "log", "metrics")]
+            step: [folder / f"{kind}-{step}" for kind in ("checkpoint", "log", "metrics", "sketch")]
             for step in self.snakemake.params.steps
         }
         state, done = self.resume(files, optimiser)
         for step in self.snakemake.params.steps[done:]:
             self.advance(state, step, *files[step])
             training.save_optimiser(optimiser, state, self.metadata)
-        for step, *targets in zip(files, made.checkpoint, made.log, made.metrics, strict=True):
+        for step, *targets in zip(files, made.checkpoint, made.log, made.metrics, made.sketch, strict=True):
             for source, target in zip(files[step], targets, strict=True):
                 os.replace(source, target)
         shutil.rmtree(folder)
@@ -93,12 +94,16 @@ class Trainer:
             pass  # nothing usable was left: begin anew
         return self.start(), 0
 
-    def advance(self, state, until, checkpoint, log, metrics):
-        """Train up to `until`, then write its weights, the training log on the way and the validation loss."""
+    def advance(self, state, until, checkpoint, log, metrics, sketch):
+        """Train up to `until`, then write its weights, the log and the sketches of the way, and the validation loss."""
+        path = observers.WeightSketch(
+            self.shape.n_parameters, seed=self.plan.seed, **self.snakemake.params.sketch
+        )
         with Path(str(self.snakemake.log)).open("a") as file:
             progress = observers.ProgressLog(file, until)
-            _, rows = training.train(state, self.plan, self.text.train, until, [progress])
+            _, rows = training.train(state, self.plan, self.text.train, until, [progress, path])
         training.save_weights(checkpoint, state, self.metadata)
+        path.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
         provenance = job.provenance(self.snakemake)
         tables.write(tables.from_rows(tables.TRAINING, rows), log, provenance)
         loss = training.validation_loss(state.model, self.windows)

@@ -144,6 +144,11 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
     if config["weights"]["null_draws"] == 1:
         yield "config key weights.null_draws holds 1, but must be 0 or at least 2: one draw has no spread"
+    if config["landscape"]["resolution"] % 2 == 0:
+        yield (
+            f"config key landscape.resolution holds {config['landscape']['resolution']}, but must be odd: "
+            "the checkpoint stands in the middle"
+        )
     training = config["training"]
     if training["warmup_steps"] >= training["steps"]:
         yield (

@@ -170,6 +170,14 @@ COMPARISON = _analysis(
     source:text table:text model:text step:int quantity:text published ours difference note:text setting:text
     """,
 )
+GRAPH_DEPENDENCE = _analysis(
+    "graph_dependence",
+    "model feature",
+    """
+    model:text feature:text n_checkpoints:int n_graphs:int lowest lowest_graph:text highest highest_graph:text
+    spread_over_graphs spread_over_repeats spread_over_training agreement agreement_least
+    """,
+)
 
 WARNINGS = _analysis("warnings", "model step warning", "model:text step:int warning:text")
 SUMMARY = _analysis("summary", "position", "position:int question:text answer:text")

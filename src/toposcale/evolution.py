@@ -20,7 +20,7 @@ _NO_BARS = np.empty((0, 2))
 
 
 def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarray]:
-    """One checkpoint's diagrams table -> its diagrams, (k, 2) each, by (layer, dimension)."""
+    """One checkpoint's diagrams table -> its diagrams, (k, 2) each, by (layer, dimension); bars that never die left out."""
     layers = diagrams["layer"].to_numpy()
     dimensions = diagrams["dimension"].to_numpy()
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
@@ -28,7 +28,7 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
     # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
     starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
     return {
-        (layer, int(dimension)): bars[start:end]
+        (layer, int(dimension)): bars[start:end][bars[start:end, 1] != np.inf]
         for start, end in zip(starts, [*starts[1:], len(keys)], strict=True)
         for layer, dimension in [keys[start]]
     }

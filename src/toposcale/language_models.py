@@ -18,6 +18,8 @@ from toposcale.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from toposcale.gpt import GPT
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _GPT_SIZES = ("vocab_size", "context", "d_model", "n_layers", "n_heads")
@@ -62,6 +64,32 @@ def load_model(checkpoint: str | Path, *, dtype: str = "float32", device: str = 
         return load(path, files, DTYPES[dtype], torch.device(device))
 
 
+@dataclass(frozen=True)
+class LanguageModule:
+    """A causal language model as one differentiable module: integers (batch, length) to logits, or to what has them.
+
+    `module(tokens)` is a tensor (batch, length, vocab_size), or an output of transformers with such `logits`.
+    """
+
+    module: torch.nn.Module
+    context: int
+    vocab_size: int
+
+
+def load_module(checkpoint: str | Path, *, device: str = "cpu") -> LanguageModule:
+    """The model of a checkpoint in float32, for losses as functions of its parameters; as `load_model` otherwise."""
+    path = Path(checkpoint)
+    files = weight_files(path)
+    if path.is_file():
+        gpt = _gpt(path, torch.device(device))
+        return LanguageModule(gpt, gpt.shape.context, gpt.shape.vocab_size)
+    model = _pretrained(path, files, torch.float32)
+    model.config.use_cache = False
+    model.to(device).eval()
+    loaded = wrap_pretrained(model, str(path))
+    return LanguageModule(model, loaded.context, loaded.vocab_size)
+
+
 def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
     """The tokenizer in a checkpoint's folder, padding with its end-of-text token where it has no token for that.
 
@@ -88,9 +116,8 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
     return tokenizer
 
 
-def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> LanguageModel:
+def _gpt(path: Path, device: torch.device) -> GPT:
     from toposcale.gpt import GPTShape
-    from toposcale.kernels import first_order_kernels
     from toposcale.training import load_weights
 
     metadata = read_metadata(path)
@@ -100,19 +127,33 @@ def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.d
         raise UserError(
             f"{path}: its metadata does not give the sizes of a GPT ({', '.join(_GPT_SIZES)})"
         ) from error
-    model = load_weights(path, shape, device).to(dtype).eval()
+    return load_weights(path, shape, device).eval()
+
+
+def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> LanguageModel:
+    from toposcale.kernels import first_order_kernels
+
+    model = _gpt(path, device).to(dtype)
 
     def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
         # The fast kernels, as nothing is differentiated here; they are written for float32.
         with first_order_kernels() if dtype == torch.float32 else nullcontext():
             return [model.hidden_states(tokens)] if last_only else model.all_hidden_states(tokens)
 
-    return LanguageModel(hidden_states, model.token_embedding.weight.detach(), None, shape.context)
+    return LanguageModel(hidden_states, model.token_embedding.weight.detach(), None, model.shape.context)
 
 
 def _load_pretrained(
     folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device
 ) -> LanguageModel:
+    model = _pretrained(folder, files, dtype)
+    model.to(device).eval()
+    loaded = wrap_pretrained(model, str(folder))
+    _check_logits(folder, model, loaded, device)
+    return loaded
+
+
+def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
     # Else a thread asks the Hub to convert `.bin` weights.
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
@@ -131,10 +172,7 @@ def _load_pretrained(
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
     _refuse_guessed_weights(folder, info)
-    model.to(device).eval()
-    loaded = wrap_pretrained(model, str(folder))
-    _check_logits(folder, model, loaded, device)
-    return loaded
+    return model
 
 
 def wrap_pretrained(model: Any, name: str) -> LanguageModel:

@@ -92,7 +92,46 @@ MODELS = _table(
     },
     ["n_parameters", "model"],
 )
-BY_NAME = {table.name: table for table in (TRAINING, FEATURES, DIAGRAMS, METRICS, VECTORS, MODELS)}
+_PLANE = {**_RUN, "x": pa.float64(), "y": pa.float64()}
+
+# The loss landscape. Distances x, y are in weight units, losses in nats per token.
+SURFACES = _table("surfaces", {**_PLANE, "loss": pa.float64()}, ["model", "step", "x", "y"])
+# As `surfaces`, in the principal plane of a model's path, around its last checkpoint.
+PATH_SURFACES = _table("path_surfaces", {**_PLANE, "loss": pa.float64()}, ["model", "step", "x", "y"])
+# The checkpoints in that plane, and how far each is from it.
+TRAJECTORIES = _table("trajectories", {**_PLANE, "distance": pa.float64()}, ["model", "step"])
+DENSITIES = _table(
+    "densities",
+    {**_RUN, "eigenvalue": pa.float64(), "density": pa.float64(), "standard_error": pa.float64()},
+    ["model", "step", "eigenvalue"],
+)
+PROFILES = _table(
+    "profiles",
+    {
+        **_RUN,
+        "direction": pa.string(),
+        "component": pa.int64(),
+        "level": pa.float64(),
+        "mass": pa.float64(),
+    },
+    ["model", "step", "direction", "component", "level"],
+)
+BY_NAME = {
+    table.name: table
+    for table in (
+        TRAINING,
+        FEATURES,
+        DIAGRAMS,
+        METRICS,
+        VECTORS,
+        MODELS,
+        SURFACES,
+        PATH_SURFACES,
+        TRAJECTORIES,
+        DENSITIES,
+        PROFILES,
+    )
+}
 
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -182,6 +182,7 @@ def trajectories_table() -> pd.DataFrame:
             "step": (progress * LAST_STEP).astype(int),
             "x": 4 * (1 - progress) ** 1.5,
             "y": -2 * (1 - progress) * np.cos(3 * progress),
+            "distance": progress * (1 - progress),
         }
     )
 
@@ -209,10 +210,10 @@ def landscape_features_table() -> pd.DataFrame:
         minima = int(rng.integers(2, 8)) + 4 - rank
         persistence = 0.02 * (rank + 1) * (1 + step / 500) * (0.8 + 0.4 * rng.random())
         values = {
-            "n_minima": minima,
-            "n_saddles": minima - 1,
-            "average_persistence": persistence,
-            "total_persistence": persistence * (minima - 1),
+            "n_minima_grid8": minima,
+            "n_saddles_grid8": minima - 1,
+            "average_persistence_grid8": persistence,
+            "total_persistence_grid8": persistence * (minima - 1),
             "hessian_top_1": 4 + rank + step / 100 + rng.random(),
             "hessian_trace": 60 + 20 * rank + step / 10 + 5 * rng.random(),
         }
@@ -296,6 +297,7 @@ def landscape_tables() -> dict[str, pd.DataFrame]:
         "models": models_table(),
         "diagrams": diagrams_table((LAST_STEP,), "landscape"),
         "surfaces": surfaces_table(),
+        "path_surfaces": surfaces_table(),
         "trajectories": trajectories_table(),
         "densities": densities_table(),
         "profiles": profiles_table(),

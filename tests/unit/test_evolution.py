@@ -45,3 +45,9 @@ def test_one_entry_less_than_checkpoints():
     assert [named["a"]["h0_wasserstein_1"] for named in found] == [1, 1, 1]
     with pytest.warns(UserWarning, match="one checkpoint alone"):
         assert evolution.consecutive_distances(tables_[:1]) == []
+
+
+def test_bars_that_never_die_are_left_out():
+    earlier = checkpoint(0, {"a": [[[0.0, np.inf], [1.0, 2.0]]]})
+    later = checkpoint(1, {"a": [[[5.0, np.inf]]]})
+    assert evolution.distances(earlier, later)["a"]["h0_wasserstein_1"] == 0.5

@@ -319,7 +319,8 @@ def test_spectral_density_ends_early_on_few_eigenvalues():
 
 def test_features_by_layer(network):
     loss, parameters, hessian, _ = network
-    features = hessian_features(loss, parameters, top=2, probes=8, seed=0)
+    features, vectors = hessian_features(loss, parameters, top=2, probes=8, seed=0)
+    assert len(vectors) == 2
     expected = falling(np.linalg.eigvalsh(hessian))[:2]
     np.testing.assert_allclose([features["all"][f"hessian_top_{i}"] for i in (1, 2)], expected, rtol=1e-6)
     assert features["all"]["hessian_trace"] == hessian_trace(loss, parameters, probes=8, seed=0)[0]

@@ -19,7 +19,6 @@ from toposcale.landscape import (
     sharpness,
     surface_edges,
 )
-from toposcale.landscape.kernels import FastForward
 
 
 class Attention(nn.Module):
@@ -195,46 +194,6 @@ def test_wrong_probes_and_segments_name_the_argument(network):
         probe_loss(model, tokens, targets[:, 1:])
     with pytest.raises(ValueError, match=r"^steps:"):
         segment_losses(lambda p: p["w"].sum(), {"w": torch.ones(1)}, {"w": torch.ones(1)}, steps=1)
-
-
-@pytest.mark.parametrize("shape", [(3, 2, 70, 12), (1, 1, 1, 4), (2, 3, 32, 8), (2, 1, 33, 16)])
-@pytest.mark.parametrize("scale", [None, 0.3])
-def test_fast_attention_matches_the_ordinary(shape, scale):
-    torch.manual_seed(0)
-    query, key, value = torch.randn(3, *shape) * 3
-    expected = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
-    with torch.no_grad(), FastForward():
-        got = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
-    assert not torch.equal(got, expected) or shape[2] == 1  # the other kernel did run
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_fast_linear_matches_double_precision(bias):
-    torch.manual_seed(0)
-    layer, inputs = nn.Linear(48, 192, bias=bias), torch.randn(5, 64, 48)
-    with torch.no_grad(), FastForward():
-        got = layer(inputs)
-    torch.testing.assert_close(got.double(), layer.double()(inputs.double()), rtol=1e-5, atol=1e-5)
-
-
-def test_fast_forward_leaves_alone_what_it_does_not_know():
-    torch.manual_seed(0)
-    layer, inputs = nn.Linear(6, 4), torch.randn(3, 6)
-    query = torch.randn(2, 2, 5, 4)
-    mask = torch.ones(5, 5, dtype=torch.bool).tril()
-    attend = nn.functional.scaled_dot_product_attention
-    expected = attend(query, query, query, attn_mask=mask), attend(query[0], query[0], query[0])
-    with torch.no_grad(), FastForward():
-        double = nn.functional.linear(inputs.double(), layer.weight.double())
-        assert torch.equal(attend(query, query, query, attn_mask=mask), expected[0])
-        assert torch.equal(attend(query[0], query[0], query[0]), expected[1])
-        batched = torch.func.vmap(nn.functional.linear, (0, None))(inputs, layer.weight)
-    assert double.dtype == torch.float64
-    torch.testing.assert_close(batched, inputs @ layer.weight.T)
-    with FastForward():  # gradients are wanted, so the ordinary kernels have to run
-        layer(inputs).sum().backward()
-    torch.testing.assert_close(layer.weight.grad, inputs.sum(0).expand(4, 6))
 
 
 def test_features_of_two_valleys_by_hand():

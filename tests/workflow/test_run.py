@@ -17,7 +17,9 @@ def test_a_run_makes_every_table_and_figure(finished):
     checkpoints = {(model, step) for model in ("one", "two") for step in range(0, 41, 8)}
     for table in (features, metrics):
         assert set(zip(table["model"], table["step"], strict=True)) == checkpoints
-    assert set(features["source"]) == {"weights", "embeddings"}
+    assert set(features["source"]) == {"weights", "embeddings", "landscape", "gradients", "trajectory"}
+    figures = {path.stem for path in (finished.results / "figures").glob("*.svg")}
+    assert {"overview", "crocker", "surface_and_merge_tree", "contour_with_path"} <= figures
     features = features[features["source"] == "weights"]
     whole = features[features["layer"] == "all"].set_index(["model", "step", "feature"])["value"]
     layers = features[features["layer"] != "all"].groupby(["model", "step", "feature"])["value"]
@@ -42,7 +44,7 @@ def test_a_second_run_does_nothing_and_says_so(finished):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("target", ["tables", "figures", "report"])
+@pytest.mark.parametrize("target", ["tables", "figures", "report", "landscape"])
 def test_targets_have_the_names_a_user_expects(finished, target):
     done = finished.snakemake("--dry-run", target)
     assert "Nothing to be done" in done.stdout + done.stderr
@@ -52,7 +54,12 @@ def test_targets_have_the_names_a_user_expects(finished, target):
 def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace, cores, jobs):
     workspace.config["training"]["jobs"] = jobs
     workspace.snakemake("tables", cores=cores)
-    for pattern in ("checkpoints/*/*.safetensors", "features/*/*/*.parquet", "training/*.parquet"):
+    for pattern in (
+        "checkpoints/*/*.safetensors",
+        "features/*/*/*.parquet",
+        "training/*.parquet",
+        "training/*/sketch-*",
+    ):
         ours = sorted(workspace.results.glob(pattern))
         assert ours
         for path in ours:

@@ -31,8 +31,20 @@ def small_configuration() -> dict:
             "context": 16,
             "warmup_steps": 4,
             "validation_windows": 8,
+            "sketch": {"every": 1, "size": 8},
         },
         "embeddings": {"every": 5, "repeats": 2},
+        "landscape": {
+            "enabled": True,
+            "every": 5,
+            "resolution": 5,
+            "graphs": ["grid8", "gabriel"],
+            "batch_size": 2,
+            "repeats": 1,
+            "trace_probes": 2,
+            "density_runs": 1,
+            "density_steps": 4,
+        },
         "statistics": {"resamples": 50},
     }
 

@@ -22,6 +22,18 @@ EMBEDDED = {
     for name, model in MODELS.items()
     if config["embeddings"]["enabled"] and name in WITH_WEIGHTS
 }
+# Checkpoints of which the loss landscape is computed, by model.
+LANDSCAPED = {
+    name: model.every(config["landscape"]["every"])
+    for name, model in MODELS.items()
+    if config["landscape"]["enabled"] and name in WITH_WEIGHTS
+}
+# Sources that do not have every checkpoint.
+CHOSEN = {
+    "embeddings": EMBEDDED,
+    "landscape": LANDSCAPED,
+    "gradients": LANDSCAPED if config["landscape"]["gradients"] else {},
+}
 
 
 def one_of(names):
@@ -39,7 +51,7 @@ environment.prepare(HOME)
 
 def steps(model, source="weights"):
     """The checkpoints of a model of which a source has features, as they stand in file names."""
-    chosen = EMBEDDED[model] if source == "embeddings" else MODELS[model].steps
+    chosen = CHOSEN[source][model] if source in CHOSEN else MODELS[model].steps
     return [step_name(step) for step in chosen]
 
 
@@ -135,13 +147,35 @@ def checkpoint(wildcards):
 
 def consumers(wildcards):
     """Everything that reads the weights of a checkpoint."""
-    sources = ["weights"]
-    if int(wildcards.step) in EMBEDDED.get(wildcards.model, ()):
-        sources.append("embeddings")
+    sources = ["weights"] + [
+        source
+        for source, chosen in CHOSEN.items()
+        if int(wildcards.step) in chosen.get(wildcards.model, ())
+    ]
     return [
         *expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step),
         rules.models_table.output[0],  # it asks the last checkpoints for their size
     ]
+
+
+def checkpoints_of_model(wildcards):
+    """The weights of a model at every checkpoint."""
+    return [weights_of(wildcards.model, step) for step in steps(wildcards.model)]
+
+
+def sketches_of_model(wildcards):
+    """The sketches of a model's weights on the way to every checkpoint."""
+    return expand(SKETCH, step=steps(wildcards.model), **wildcards)
+
+
+def steps_of_model(wildcards):
+    """The checkpoints of a model, as numbers."""
+    return list(MODELS[wildcards.model].steps)
+
+
+def landscaped_steps(wildcards):
+    """The checkpoints of a model whose loss landscape is computed, as numbers."""
+    return list(LANDSCAPED[wildcards.model])
 
 
 def diagrams_of_model(wildcards):

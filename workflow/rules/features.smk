@@ -4,14 +4,17 @@ FEATURES = f"{RUN}/features/{{source}}/{{model}}/step-{{step}}.parquet"
 DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/step-{{step}}.parquet"
 DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
 VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
+TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
 
 # Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint.
 DIAGRAM_SOURCES = [
     *(["weights"] if WITH_WEIGHTS else []),
-    *(["embeddings"] if EMBEDDED else []),
+    *(source for source, chosen in CHOSEN.items() if chosen),
 ]
 FEATURE_SOURCES = DIAGRAM_SOURCES
+# Models that leave sketches of their weights on the way.
+WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
 
 
 rule weight_features:

@@ -21,6 +21,7 @@ FIGURE_TABLES = {
     "models": rules.models_table.output[0],
     "diagrams": rules.diagrams_table.output[0],
     "training": TRAINING_LOGS,
+    **LANDSCAPE_TABLES,
     **{
         Path(path).stem: path
         for output in ANALYSES

@@ -27,6 +27,7 @@ rule features_table:
                 for path in of_every_checkpoint(FEATURES, WITH_WEIGHTS, source=source)
             ),
             *of_every_model(DISTANCES, WITH_WEIGHTS, source=DIAGRAM_SOURCES),
+            *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
         ],
         left_out=LEFT_OUT,
     output:
@@ -50,7 +51,10 @@ rule features_table:
 
 use rule features_table as diagrams_table with:
     input:
-        parts=of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
+        parts=[
+            *of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
+            *of_every_checkpoint(DIAGRAMS, LANDSCAPED, source="landscape"),
+        ],
         left_out=LEFT_OUT,
     output:
         f"{TABLES}/diagrams.parquet",
@@ -60,7 +64,7 @@ use rule features_table as diagrams_table with:
         table="diagrams",
         code=fingerprint("gather.py"),
     message:
-        "Gathering the diagrams of the embeddings"
+        "Gathering the diagrams of embeddings and landscapes"
 
 
 rule metrics_table:

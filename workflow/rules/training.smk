@@ -2,17 +2,18 @@
 
 CHECKPOINT = f"{RUN}/checkpoints/{{model}}/step-{{step}}.safetensors"
 OPTIMIZER_STATE = f"{RUN}/training/{{model}}/state-{{step}}.safetensors"
+SKETCH = f"{RUN}/training/{{model}}/sketch-{{step}}.safetensors"
 TRAINING_LOG = f"{RUN}/training/{{model}}/step-{{step}}.parquet"
 TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/step-{{step}}.parquet"
 
 ONE_JOB_A_CHECKPOINT = config["training"]["jobs"] == "checkpoint"
 TRAIN_JOB = f"{LOGS}/train/{{model}}" + (".step-{step}" if ONE_JOB_A_CHECKPOINT else "")
 
-# What shapes a trained model. `jobs` and `device` say how the work is done, not what comes out.
+# What shapes a trained model. `jobs` and `device` say how the work is done, `sketch` what is noted on the way.
 TRAINING_SETTINGS = {
     key: value
     for key, value in config["training"].items()
-    if key not in ("jobs", "device")
+    if key not in ("jobs", "device", "sketch")
 }
 TRAINED_TOKENS_PER_STEP = (
     config["training"]["batch_size"] * config["training"]["context"]
@@ -28,6 +29,7 @@ rule train:
         checkpoint=trained(CHECKPOINT),
         log=trained(TRAINING_LOG),
         metrics=trained(TRAINING_METRICS),
+        sketch=trained(SKETCH),
         # Twice the size of the weights, and needed by the next job alone.
         state=temp(OPTIMIZER_STATE) if ONE_JOB_A_CHECKPOINT else [],
     log:
@@ -46,6 +48,7 @@ rule train:
         architecture=settings_of,
         seed=seed_of,
         training=TRAINING_SETTINGS,
+        sketch=config["training"]["sketch"],
         device=config["training"]["device"],
         steps=plan.checkpoint_steps(config["training"]),
         code=fingerprint("train.py"),

@@ -174,9 +174,9 @@ FIGURES: dict[str, FigureEntry] = {
         ("landscape.spectral_density", "densities models", "Spectral density of the Hessian"),
         (
             "landscape.contour_with_path",
-            "surfaces trajectories models",
-            "Contours of the loss surface with the way of training on it",
-            "checkpoint",
+            "path_surfaces trajectories models",
+            "Contours of the loss around the way of training, in the plane that holds most of it",
+            "model",
         ),
         (
             "landscape.landscape_profile",

@@ -43,8 +43,9 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_lay
 SOURCE = "landscape"
 LOSS_LABEL = "loss of the probe batch (nats per token)"
 AXIS_LABEL = "distance along direction {} (weight units)"
-SHAPE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
+SHAPES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
 CURVATURE_FEATURES = ("hessian_top_1", "hessian_trace")
+_GRAPHS = ("grid8", "grid4", "delaunay", "gabriel", "aknn8")
 _DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
 
 
@@ -58,6 +59,12 @@ def _one_checkpoint(
         return rows, "no model"
     step = chosen_step(rows["step"], step)
     return rows[rows["step"] == step], f"{model}, step {step}"
+
+
+def _graph_of(features: pd.DataFrame) -> str:
+    """The graph whose shape features are drawn: the first of `_GRAPHS` that the table has."""
+    present = set(features.loc[features["source"] == SOURCE, "feature"])
+    return next((graph for graph in _GRAPHS if f"{SHAPES[0]}_{graph}" in present), _GRAPHS[0])
 
 
 def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,7 +104,9 @@ def surface_and_merge_tree(
     right = figure.add_subplot(1, 2, 2)
     _draw_surface(left, x, y, losses)
     _draw_tree(right, tree)
-    right.set_title(f"{tree.n_minima} minima, {tree.n_saddles} saddles ({graph})")
+    minima = "minimum" if tree.n_minima == 1 else "minima"
+    saddles = "saddle" if tree.n_saddles == 1 else "saddles"
+    right.set_title(f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles} ({graph})")
     add_note(figure, [_not_finite(losses)])
     return figure
 
@@ -127,9 +136,9 @@ def _draw_tree(axes: Axes, tree: MergeTree) -> None:
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
     minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]
     axes.plot(*minima.T, "o", color="#0b4f8a", label="minimum")
-    axes.plot(*saddles.T, "s", color="#e08e0b", markersize=3.5, label="saddle")
     axes.margins(x=0.06)
     if len(saddles):
+        axes.plot(*saddles.T, "s", color="#e08e0b", markersize=3.5, label="saddle")
         # The stem above the last merger says nothing; at full length it would press the tree flat.
         low, last = layout.nodes[:, 1].min(), layout.nodes[:, 1].max()
         axes.set_ylim(low - 0.08 * (last - low), last + 0.3 * (last - low))
@@ -169,7 +178,7 @@ def persistence_diagram(
         own = rows[rows["dimension"] == dimension]
         colour, marker = _DIMENSION_LOOKS[dimension]
         deaths = own["death"].replace(np.inf, infinity)
-        label = f"H{'₀₁₂'[dimension]} ({len(own)} classes)"
+        label = f"H{'₀₁₂'[dimension]} ({len(own)} {'class' if len(own) == 1 else 'classes'})"
         axes.plot(
             own["birth"], deaths, marker, color=colour, alpha=0.75, label=label, markeredgecolor="white"
         )
@@ -216,15 +225,15 @@ def spectral_density(
 
 @styled
 def contour_with_path(
-    surfaces: pd.DataFrame,
+    path_surfaces: pd.DataFrame,
     trajectories: pd.DataFrame,
     models: pd.DataFrame,
     *,
     model: str | None = None,
     step: int | None = None,
 ) -> Figure:
-    """Contours of the loss surface with the way of training projected onto its plane."""
-    rows, words = _one_checkpoint(surfaces, models, model, step)
+    """Contours of the loss in the principal plane of the path, with the way of training projected onto it."""
+    rows, words = _one_checkpoint(path_surfaces, models, model, step)
     title = f"Way of training on the loss surface: {words}"
     if finite(rows, ["loss"]).empty:
         return missing_figure(title, "no loss surface was computed")
@@ -246,6 +255,11 @@ def contour_with_path(
         axes.plot(usable["x"], usable["y"], color=INK, marker="o", markerfacecolor="white", markersize=4)
         for place in sorted({0, len(inside) - 1} & set(range(len(inside)))):
             _name_step(axes, inside.iloc[place], right_half=inside.iloc[place]["x"] > x.mean())
+        if "distance" in usable:
+            notes.append(
+                f"The plane is that which holds most of the path; checkpoints lie up to {usable['distance'].max():.2g} "
+                "weight units from it."
+            )
         outside = len(usable) - len(inside)
         notes.append(f"{outside} of {len(usable)} checkpoints lie outside this window." if outside else "")
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
@@ -311,15 +325,16 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
 @styled
 def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Minima, saddles and persistence of the loss surface, and its curvature, over training."""
-    chosen = (*SHAPE_FEATURES, *CURVATURE_FEATURES)
+    graph = _graph_of(features)
+    chosen = [(f"{shape}_{graph}", shape) for shape in SHAPES] + [(name, name) for name in CURVATURE_FEATURES]
     return feature_grid(
         features,
         models,
         [
-            (feature, f"{letter}  {feature_name(feature, SOURCE)}")
-            for letter, feature in zip("abcdef", chosen, strict=True)
+            (feature, f"{letter}  {feature_name(name, SOURCE)}")
+            for letter, (feature, name) in zip("abcdef", chosen, strict=True)
         ],
-        title="Loss landscape over training",
+        title=f"Loss landscape over training (shape by {graph})",
         columns=3,
         source=SOURCE,
     )
@@ -328,7 +343,8 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 @styled
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each shape feature of the landscape (rows) against the loss and each measure of curvature (columns)."""
-    title = "Shape of the landscape against performance and curvature"
+    graph = _graph_of(features)
+    title = f"Shape of the landscape (by {graph}) against performance and curvature"
     loss = metric_series(metrics, VALIDATION_LOSS)
     columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
     columns += [
@@ -342,12 +358,12 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     if features[features["source"] == SOURCE].empty:
         return missing_figure(title, "no landscape features were computed")
     appearances = model_appearances(models)
-    figure = new_figure(1.75 * len(SHAPE_FEATURES) + 0.8, title)
-    grid = figure.subplots(len(SHAPE_FEATURES), len(columns), squeeze=False, sharex="col", sharey="row")
+    figure = new_figure(1.75 * len(SHAPES) + 0.8, title)
+    grid = figure.subplots(len(SHAPES), len(columns), squeeze=False, sharex="col", sharey="row")
     drawn: set[str] = set()
     left_out = 0
-    for row, feature in enumerate(SHAPE_FEATURES):
-        series = feature_series(features, feature, source=SOURCE)
+    for row, feature in enumerate(SHAPES):
+        series = feature_series(features, f"{feature}_{graph}", source=SOURCE)
         for column, (name, label, other) in enumerate(columns):
             axes = grid[row, column]
             joined = series.merge(other, on=["model", "step"], suffixes=("", "_other"))
@@ -356,7 +372,9 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             if usable.empty:
                 say_missing(axes, f"no {name}\nat these checkpoints")
             drawn.update(_scatter(axes, usable, appearances))
-            if row == len(SHAPE_FEATURES) - 1:
+            if feature_unit(feature, SOURCE) == "count":
+                axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+            if row == len(SHAPES) - 1:
                 axes.set_xlabel(label)
             if column == 0:
                 axes.set_ylabel(feature_label(feature, SOURCE))

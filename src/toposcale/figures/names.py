@@ -40,9 +40,14 @@ _PLAIN_FEATURES = {
     "average_persistence": ("average persistence", "nats per token"),
     "total_persistence": ("total persistence", "nats per token"),
     "hessian_trace": ("Hessian trace", "nats per squared weight"),
-    "hessian_top_1": ("largest Hessian eigenvalue", "nats per squared weight"),
+    "hessian_top_1": ("leading Hessian eigenvalue", "nats per squared weight"),
     "hessian_top_2": ("second Hessian eigenvalue", "nats per squared weight"),
     "gradient_norm": ("gradient norm", "nats per weight unit"),
+    "persistent_homology_dimension": ("persistent-homology dimension", "dimensionless"),
+    "sharpness_max": ("largest rise of the surface", "nats per token"),
+    "sharpness_mean": ("mean rise of the surface", "nats per token"),
+    "sharpness_relative": ("largest rise, relative", "percent"),
+    "nonfinite_count": ("points of non-finite loss", "count"),
 }
 
 _SOURCE_UNIT = {
@@ -50,7 +55,10 @@ _SOURCE_UNIT = {
     "gradients": "gradient units",
     "embeddings": "embedding units",
     "landscape": "nats per token",
+    "trajectory": "weight units",
 }
+
+_GRAPH = re.compile(r"(?P<feature>.+)_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8)")
 
 _STATISTICS = {
     "count": "bars",
@@ -103,6 +111,10 @@ def _describe(feature: str, source: str) -> tuple[str, str]:
     if feature.endswith("_scaled"):
         name, unit = _describe(feature.removesuffix("_scaled"), source)
         return f"{name}, scaled", unit if unit in _UNITLESS_STATISTICS.values() else "mean distances"
+    on_graph = _GRAPH.fullmatch(feature)
+    if on_graph:
+        name, unit = _describe(on_graph["feature"], source)
+        return f"{name}, {on_graph['graph']}", unit
     unit = _SOURCE_UNIT.get(source, "")
     if feature == WEIGHT_NORM:
         return ("weight norm" if source == "weights" else "Frobenius norm"), unit

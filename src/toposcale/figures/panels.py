@@ -174,6 +174,8 @@ def line_panel(
         say_missing(axes, f"no values of: {ylabel}")
         return drawn, left_out
     axes.set_ylabel(ylabel)
+    if ylabel.endswith("(count)"):
+        axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     step_axis(axes, series["step"])
     return drawn, left_out
 

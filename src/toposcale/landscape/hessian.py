@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,10 +26,10 @@ Loss = Callable[[Parameters], Tensor]
 class HessianProduct:
     """Products of the Hessian of `loss` at `parameters` with vectors, float64 (n,) to float64 (n,).
 
-    The graph of the gradient is built once and every product is one backward pass through it (torch.func.vjp
-    of torch.func.grad; the Hessian is symmetric): about half the time of a forward-mode pass through the
-    gradient, for the memory of that graph. The products are computed in the parameters' own precision;
-    `count` says how many were taken.
+    The graph of the gradient is built once and every product is one backward pass through it (the Hessian is
+    symmetric): about half the time of a forward-mode pass through the gradient, for the memory of that graph.
+    By torch.autograd, because the first transform of torch.func loads the compiler, which takes a second.
+    The products are computed in the parameters' own precision; `count` says how many were taken.
     """
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Tensor]) -> None:
@@ -38,19 +38,45 @@ class HessianProduct:
         self.count = 0
         # The fused attention kernels have no second derivative.
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-            gradient, self._pull_back = torch.func.vjp(torch.func.grad(loss), self._parameters)[:2]
-        self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in gradient.values())
+            self._inputs = [tensor.requires_grad_() for tensor in detached(parameters).values()]
+            named = dict(zip(self._parameters, self._inputs, strict=True))
+            gradient = _derivative([loss(named)], self._inputs, create_graph=True)
+        self._gradient = gradient
+        self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in gradient)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         self.count += 1
-        with torch.enable_grad():
-            (product,) = self._pull_back(unflatten(vector, self._parameters))
-        return flatten(product)
+        direction = list(unflatten(vector, self._parameters).values())
+        product = _derivative(self._gradient, self._inputs, direction)
+        return flatten(dict(zip(self._parameters, product, strict=True)))
 
     @property
     def rounding(self) -> float:
         """Relative rounding error of a product."""
         return 8 * max(torch.finfo(tensor.dtype).eps for tensor in self._parameters.values())
+
+
+def _derivative(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor] | None = None,
+    *,
+    create_graph: bool = False,
+) -> list[Tensor]:
+    """Gradient of sum(output * weight) with respect to every input; zero where nothing depends on it."""
+    chosen = [place for place, output in enumerate(outputs) if output.requires_grad]
+    if not chosen:
+        return [torch.zeros_like(tensor) for tensor in inputs]
+    return list(
+        torch.autograd.grad(
+            [outputs[place] for place in chosen],
+            inputs,
+            None if weights is None else [weights[place] for place in chosen],
+            retain_graph=True,
+            create_graph=create_graph,
+            materialize_grads=True,
+        )
+    )
 
 
 def detached(parameters: Mapping[str, Tensor]) -> Parameters:
@@ -228,20 +254,20 @@ def hessian_features(
     probes: int,
     seed: int,
     layer_of: Callable[[str], str] | None = None,
-) -> dict[str, dict[str, float]]:
-    """Curvature as features by layer, a dict of dicts.
+) -> tuple[dict[str, dict[str, float]], list[Parameters]]:
+    """Curvature as features by layer, a dict of dicts, and the eigenvectors of the `top` eigenvalues.
 
     "all" has hessian_top_1 ... hessian_top_k, hessian_trace and hessian_trace_standard_error; every layer the
     last two.
     """
-    values, _ = hessian_eigenpairs(loss, parameters, top, seed=seed)
+    values, vectors = hessian_eigenpairs(loss, parameters, top, seed=seed)
     traces = hessian_traces(loss, parameters, probes=probes, seed=seed, layer_of=layer_of)
     features = {
         layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
         for layer, (estimate, error) in traces.items()
     }
     features["all"] |= {f"hessian_top_{rank}": float(value) for rank, value in enumerate(values, start=1)}
-    return features
+    return features, vectors
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
@@ -250,6 +276,7 @@ def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np
     The rows of the matrices, (n_out, n_in), are the gradient clouds; the norm of them all end to end is the
     gradient norm.
     """
+    inputs = {name: tensor.requires_grad_() for name, tensor in detached(parameters).items()}
     with torch.enable_grad():
-        gradient = torch.func.grad(loss)(detached(parameters))
-    return {name: tensor.double().cpu().numpy() for name, tensor in gradient.items()}
+        gradient = _derivative([loss(inputs)], list(inputs.values()))
+    return {name: tensor.double().cpu().numpy() for name, tensor in zip(inputs, gradient, strict=True)}

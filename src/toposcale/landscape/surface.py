@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from toposcale.kernels import first_order_kernels
 from toposcale.landscape.hessian import Loss, Parameters, detached
-from toposcale.landscape.kernels import FastForward
 
 MAXIMUM_DIMENSION = 3
 
@@ -53,7 +53,8 @@ class _PieceModel(nn.Module):
     def forward(self) -> Tensor:
         losses = []
         for tokens, targets in self.pieces:
-            logits = self.model(tokens)
+            output = self.model(tokens)
+            logits = getattr(output, "logits", output)
             losses.append(
                 nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum")
             )
@@ -63,11 +64,11 @@ class _PieceModel(nn.Module):
 def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 16) -> Loss:
     """The mean cross-entropy of `model` on a fixed probe batch, as a function of its parameters.
 
-    tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary). The
-    batch goes through the model `rows` sequences at a time: activations that stay in the cache take about two
-    thirds of the time. The function may be called from several threads at once, each of which works on its
-    own copy of the model; it neither reads nor writes the model's own parameters. `ValueError`: rows below 1,
-    or shapes that differ or are empty.
+    tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary), or an
+    output of transformers that holds them. The batch goes through the model `rows` sequences at a time:
+    activations that stay in the cache take about two thirds of the time. The function may be called from
+    several threads at once, each of which works on its own copy of the model; it neither reads nor writes the
+    model's own parameters. `ValueError`: rows below 1, or shapes that differ or are empty.
     """
     if rows < 1:
         raise ValueError(f"rows: need at least 1, got {rows}")
@@ -190,7 +191,7 @@ def _losses(
         return point
 
     if len(coefficients) == 1:
-        with FastForward():
+        with first_order_kernels():
             return np.array([float(loss(moved(coefficients[0].tolist())))])
     some = next(iter(centre.values()))
     batch = torch.from_numpy(coefficients).to(some.device, some.dtype)

@@ -19,7 +19,7 @@ from toposcale.statistics.series import MIN_POINTS, SERIES_KEY, WEIGHT_NORM, ali
 
 _GROUPS = {
     "topology": re.compile(
-        r"neural_persistence|h\d_|n_minima|n_saddles|(average|total)_persistence|betti|crocker|dimension"
+        r"neural_persistence|h\d_|n_minima|n_saddles|(average|total)_persistence|betti|crocker|persistent_homology_dimension"
     ),
     "spectra": re.compile(
         r"stable_rank|powerlaw_alpha|effective_rank|participation_ratio|eigenspectrum_decay|hessian_|spectral"

@@ -1,0 +1,67 @@
+"""The way that training takes through parameter space: seen in its principal plane, and the loss around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toposcale.landscape.hessian import Loss, Parameters, flatten, unflatten
+from toposcale.landscape.surface import LossSurface, loss_surface
+
+MARGIN = 0.2
+"""Room around the path in its window, as a share of the path's width."""
+_FLAT = 1e-9
+
+
+@dataclass(frozen=True)
+class PrincipalPlane:
+    """The plane through the last of n points that holds most of their squared distances from it.
+
+    directions: two orthonormal directions. coordinates: float64 (n, 2), distances along them from the last point.
+    distance: float64 (n,), how far each point is from the plane. All in weight units.
+    """
+
+    directions: list[Parameters]
+    coordinates: np.ndarray
+    distance: np.ndarray
+
+
+def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
+    """The principal plane of a path, after Li et al. (2018), section 7: PCA of the differences from its last point.
+
+    The sign of a direction makes its entry of largest magnitude positive. `ValueError`: points that are not finite,
+    or that all lie on a line with the last one, fewer than three among them.
+    """
+    flat = np.stack([flatten(point) for point in points])
+    if not np.isfinite(flat).all():
+        raise ValueError("points: they must be finite")
+    differences = flat - flat[-1]
+    _, singular, axes = np.linalg.svd(differences, full_matrices=False)
+    if len(singular) < 2 or singular[1] <= _FLAT * singular[0]:
+        raise ValueError("points: they lie on a line, and span no plane")
+    axes = axes[:2] * np.sign(axes[[0, 1], np.abs(axes[:2]).argmax(axis=1)])[:, None]
+    coordinates = differences @ axes.T
+    distance = np.linalg.norm(differences - coordinates @ axes, axis=1)
+    return PrincipalPlane([unflatten(axis, points[-1]) for axis in axes], coordinates, distance)
+
+
+def path_surface(
+    loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: int, threads: int = 1
+) -> LossSurface:
+    """Loss on a window of the plane that holds the whole path; coordinates as those of the plane, from `end`."""
+    low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
+    middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
+    centre = dict(end)
+    for place, direction in zip(middle.tolist(), plane.directions, strict=True):
+        centre = {name: tensor + place * direction[name] for name, tensor in centre.items()}
+    window = [
+        {name: length * tensor for name, tensor in direction.items()}
+        for length, direction in zip(half.tolist(), plane.directions, strict=True)
+    ]
+    surface = loss_surface(loss, centre, window, steps=steps, threads=threads)
+    scale = np.linspace(-1.0, 1.0, steps)
+    return LossSurface(
+        surface.values, tuple(place + length * scale for place, length in zip(middle, half, strict=True))
+    )

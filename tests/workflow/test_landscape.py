@@ -1,0 +1,144 @@
+"""The loss landscape as a stage of the workflow: complete alone, repeatable, and steady where weights are not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from toposcale import tensor_files
+from workspace import new_workspace
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("landscape")]
+
+
+@pytest.fixture(scope="module")
+def landscape(tmp_path_factory):
+    """A finished `snakemake landscape` of one model."""
+    made = new_landscape(tmp_path_factory.mktemp("landscape"))
+    made.snakemake("landscape")
+    return made
+
+
+def new_landscape(path):
+    path.mkdir(exist_ok=True)
+    made = new_workspace(path / "work")
+    made.config["models"] = {"one": made.config["models"]["one"]}
+    return made
+
+
+def table(workspace, name):
+    return pd.read_parquet(workspace.results / "tables" / f"{name}.parquet")
+
+
+def test_the_stage_alone_makes_its_tables_and_no_other_features(landscape):
+    folders = {path.name for path in (landscape.results / "features").iterdir()}
+    assert folders == {"landscape", "gradients", "trajectory"}
+    surfaces = table(landscape, "surfaces")
+    assert surfaces.groupby("step").size().to_dict() == {0: 25, 40: 25}
+    features = pd.read_parquet(landscape.results / "features/landscape/one/step-00000040.parquet")
+    whole = features[features["layer"] == "all"].set_index("feature")["value"]
+    assert {"n_saddles_grid8", "n_saddles_grid8_spread", "hessian_trace", "h1_total_grid8"} <= set(
+        whole.index
+    )
+    layers = features[(features["feature"] == "hessian_trace") & (features["layer"] != "all")]["value"]
+    assert layers.sum() == pytest.approx(whole["hessian_trace"])
+    assert set(table(landscape, "profiles")["direction"]) == {"top eigenvector", "from the checkpoint before"}
+    assert set(table(landscape, "graph_dependence")["n_graphs"]) == {2}
+
+
+def test_the_middle_of_the_surface_is_the_loss_of_the_checkpoint(landscape):
+    """Every table that holds the last checkpoint's own loss has the same number, computed apart here."""
+    import torch
+
+    from toposcale import corpus, training
+    from toposcale.gpt import GPTShape
+
+    path = landscape.results / "checkpoints/one/step-00000040.safetensors"
+    metadata = tensor_files.read(path)[1]
+    shape = GPTShape(*(int(metadata[k]) for k in ("vocab_size", "context", "d_model", "n_layers", "n_heads")))
+    text = corpus.load_corpus(landscape.results / "corpus/tokens.safetensors")
+    windows = training.validation_windows(text.validation, shape.context, 4)[::2]
+    loss = training.validation_loss(training.load_weights(path, shape, torch.device("cpu")), windows)
+    last = table(landscape, "surfaces").query("step == 40 and x == 0 and y == 0")
+    assert last["loss"].to_list() == [pytest.approx(loss, rel=1e-5)]
+    profile = table(landscape, "profiles").query("step == 40")
+    ends = profile[profile["direction"] == "from the checkpoint before"]["level"]
+    assert loss == pytest.approx(ends.min(), rel=1e-5)  # training went downhill
+
+
+def test_the_path_ends_where_its_plane_is_centred(landscape):
+    path = table(landscape, "trajectories").set_index("step")
+    assert list(path.index) == list(range(0, 41, 8))
+    assert path.loc[40, ["x", "y", "distance"]].to_list() == pytest.approx([0, 0, 0])
+    weights = [
+        np.concatenate([array.ravel() for array in tensor_files.read(file)[0].values()], dtype=np.float64)
+        for file in sorted((landscape.results / "checkpoints/one").glob("*.safetensors"))
+    ]
+    away = np.linalg.norm(weights[0] - weights[-1])
+    assert np.linalg.norm(path.loc[0, ["x", "y", "distance"]]) == pytest.approx(away, rel=1e-5)
+    window = table(landscape, "path_surfaces")
+    assert window["x"].min() < path["x"].min() < path["x"].max() < window["x"].max()
+
+
+def test_sketches_change_no_weights_and_one_job_a_model_leaves_the_same(landscape, tmp_path):
+    other = new_landscape(tmp_path)
+    other.config["training"]["jobs"] = "model"
+    other.snakemake("results/small/features/trajectory/one.parquet")
+    third = new_landscape(tmp_path / "third")
+    third.config["training"]["sketch"] = {"every": 7, "size": 3}
+    third.snakemake("results/small/training/one.parquet")
+    for pattern, same in (
+        ("training/one/sketch-*", [other]),
+        ("features/trajectory/one.parquet", [other]),
+        ("checkpoints/one/*.safetensors", [other, third]),
+    ):
+        files = sorted(landscape.results.glob(pattern))
+        assert files
+        for path in files:
+            for workspace in same:
+                ours = workspace.results / path.relative_to(landscape.results)
+                assert ours.read_bytes() == path.read_bytes(), path
+    sketch = tensor_files.read(landscape.results / "training/one/sketch-00000016.safetensors")[0]
+    assert list(sketch["step"]) == list(range(8, 16))
+    assert sketch["sketch"].shape == (8, 8)
+
+
+def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_nothing(landscape):
+    path = landscape.results / "checkpoints/one/step-00000040.safetensors"
+    content = path.read_bytes()
+    arrays, metadata = tensor_files.read(path)
+    arrays["blocks.0.attention.qkv.weight"][0, 0] = np.nan
+    before = table(landscape, "surfaces")
+    target = "results/small/tables/surfaces.parquet"
+    folders = [landscape.results / "features" / source for source in ("landscape", "gradients")]
+    try:
+        tensor_files.write(path, arrays, metadata)
+        landscape.snakemake(
+            target, "--forcerun", "loss_landscape", "--allowed-rules", "loss_landscape", "surfaces_table"
+        )
+        for folder in folders:
+            features = pd.read_parquet(folder / "one/step-00000040.parquet").set_index("feature")["value"]
+            assert features.drop(["nonfinite_count", "nonfinite_count_spread"], errors="ignore").isna().all()
+        log = (landscape.results / "logs/loss_landscape/one/step-00000040.log").read_text()
+        assert "NaN" in log
+        assert set(table(landscape, "surfaces")["step"]) == {0}
+    finally:
+        path.write_bytes(content)
+        landscape.snakemake(
+            target, "--forcerun", "loss_landscape", "--allowed-rules", "loss_landscape", "surfaces_table"
+        )
+    pd.testing.assert_frame_equal(table(landscape, "surfaces"), before)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "stays"),
+    [("graphs", ["grid4"], {"train", "trajectory"}), ("every", 4, {"train", "trajectory"})],
+)
+def test_a_key_of_the_landscape_reruns_the_landscape_alone(landscape, key, value, stays):
+    before = dict(landscape.config["landscape"])
+    landscape.config["landscape"][key] = value
+    try:
+        planned = landscape.planned("landscape")
+    finally:
+        landscape.config["landscape"] = before
+    assert planned["loss_landscape"] >= 1
+    assert not stays & set(planned)

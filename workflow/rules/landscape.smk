@@ -1,0 +1,257 @@
+# The loss around checkpoints: surfaces, curvature and gradients of each, and the way of training between them.
+
+PARTS = f"{RUN}/landscape/{{part}}/{{model}}"
+SURFACE = PARTS.replace("{part}", "surfaces") + "/step-{step}.parquet"
+DENSITY = PARTS.replace("{part}", "densities") + "/step-{step}.parquet"
+PROFILE = PARTS.replace("{part}", "profiles") + "/step-{step}.parquet"
+PATH_SURFACE = PARTS.replace("{part}", "path_surfaces") + ".parquet"
+PATH_PROFILES = PARTS.replace("{part}", "path_profiles") + ".parquet"
+TRAJECTORY = PARTS.replace("{part}", "trajectories") + ".parquet"
+
+LANDSCAPE_SETTINGS = {
+    key: value
+    for key, value in config["landscape"].items()
+    if key not in ("enabled", "every")
+}
+# The way of training is that of models trained here: it needs every checkpoint of a model at once.
+WITH_PATH = [model for model in TRAINED if LANDSCAPED]
+
+
+localrules:
+    surfaces_table,
+    densities_table,
+    profiles_table,
+    path_surfaces_table,
+    trajectories_table,
+    graph_dependence,
+    landscape,
+
+
+rule loss_landscape:
+    input:
+        checkpoint=checkpoint,
+        corpus=rules.corpus.output.tokens,
+    output:
+        **(
+            {
+                "gradients_features": FEATURES.replace("{source}", "gradients"),
+                "gradients_diagrams": DIAGRAMS.replace("{source}", "gradients"),
+            }
+            if config["landscape"]["gradients"]
+            else {}
+        ),
+        landscape_features=FEATURES.replace("{source}", "landscape"),
+        landscape_diagrams=DIAGRAMS.replace("{source}", "landscape"),
+        surface=SURFACE,
+        density=DENSITY,
+        profile=PROFILE,
+    log:
+        f"{LOGS}/loss_landscape/{{model}}/step-{{step}}.log",
+    benchmark:
+        f"{LOGS}/loss_landscape/{{model}}/step-{{step}}.benchmark.tsv"
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+        gpu=1 if config["landscape"]["device"] == "cuda" else 0,
+    params:
+        settings=LANDSCAPE_SETTINGS,
+        code=fingerprint("loss_landscape.py"),
+    message:
+        "Loss landscape of {wildcards.model} at step {wildcards.step}"
+    script:
+        "../../scripts/loss_landscape.py"
+
+
+rule training_path:
+    input:
+        checkpoints=checkpoints_of_model,
+        corpus=rules.corpus.output.tokens,
+    output:
+        surface=PATH_SURFACE,
+        trajectory=TRAJECTORY,
+        profiles=PATH_PROFILES,
+    log:
+        f"{LOGS}/training_path/{{model}}.log",
+    benchmark:
+        f"{LOGS}/training_path/{{model}}.benchmark.tsv"
+    wildcard_constraints:
+        model=one_of(TRAINED),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=120,
+        gpu=1 if config["landscape"]["device"] == "cuda" else 0,
+    params:
+        settings=LANDSCAPE_SETTINGS,
+        steps=steps_of_model,
+        profiled=landscaped_steps,
+        code=fingerprint("training_path.py"),
+    message:
+        "The way of training of {wildcards.model}"
+    script:
+        "../../scripts/training_path.py"
+
+
+rule trajectory:
+    input:
+        sketches_of_model,
+    output:
+        TRAJECTORY_FEATURES,
+    log:
+        f"{LOGS}/trajectory/{{model}}.log",
+    wildcard_constraints:
+        model=one_of(TRAINED),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+    params:
+        steps=steps_of_model,
+        settings={
+            key: value
+            for key, value in config["trajectory"].items()
+            if key != "enabled"
+        },
+        code=fingerprint("trajectory.py"),
+    message:
+        "Topology of the way of training of {wildcards.model}"
+    script:
+        "../../scripts/trajectory.py"
+
+
+rule surfaces_table:
+    input:
+        parts=of_every_checkpoint(SURFACE, LANDSCAPED, source="landscape"),
+        left_out=LEFT_OUT,
+    output:
+        f"{TABLES}/surfaces.parquet",
+    log:
+        f"{LOGS}/surfaces_table.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        table="surfaces",
+        code=fingerprint("gather.py"),
+    message:
+        "Gathering {params.table}"
+    script:
+        "../../scripts/gather.py"
+
+
+use rule surfaces_table as densities_table with:
+    input:
+        parts=of_every_checkpoint(DENSITY, LANDSCAPED, source="landscape"),
+        left_out=LEFT_OUT,
+    output:
+        f"{TABLES}/densities.parquet",
+    log:
+        f"{LOGS}/densities_table.log",
+    params:
+        table="densities",
+        code=fingerprint("gather.py"),
+
+
+use rule surfaces_table as profiles_table with:
+    input:
+        parts=[
+            *of_every_checkpoint(PROFILE, LANDSCAPED, source="landscape"),
+            *of_every_model(PATH_PROFILES, WITH_PATH),
+        ],
+        left_out=LEFT_OUT,
+    output:
+        f"{TABLES}/profiles.parquet",
+    log:
+        f"{LOGS}/profiles_table.log",
+    params:
+        table="profiles",
+        code=fingerprint("gather.py"),
+
+
+use rule surfaces_table as path_surfaces_table with:
+    input:
+        parts=of_every_model(PATH_SURFACE, WITH_PATH),
+    output:
+        f"{TABLES}/path_surfaces.parquet",
+    log:
+        f"{LOGS}/path_surfaces_table.log",
+    params:
+        table="path_surfaces",
+        code=fingerprint("gather.py"),
+
+
+use rule surfaces_table as trajectories_table with:
+    input:
+        parts=of_every_model(TRAJECTORY, WITH_PATH),
+    output:
+        f"{TABLES}/trajectories.parquet",
+    log:
+        f"{LOGS}/trajectories_table.log",
+    params:
+        table="trajectories",
+        code=fingerprint("gather.py"),
+
+
+rule graph_dependence:
+    input:
+        features=of_every_checkpoint(FEATURES, LANDSCAPED, source="landscape"),
+        left_out=LEFT_OUT,
+    output:
+        **analysis("graph_dependence"),
+    log:
+        f"{LOGS}/graph_dependence.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        graphs=config["landscape"]["graphs"],
+        code=fingerprint("graph_dependence.py"),
+    message:
+        "How much the features of the landscape depend on the choice of graph"
+    script:
+        "../../scripts/graph_dependence.py"
+
+
+# By table name, for figures and for who else reads them; empty where the run makes none.
+LANDSCAPE_TABLES = (
+    {
+        "surfaces": rules.surfaces_table.output[0],
+        "densities": rules.densities_table.output[0],
+        "profiles": rules.profiles_table.output[0],
+    }
+    if LANDSCAPED
+    else {}
+) | (
+    {
+        "path_surfaces": rules.path_surfaces_table.output[0],
+        "trajectories": rules.trajectories_table.output[0],
+    }
+    if WITH_PATH
+    else {}
+)
+
+
+rule landscape:
+    input:
+        [
+            path
+            for source in ("landscape", "gradients")
+            if source in FEATURE_SOURCES
+            for path in of_every_checkpoint(FEATURES, LANDSCAPED, source=source)
+        ],
+        of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
+        list(LANDSCAPE_TABLES.values()),
+        rules.graph_dependence.output if LANDSCAPED else [],
