@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from toposcale.errors import UserError
 
 
 @contextmanager
@@ -21,3 +25,11 @@ def written(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """What a small JSON file of the run holds; a `UserError` names one that is damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not a whole JSON file ({error}); delete it and run again") from error

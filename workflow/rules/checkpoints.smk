@@ -1,4 +1,6 @@
 # Checkpoints that others published: compared, fetched and checked, and removed again where they are not to be kept.
+# The keys of `hub:` say how files are fetched, not which, so the scripts read them from the configuration: as params
+# they would make every checkpoint new.
 
 MANIFEST = f"{RUN}/checkpoints/{{model}}/step-{{step}}.json"
 DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
@@ -25,8 +27,7 @@ rule duplicates:
         mem_mb=500,
         runtime=30,
     params:
-        source=settings_of,
-        hub=config["hub"],
+        source=settings_of("repo", "revisions", "steps"),
         code=fingerprint("duplicates.py"),
     message:
         "Comparing the revisions of {wildcards.model} before anything is downloaded"
@@ -36,7 +37,8 @@ rule duplicates:
 
 rule fetch:
     input:
-        DUPLICATES,
+        # Compared before anything is downloaded; a comparison that is made again fetches nothing again.
+        ancient(DUPLICATES),
     output:
         MANIFEST,
     log:
@@ -48,8 +50,7 @@ rule fetch:
         mem_mb=500,
         runtime=240,
     params:
-        source=settings_of,
-        hub=config["hub"],
+        source=settings_of("repo", "revisions"),
         code=fingerprint("fetch.py"),
     message:
         "Fetching {wildcards.model} at step {wildcards.step}"

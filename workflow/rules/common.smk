@@ -56,11 +56,9 @@ def previous(pattern):
 
     def file_before(wildcards):
         step = MODELS[wildcards.model].previous_step(int(wildcards.step))
-        return (
-            []
-            if step is None
-            else [pattern.format(model=wildcards.model, step=step_name(step))]
-        )
+        if step is None:
+            return []
+        return pattern.format(model=wildcards.model, step=step_name(step))
 
     return file_before
 
@@ -70,9 +68,14 @@ def longest_chain_first(wildcards):
     return MODELS[wildcards.model].remaining_cost(int(wildcards.get("step", 0)))
 
 
-def settings_of(wildcards):
-    """The entry of `models:` behind a model."""
-    return MODELS[wildcards.model].settings
+def settings_of(*keys):
+    """A params function: those keys of the entry of `models:` behind a model that it has."""
+
+    def settings(wildcards):
+        entry = MODELS[wildcards.model].settings
+        return {key: entry[key] for key in keys if key in entry}
+
+    return settings
 
 
 def seed_of(wildcards):
@@ -87,10 +90,21 @@ def corpus_files(key):
         matched = sorted(
             path for path in glob(pattern, recursive=True) if Path(path).is_file()
         )
+        if not matched and Path(pattern).is_file():
+            matched = [pattern]  # a name with brackets or stars in it
         if not matched:
             raise WorkflowError(f"config key corpus.{key}: no file matches {pattern!r}")
         files += matched
-    return files
+    return as_they_are(files)
+
+
+def as_they_are(paths):
+    """An input function: the user's own paths, in which a brace is a brace and stands for no wildcard."""
+
+    def given(_wildcards):
+        return paths
+
+    return given
 
 
 def trained(pattern):

@@ -70,7 +70,7 @@ rule metrics_table:
             *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
         ],
         training=TRAINING_LOGS,
-        tables=config["metrics"]["tables"],
+        tables=as_they_are(config["metrics"]["tables"]),
         left_out=LEFT_OUT,
     output:
         f"{TABLES}/metrics.parquet",
@@ -84,8 +84,17 @@ rule metrics_table:
         runtime=10,
     params:
         steps={name: MODELS[name].steps for name in TRAINED},
-        harness=config["metrics"]["harness"],
-        evaluated={name: MODELS[name].settings for name in MODELS},
+        # In a list, since Snakemake looks for wildcards in a text.
+        harness=[config["metrics"]["harness"]],
+        evaluated={
+            name: {
+                key: model.settings[key]
+                for key in ("repo", "revisions")
+                if key in model.settings
+            }
+            for name, model in MODELS.items()
+            if config["metrics"]["harness"]
+        },
         code=fingerprint("metrics_table.py"),
     message:
         "Gathering the metrics of every checkpoint"
