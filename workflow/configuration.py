@@ -225,7 +225,11 @@ def _join(*parts: Any) -> str:
 def _shown(value: Any) -> str:
     try:
         text = json.dumps(value, default=str)
-    except (ValueError, TypeError, RecursionError):  # it holds itself, has keys of other kinds, or too many digits
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ):  # it holds itself, has keys of other kinds, or too many digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -23,6 +23,8 @@ rule duplicates:
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
+    # First of all that is ready, and no input of `fetch`, or a step that is added would fetch every other one again.
+    priority: 10**12
     resources:
         mem_mb=500,
         runtime=30,
@@ -30,15 +32,12 @@ rule duplicates:
         source=settings_of("repo", "revisions", "steps"),
         code=fingerprint("duplicates.py"),
     message:
-        "Comparing the revisions of {wildcards.model} before anything is downloaded"
+        "Comparing the revisions of {wildcards.model}"
     script:
         "../../scripts/duplicates.py"
 
 
 rule fetch:
-    input:
-        # Compared before anything is downloaded; a comparison that is made again fetches nothing again.
-        ancient(DUPLICATES),
     output:
         MANIFEST,
     log:

@@ -8,6 +8,8 @@ from toposcale.errors import UserError
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
 try:
+    environment.refuse_read_only(Path(".snakemake"))
+    environment.refuse_read_only(Path(RUN))
     MODELS = plan.models(config)
 except UserError as error:
     raise WorkflowError(f"\n{error}") from None

@@ -1,7 +1,7 @@
 """Loaded by every Python of a run under test: kills, or holds up, at the moment that `TOPOSCALE_FAULT` describes.
 
-The moment is the first one at which a file is opened (`event` open) or renamed (os.rename, how every output gets its
-name) whose path `path` matches, in Snakemake itself (`where` snakemake) or in one of its jobs (`where` job). `victim`
+The moment is the first one at which a file is opened for writing (`event` open) or gets its name as every output does
+(os.rename) whose path `path` matches, in Snakemake itself (`where` snakemake) or in one of its jobs (`where` job). `victim`
 is what is killed: the process itself ("self"), Snakemake ("snakemake") or both ("both"). With "hold" nobody is killed:
 the process waits until somebody writes to the named pipe `hold`, after it wrote to the named pipe `reached`.
 """
@@ -25,6 +25,8 @@ def plant(fault):
         if event != fault["event"] or not waiting:
             return
         path = arguments[1] if event == "os.rename" else arguments[0]
+        if event == "open" and "r" in (arguments[1] or "r"):
+            return
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if not pattern.search(str(path)):
