@@ -165,8 +165,12 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
 def read_checked(path: str | Path) -> pa.Table:
     """Read one Parquet file, its content held against the checksums in it; a `UserError` names one that is damaged."""
     try:
-        return pq.read_table(path, partitioning=None, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        data = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        data.validate(full=True)
+        if not all(name.isprintable() for name in data.schema.names):
+            raise ValueError("the name of a column is damaged")
+        return data
+    except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({reason}); delete it and run again") from error
 
@@ -178,7 +182,10 @@ def read(table: Table, path: str | Path) -> pa.Table:
         raise UserError(
             f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}"
         )
-    return data.cast(table.schema)
+    try:
+        return data.cast(table.schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}; delete it and run again") from error
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:

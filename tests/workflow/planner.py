@@ -26,7 +26,7 @@ def plans(workspace: Workspace, texts: Mapping[str, str]) -> dict[str, dict[str,
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return {name: jobs_by_rule(text) for name, text in json.loads(done.stdout).items()}

@@ -1,4 +1,4 @@
-"""Nothing that a user names is ever run: no pickle, no code beside a checkpoint, no text of the configuration in a shell."""
+"""Nothing that a user names is ever run: no pickle, no code beside a checkpoint, no text of a configuration in a shell."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_shell_metacharacters_in_every_text_of_the_configuration_are_only_text(t
         status, said = faults.run(workspace, "--dry-run")
         assert status == 1
         assert faults.complaints(said) == []
-    assert not [path for path in tmp_path.rglob("owned*")]
+    assert not list(tmp_path.rglob("owned*"))
 
 
 @pytest.mark.parametrize("key", ["run", "models"])
@@ -111,4 +111,4 @@ def test_a_name_with_shell_metacharacters_is_refused(tmp_path, key):
     assert status == 1
     assert "is not safe in a path" in said
     assert faults.complaints(said) == []
-    assert not [path for path in tmp_path.rglob("owned*")]
+    assert not list(tmp_path.rglob("owned*"))
