@@ -168,6 +168,8 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
         if corpus["source"] != "files" and corpus[key]:
             yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
+    for path in config["metrics"]["tables"]:
+        yield from _braces("metrics.tables", path)
     if config["weights"]["null_draws"] == 1:
         yield "config key weights.null_draws holds 1, but must be 0 or at least 2: one draw has no spread"
     training = config["training"]
@@ -209,9 +211,15 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
         )
     if ".seed" in name:
         yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
+    yield from _braces(f"{where}.path", model.get("path", ""))
     for key in ("revisions", "pattern"):
         if key in model and "{step}" not in model[key]:
             yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
+
+
+def _braces(where: str, path: str) -> Iterator[str]:
+    if set(path) & set("{}"):
+        yield f"config key {where} holds {_shown(path)}, but Snakemake takes a brace in a path for a wildcard"
 
 
 def _join(*parts: Any) -> str:

@@ -97,16 +97,12 @@ def corpus_files(key):
         if not matched:
             raise WorkflowError(f"config key corpus.{key}: no file matches {pattern!r}")
         files += matched
-    return as_they_are(files)
-
-
-def as_they_are(paths):
-    """An input function: the user's own paths, in which a brace is a brace and stands for no wildcard."""
-
-    def given(_wildcards):
-        return paths
-
-    return given
+    for path in files:
+        if set(path) & set("{}"):
+            raise WorkflowError(
+                f"config key corpus.{key}: {path!r} has a brace in its name, which Snakemake takes for a wildcard"
+            )
+    return files
 
 
 def trained(pattern):

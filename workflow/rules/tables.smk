@@ -70,7 +70,7 @@ rule metrics_table:
             *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
         ],
         training=TRAINING_LOGS,
-        tables=as_they_are(config["metrics"]["tables"]),
+        tables=config["metrics"]["tables"],
         left_out=LEFT_OUT,
     output:
         f"{TABLES}/metrics.parquet",
