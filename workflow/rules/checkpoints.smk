@@ -20,11 +20,11 @@ rule duplicates:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
         model="|".join(map(re.escape, PUBLISHED)) or "$.",
+    # First of all that is ready, and no input of `fetch`, or a step that is added would fetch every other one again.
+    priority: 10**12
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
-    # First of all that is ready, and no input of `fetch`, or a step that is added would fetch every other one again.
-    priority: 10**12
     resources:
         mem_mb=500,
         runtime=30,
