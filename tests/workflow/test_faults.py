@@ -23,7 +23,7 @@ from toposcale import tensor_files
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
 
 STEP = "step-0000000"
-MODELS_TABLE = urlsafe_b64encode(b"results/small/tables/models.parquet").decode()
+FEATURES_TABLE = urlsafe_b64encode(b"results/small/tables/features.parquet").decode()
 # Moments in the order in which a run reaches them: where, at what, who is killed, and which files that were there are
 # made again. "both" is a power cut; a job outlives a "snakemake" that is killed alone, and ends while nobody listens.
 MOMENTS = [
@@ -32,7 +32,7 @@ MOMENTS = [
     ("job", "os.rename", rf"metrics/training/one/{STEP}2\.parquet$", "both", rf"one/{STEP}2\."),
     ("job", "open", rf"logs/weight_features/one/{STEP}2\.log$", "self", "nothing"),
     ("job", "os.rename", rf"diagrams/weights/one/{STEP}2\.parquet$", "snakemake", rf"weights/one/{STEP}2\."),
-    ("snakemake", "open", rf"\.snakemake/metadata/{MODELS_TABLE}$", "self", r"tables/models\."),
+    ("snakemake", "open", rf"\.snakemake/metadata/{FEATURES_TABLE}$", "self", r"tables/features\."),
     ("job", "os.rename", r"tables/scaling\.parquet$", "self", "nothing"),
     ("job", "os.rename", r"tables/largest_model\.csv$", "snakemake", r"tables/(scaling|largest_model)\."),
 ]
