@@ -9,7 +9,7 @@ from toposcale.hub_client import HubUnreachableError
 
 
 def main(snakemake):
-    source = hub.source_of(snakemake.params.source, snakemake.params.hub)
+    source = hub.source_of(snakemake.params.source, snakemake.config["hub"])
     try:
         found = source.duplicates()
     except HubUnreachableError as error:

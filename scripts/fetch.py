@@ -5,7 +5,7 @@ from toposcale import files, hub
 
 
 def main(snakemake):
-    source = hub.source_of(snakemake.params.source, snakemake.params.hub)
+    source = hub.source_of(snakemake.params.source, snakemake.config["hub"])
     with files.written(snakemake.output[0]) as path:
         hub.write_manifest(path, source, int(snakemake.wildcards.step))
 

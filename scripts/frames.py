@@ -10,8 +10,8 @@ from toposcale import analysis_tables, tables
 
 
 def read(path):
-    """One Parquet table."""
-    return pd.read_parquet(path)
+    """One Parquet table, its content checked."""
+    return tables.read_checked(path).to_pandas()
 
 
 def read_features(path):

@@ -1,16 +1,19 @@
 """What surrounds the one call of every script: its log, its errors, and where its tables say they come from."""
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from toposcale.errors import UserError
+from toposcale.files import read_json
 
 # Packages whose version can change a number. Only those that a job has loaded are asked.
 _PACKAGES = (
@@ -29,10 +32,14 @@ _PACKAGES = (
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
     """Call `main(snakemake)`; on failure leave one line on the terminal, the traceback in the log, and exit status 1."""
     log = Path(str(snakemake.log))
-    logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
-    logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a log on a full disk says nothing, and no traceback either
     try:
-        main(snakemake)
+        with _alone(log):
+            logging.basicConfig(
+                filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s"
+            )
+            logging.captureWarnings(True)
+            main(snakemake)
     except (UserError, OSError, MemoryError) as error:
         _fail(snakemake.rule, str(error) or type(error).__name__, log)
     except Exception as error:
@@ -59,13 +66,23 @@ def digest(settings: Any) -> str:
 
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """The (model, step) pairs that the files of `duplicates.py` name."""
-    facts = [json.loads(Path(path).read_text()) for path in paths]
+    facts = [read_json(path) for path in paths]
     return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"] or {}}
+
+
+@contextmanager
+def _alone(log: Path) -> Iterator[None]:
+    """Wait until no other process is at this job: a job outlives a Snakemake that was killed, and may still be writing."""
+    # Snakemake removes the log itself before it starts a job.
+    with log.with_name(f".{log.name}.lock").open("w") as lock:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _fail(rule: str, message: str, log: Path) -> None:
     logging.error(message)
-    with log.open("a") as file:
+    with suppress(OSError), log.open("a") as file:
         traceback.print_exc(file=file)
     print(f"toposcale: {rule}: {' '.join(message.split())}", file=sys.stderr)
     raise SystemExit(1)

@@ -14,12 +14,13 @@ def main(snakemake):
     parts = [tables.gather(tables.METRICS, given.metrics)]
     parts += [training_losses(path, params.steps[Path(path).stem]) for path in given.training]
     parts += [tables.read_user_table(tables.METRICS, path) for path in given.tables]
-    if params.harness:
+    [folder] = params.harness
+    if folder:
         models = {
             name: harness.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
             for name, settings in params.evaluated.items()
         }
-        parts.append(tables.from_rows(tables.METRICS, harness.read_folder(params.harness, models)))
+        parts.append(tables.from_rows(tables.METRICS, harness.read_folder(folder, models)))
     rows = tables.without(pa.concat_tables(parts), job.duplicates(given.left_out))
     tables.write(tables.sort(tables.METRICS, rows), snakemake.output[0], job.provenance(snakemake))
 

@@ -1,17 +1,14 @@
 """What a reader has to know before trusting a number: duplicated revisions, values that are NaN, dropped characters."""
 
-import json
-from pathlib import Path
-
 import frames
 import job
-from toposcale import summary
+from toposcale import files, summary
 
 
 def main(snakemake):
     given = snakemake.input
-    found = [json.loads(Path(path).read_text()) for path in given.duplicates]
-    corpus = json.loads(Path(given.corpus).read_text()) if given.corpus else {"dropped_characters": {}}
+    found = [files.read_json(path) for path in given.duplicates]
+    corpus = files.read_json(given.corpus) if given.corpus else {"dropped_characters": {}}
     table = summary.warnings(
         frames.read_features(given.features),
         frames.read(given.metrics),

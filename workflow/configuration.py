@@ -21,14 +21,27 @@ SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
 
 def _is_finite_number(_checker: Any, value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False  # a whole number beyond the largest float
 
 
-# JSON has no NaN and no infinity, but YAML has, and no bound of the schema would stop a NaN.
+def _is_text(_checker: Any, value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value and not re.search("[\ud800-\udfff]", value)
+
+
+# JSON has no NaN and no infinity, but YAML has, and no bound of the schema would stop a NaN. A NUL and a lone half of
+# a character fit in no path.
 Validator = extend(
     Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("number", _is_finite_number),
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"number": _is_finite_number, "string": _is_text}
+    ),
 )
+
+# Ten times what a run of a week would have; planning more would fill the memory before anything was said.
+MOST_CHECKPOINTS = 100_000
 
 
 class ConfigurationError(ValueError):
@@ -46,9 +59,18 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `ConfigurationError`; its text has one line for every key that is wrong.
     """
-    completed = _complete(schema(), dict(config))
-    errors = sorted(Validator(schema()).iter_errors(completed), key=lambda e: list(map(str, e.absolute_path)))
-    lines = [line for error in errors for line in _explain(error)]
+    try:
+        completed = _complete(schema(), dict(config))
+        errors = sorted(
+            Validator(schema()).iter_errors(completed), key=lambda e: list(map(str, e.absolute_path))
+        )
+        lines = [line for error in errors for line in _explain(error)]
+    except ConfigurationError:
+        raise
+    except (RecursionError, ValueError):
+        raise ConfigurationError(
+            "config key (top) is nested too deeply, holds itself, or holds a number of thousands of digits"
+        ) from None
     if not lines:
         lines = list(_contradictions(completed))
     if lines:
@@ -61,12 +83,16 @@ def _complete(schema: Mapping[str, Any], value: Any) -> Any:
     kind = schema.get("type")
     if isinstance(value, str) and kind in ("integer", "number", "boolean", "array", "object"):
         value = _coerce(kind, value)
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
     if kind == "object" and isinstance(value, Mapping):
         properties = schema.get("properties", {})
         others = schema.get("additionalProperties")
         completed = {}
         for key, item in value.items():
             key = str(key)  # YAML reads a name such as 70 as a number
+            if key in completed:
+                raise ConfigurationError(f"config key {_join(key)} stands twice, as a text and as a number")
             inner = properties.get(key, others if isinstance(others, Mapping) else {})
             # An empty section (`training:` with nothing under it) means its defaults.
             completed[key] = _complete(
@@ -85,8 +111,8 @@ def _coerce(kind: str, text: str) -> Any:
     """`--config` hands over nested values as strings: read one as YAML, keep it if it is not of the kind asked for."""
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text  # ValueError: what looks like a date and is none, or a number of thousands of digits
     if kind == "number" and isinstance(value, str):
         # YAML 1.1 reads 3e-3 as a string.
         try:
@@ -142,6 +168,8 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
         if corpus["source"] != "files" and corpus[key]:
             yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
+    for path in config["metrics"]["tables"]:
+        yield from _braces("metrics.tables", path)
     if config["weights"]["null_draws"] == 1:
         yield "config key weights.null_draws holds 1, but must be 0 or at least 2: one draw has no spread"
     if config["landscape"]["resolution"] % 2 == 0:
@@ -150,6 +178,13 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             "the checkpoint stands in the middle"
         )
     training = config["training"]
+    trained = len(config["seeds"]) * sum(model["kind"] == "gpt" for model in config["models"].values())
+    checkpoints = trained * (2 + training["steps"] // training["checkpoint_every"])
+    if checkpoints > MOST_CHECKPOINTS:
+        yield (
+            f"config key training.checkpoint_every holds {training['checkpoint_every']}, which makes more than "
+            f"{MOST_CHECKPOINTS} checkpoints of {trained} models with {training['steps']} steps; make it larger"
+        )
     if training["warmup_steps"] >= training["steps"]:
         yield (
             f"config key training.warmup_steps holds {training['warmup_steps']}, "
@@ -190,9 +225,15 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
         )
     if ".seed" in name:
         yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
+    yield from _braces(f"{where}.path", model.get("path", ""))
     for key in ("revisions", "pattern"):
         if key in model and "{step}" not in model[key]:
             yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
+
+
+def _braces(where: str, path: str) -> Iterator[str]:
+    if set(path) & set("{}"):
+        yield f"config key {where} holds {_shown(path)}, but Snakemake takes a brace in a path for a wildcard"
 
 
 def _join(*parts: Any) -> str:
@@ -204,7 +245,14 @@ def _join(*parts: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ):  # it holds itself, has keys of other kinds, or too many digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

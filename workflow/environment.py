@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from toposcale.errors import UserError
+
 
 def prepare(home: Path) -> None:
     """Set it for this process and all that it starts; `home` is the folder of the Snakefile."""
@@ -15,6 +17,16 @@ def prepare(home: Path) -> None:
     # One thread a job, or a sum would depend on the number of cores.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     os.environ.update(threads, PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
+
+
+def refuse_read_only(folder: Path) -> None:
+    """A `UserError` where nothing can be written in `folder`, or in what is there of the path to it."""
+    there = next(path for path in (folder, *folder.parents, Path()) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{there.resolve()}: a run writes there, but it is read-only; make it writable, or give another folder "
+            "with --directory"
+        )
 
 
 def revision(home: Path) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from toposcale.errors import UserError
+from toposcale.tensor_files import check_content
 
 if TYPE_CHECKING:
     from toposcale.hub_client import Limits
@@ -115,9 +116,11 @@ class FolderSource:
         """Nothing: these files are the user's own."""
 
     def _found(self) -> dict[int, str]:
-        if not self.path.is_dir():
-            raise UserError(f"{self.path}: no such folder of checkpoints")
-        return steps_by_name(self.pattern, (entry.name for entry in self.path.iterdir()))
+        try:
+            names = [entry.name for entry in self.path.iterdir()]
+        except OSError as error:
+            raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
+        return steps_by_name(self.pattern, names)
 
 
 def locate(path: str | Path) -> Path:
@@ -234,6 +237,8 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     `rotary_emb.inv_freq`. UserError as in `weight_files`, and for a `.bin` that holds more than tensors.
     """
     for file in weight_files(checkpoint):
+        if file.suffix == ".safetensors":
+            check_content(file)
         for name, tensor in (_safetensors_tensors if file.suffix == ".safetensors" else _bin_tensors)(file):
             if tensor.ndim == 2 and tensor.dtype.kind == "f":
                 yield name, tensor

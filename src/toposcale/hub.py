@@ -17,6 +17,7 @@ from huggingface_hub import constants, hf_hub_download
 
 from toposcale.checkpoints import choose_weight_files, find_step, steps_by_name, wanted_steps, weight_files
 from toposcale.errors import UserError
+from toposcale.files import read_json
 from toposcale.hub_client import HubUnreachableError, Limits, api, ask, endpoint
 
 logger = logging.getLogger(__name__)
@@ -156,7 +157,6 @@ def write_manifest(path: str | Path, source: HubSource, step: int) -> None:
         "revisions": source.pattern,
         "steps": [step],
         "cache": source.cache or "",
-        "keep": source.keep,
         "timeout": source.limits.timeout,
         "folder": str(folder),
     }
@@ -164,20 +164,24 @@ def write_manifest(path: str | Path, source: HubSource, step: int) -> None:
 
 
 def read_manifest(path: str | Path) -> Path:
-    """The folder of a checkpoint; fetched again where its weights are no longer in the cache."""
-    facts = json.loads(Path(path).read_text())
+    """The folder of a checkpoint, every file checked; fetched again where one is damaged or no longer in the cache."""
+    facts = read_json(path)
     folder = Path(facts["folder"])
     try:
-        weight_files(folder)
+        _check_digests(folder)
     except UserError:
-        return source_of(facts, facts).fetch(facts["steps"][0])
+        return _source_of_manifest(facts).fetch(facts["steps"][0])
     return folder
 
 
 def release_manifest(path: str | Path) -> None:
-    """Remove the weights that a manifest points to from the cache, unless they are to be kept."""
-    facts = json.loads(Path(path).read_text())
-    source_of(facts, facts).release(facts["steps"][0])
+    """Remove the weights that a manifest points to from the cache."""
+    facts = read_json(path)
+    _source_of_manifest(facts).release(facts["steps"][0])
+
+
+def _source_of_manifest(facts: Mapping[str, Any]) -> HubSource:
+    return source_of(facts, {**facts, "keep": False})
 
 
 # What there is.
@@ -353,9 +357,13 @@ def _remember(repo: str, revision: str, commit: str, cache: str | None) -> None:
 
 
 def _check_cached_files(folder: Path) -> None:
-    """Check cached files against the digests that are the names of what they link to."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: config.json is missing from the cache; run once with the network")
+    _check_digests(folder)
+
+
+def _check_digests(folder: Path) -> None:
+    """Check cached files against the digests that are the names of what they link to."""
     small = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
     for path in [*small, *weight_files(folder)]:
         stated = path.resolve().name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -169,6 +170,8 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
             attn_implementation="sdpa",
             output_loading_info=True,
         )
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{folder}: holds something other than tensors, which is not loaded") from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
     _refuse_guessed_weights(folder, info)

@@ -216,7 +216,7 @@ def write(data: pa.Table, path: str | Path, metadata: Mapping[str, str] | None =
     stored = {key: str(value) for key, value in sorted((metadata or {}).items())}
     data = data.replace_schema_metadata(stored or None)
     with written(path) as temporary:
-        pq.write_table(data, temporary, compression="zstd", compression_level=3)
+        pq.write_table(data, temporary, compression="zstd", compression_level=3, write_page_checksum=True)
 
 
 def write_csv(data: pa.Table, path: str | Path) -> None:
@@ -225,18 +225,30 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
         csv.write_csv(data, temporary)
 
 
-def read(table: Table, path: str | Path) -> pa.Table:
-    """Read one Parquet file of `table`'s schema; a `UserError` names a file that is damaged or of another kind."""
+def read_checked(path: str | Path) -> pa.Table:
+    """Read one Parquet file, its content held against the checksums in it; a `UserError` names one that is damaged."""
     try:
-        data = pq.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
+        data = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        data.validate(full=True)
+        if not all(name.isprintable() for name in data.schema.names):
+            raise ValueError("the name of a column is damaged")
+        return data
+    except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({reason}); delete it and run again") from error
+
+
+def read(table: Table, path: str | Path) -> pa.Table:
+    """Read one Parquet file of `table`'s schema; a `UserError` names a file that is damaged or of another kind."""
+    data = read_checked(path)
     if data.schema.names != table.schema.names:
         raise UserError(
             f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}"
         )
-    return data.cast(table.schema)
+    try:
+        return data.cast(table.schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}; delete it and run again") from error
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:

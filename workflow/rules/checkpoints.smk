@@ -1,4 +1,6 @@
 # Checkpoints that others published: compared, fetched and checked, and removed again where they are not to be kept.
+# The keys of `hub:` say how files are fetched, not which, so the scripts read them from the configuration: as params
+# they would make every checkpoint new.
 
 MANIFEST = f"{RUN}/checkpoints/{{model}}/step-{{step}}.json"
 DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
@@ -18,6 +20,8 @@ rule duplicates:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
         model=one_of(PUBLISHED),
+    # First of all that is ready, and no input of `fetch`, or a step that is added would fetch every other one again.
+    priority: 10**12
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
@@ -25,18 +29,15 @@ rule duplicates:
         mem_mb=500,
         runtime=30,
     params:
-        source=settings_of,
-        hub=config["hub"],
+        source=settings_of("repo", "revisions", "steps"),
         code=fingerprint("duplicates.py"),
     message:
-        "Comparing the revisions of {wildcards.model} before anything is downloaded"
+        "Comparing the revisions of {wildcards.model}"
     script:
         "../../scripts/duplicates.py"
 
 
 rule fetch:
-    input:
-        DUPLICATES,
     output:
         MANIFEST,
     log:
@@ -48,8 +49,7 @@ rule fetch:
         mem_mb=500,
         runtime=240,
     params:
-        source=settings_of,
-        hub=config["hub"],
+        source=settings_of("repo", "revisions"),
         code=fingerprint("fetch.py"),
     message:
         "Fetching {wildcards.model} at step {wildcards.step}"

@@ -8,6 +8,8 @@ from toposcale.errors import UserError
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
 try:
+    environment.refuse_read_only(Path(".snakemake"))
+    environment.refuse_read_only(Path(RUN))
     MODELS = plan.models(config)
 except UserError as error:
     raise WorkflowError(f"\n{error}") from None
@@ -76,11 +78,9 @@ def previous(pattern):
 
     def file_before(wildcards):
         step = MODELS[wildcards.model].previous_step(int(wildcards.step))
-        return (
-            []
-            if step is None
-            else [pattern.format(model=wildcards.model, step=step_name(step))]
-        )
+        if step is None:
+            return []
+        return pattern.format(model=wildcards.model, step=step_name(step))
 
     return file_before
 
@@ -90,9 +90,14 @@ def longest_chain_first(wildcards):
     return MODELS[wildcards.model].remaining_cost(int(wildcards.get("step", 0)))
 
 
-def settings_of(wildcards):
-    """The entry of `models:` behind a model."""
-    return MODELS[wildcards.model].settings
+def settings_of(*keys):
+    """A params function: those keys of the entry of `models:` behind a model that it has."""
+
+    def settings(wildcards):
+        entry = MODELS[wildcards.model].settings
+        return {key: entry[key] for key in keys if key in entry}
+
+    return settings
 
 
 def seed_of(wildcards):
@@ -107,9 +112,16 @@ def corpus_files(key):
         matched = sorted(
             path for path in glob(pattern, recursive=True) if Path(path).is_file()
         )
+        if not matched and Path(pattern).is_file():
+            matched = [pattern]  # a name with brackets or stars in it
         if not matched:
             raise WorkflowError(f"config key corpus.{key}: no file matches {pattern!r}")
         files += matched
+    for path in files:
+        if set(path) & set("{}"):
+            raise WorkflowError(
+                f"config key corpus.{key}: {path!r} has a brace in its name, which Snakemake takes for a wildcard"
+            )
     return files
 
 

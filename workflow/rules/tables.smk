@@ -89,8 +89,17 @@ rule metrics_table:
         runtime=10,
     params:
         steps={name: MODELS[name].steps for name in TRAINED},
-        harness=config["metrics"]["harness"],
-        evaluated={name: MODELS[name].settings for name in MODELS},
+        # In a list, since Snakemake looks for wildcards in a text.
+        harness=[config["metrics"]["harness"]],
+        evaluated={
+            name: {
+                key: model.settings[key]
+                for key in ("repo", "revisions")
+                if key in model.settings
+            }
+            for name, model in MODELS.items()
+            if config["metrics"]["harness"]
+        },
         code=fingerprint("metrics_table.py"),
     message:
         "Gathering the metrics of every checkpoint"

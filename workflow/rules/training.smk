@@ -45,7 +45,7 @@ rule train:
         runtime=60 if ONE_JOB_A_CHECKPOINT else 600,
         gpu=1 if config["training"]["device"] == "cuda" else 0,
     params:
-        architecture=settings_of,
+        architecture=settings_of("d_model", "n_layers", "n_heads"),
         seed=seed_of,
         training=TRAINING_SETTINGS,
         sketch=config["training"]["sketch"],

@@ -1,0 +1,221 @@
+"""Configurations that nobody would write on purpose: each is resolved and planned, or explained in one line a mistake."""
+
+import os.path
+import re
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import configuration
+import plan
+from toposcale.errors import UserError
+
+MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+TRICKS = [
+    *(
+        "../../x",
+        "/etc/passwd",
+        "..",
+        ".",
+        "",
+        " ",
+        "-rf",
+        "~",
+        "a/b",
+        "a\\b",
+        "a\n",
+        "\0",
+        "\ud800",
+        "a" * 5000,
+    ),
+    *("$(touch owned)", "`touch owned`", "; rm -rf .", "{step}", "{step", "{0.__class__}", "%s", "'\""),
+    *(
+        "1e3",
+        "1_000",
+        "0x10",
+        "010",
+        "1" * 5000,
+        "2020-13-45",
+        "12:30:45",
+        "[1, 2",
+        "{a: b}",
+        "- a",
+        "&a [*a]",
+    ),
+    *(
+        "!!python/object/apply:os.system [touch owned]",
+        "yes",
+        "no",
+        "null",
+        "~",
+        "nan",
+        ".inf",
+    ),
+]
+NUMBERS = [-1, 0, 1, -(10**9), 2**31, 2**63, 10**400, 0.5, 1000.0, -0.0, 1e308, float("inf"), float("nan")]
+PLAIN = st.sampled_from([*TRICKS, *NUMBERS, None, True, False]) | st.text(max_size=5) | st.integers()
+ANYTHING = st.recursive(
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def near(schema):
+    """Values that a key of this schema could hold, and, now and then, something else in any place."""
+    kind = schema["type"]
+    if "enum" in schema:
+        right = st.sampled_from(schema["enum"])
+    elif kind == "object":
+        right = section(schema)
+    elif kind == "array":
+        right = st.lists(near(schema["items"]), max_size=3)
+    elif kind == "integer":
+        right = st.integers(schema.get("minimum", 0), schema.get("maximum", 10**9))
+        right |= st.sampled_from([schema.get("minimum", 0), schema.get("maximum", 10**9)])
+    elif kind == "number":
+        right = st.floats(0, 1e9) | st.integers(0, 100)
+    elif kind == "boolean":
+        right = st.booleans()
+    else:
+        right = st.sampled_from(["a", "a/b", "step{step}", "data/*.txt", "step-{step}.safetensors"])
+    return st.one_of(right, right, right, right, ANYTHING)
+
+
+def section(schema):
+    """Some keys of a section, names of the user's own where it has them, and sometimes an unknown one."""
+    known = {key: near(inner) for key, inner in schema.get("properties", {}).items()}
+    some = st.fixed_dictionaries({}, optional=known)
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict):
+        names = st.sampled_from(["a", "b", 7, "7", "a.seed1", *TRICKS])
+        return st.dictionaries(names, near(others), max_size=3)
+    unknown = st.dictionaries(st.sampled_from(["extra", "step", 7, None, *TRICKS]), ANYTHING, max_size=1)
+    return st.one_of(some, some, st.builds(lambda a, b: {**a, **b}, some, unknown))
+
+
+def planned_or_explained(keys):
+    """The models of a configuration; None where it was refused, which has to be done in lines that name a key."""
+    given = yaml.safe_dump(keys)
+    try:
+        config = configuration.resolve(keys)
+        models = plan.models(config)
+    except configuration.ConfigurationError as error:
+        refusals = str(error).splitlines() or [""]
+    except UserError as error:
+        refusals = [f"config key models: {error}"]
+    else:
+        refusals = []
+    for line in refusals:
+        assert line.startswith("config key "), line
+        assert line.isprintable(), line
+    if refusals:
+        return None
+    assert yaml.safe_dump(keys) == given, "the user's configuration was changed"
+    assert configuration.resolve(config) == config
+    assert os.path.normpath(f"results/{config['run']}") == f"results/{config['run']}"
+    assert SAFE.fullmatch(config["run"])
+    assert all(SAFE.fullmatch(name) for name in models)
+    assert sum(len(model.steps) for model in models.values() if model.kind == "gpt") <= (
+        configuration.MOST_CHECKPOINTS
+    )
+    for model in models.values():
+        assert all(isinstance(step, int) and step >= 0 for step in model.steps)
+        assert list(model.steps) == sorted(set(model.steps))
+    return models
+
+
+QUICK = settings(
+    deadline=None, derandomize=True, max_examples=100, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+@QUICK
+@given(section(configuration.schema()))
+def test_any_configuration_is_planned_or_explained(keys):
+    planned_or_explained(keys)
+
+
+@QUICK
+@given(section({"properties": {**configuration.schema()["properties"]}}))
+def test_any_configuration_beside_a_model_that_is_right_is_planned_or_explained(keys):
+    planned_or_explained({**keys, "models": MODELS})
+
+
+def leaves(schema, path=()):
+    for key, inner in schema.get("properties", {}).items():
+        if inner["type"] == "object" and "properties" in inner:
+            yield from leaves(inner, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def holding(path, value):
+    for key in reversed(path):
+        value = {key: value}
+    return {"models": MODELS, **value}
+
+
+LEAVES = [path for path in leaves(configuration.schema()) if path != ("models",)]
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=".".join)
+def test_every_key_survives_every_trick(path):
+    for value in [*TRICKS, *NUMBERS, None, True, [], {}, [[]], {"a": {"b": 1}}, [None]]:
+        planned_or_explained(holding(path, value))
+
+
+UNSAFE = [
+    "../../x",
+    "/x",
+    "..",
+    ".",
+    "",
+    "a/b",
+    "a\\b",
+    "a b",
+    "a\n",
+    "a\0",
+    "-a",
+    ".a",
+    "~",
+    "$(x)",
+    "a;b",
+    "é",
+    "a" * 65,
+]
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_name_that_is_unsafe_in_a_path_is_refused(name):
+    assert planned_or_explained({"run": name, "models": MODELS}) is None
+    assert planned_or_explained({"models": {name: MODELS["a"]}}) is None
+
+
+def test_a_whole_number_written_with_a_point_is_a_whole_number():
+    config = configuration.resolve({"models": MODELS, "seeds": [7.0, 8.0], "training": {"steps": 300.0}})
+    assert [type(seed) for seed in config["seeds"]] == [int, int]
+    assert list(plan.models(config)) == ["a", "a.seed8"]
+
+
+def test_more_checkpoints_than_can_be_planned_are_refused_before_they_are_listed():
+    with pytest.raises(configuration.ConfigurationError, match="checkpoint_every holds 1, which makes"):
+        configuration.resolve({"models": MODELS, "training": {"steps": 10**8, "checkpoint_every": 1}})
+
+
+def test_a_configuration_that_holds_itself_is_refused():
+    loop = []
+    loop.append(loop)
+    deep = "[" * 3000
+    for keys in ({"seeds": loop}, {"corpus": {"train": loop}}, {"extra": loop}, {"seeds": deep}):
+        with pytest.raises(configuration.ConfigurationError):
+            configuration.resolve({"models": MODELS, **keys})
+
+
+def test_a_name_that_stands_twice_is_refused():
+    with pytest.raises(configuration.ConfigurationError, match="config key 7 stands twice"):
+        configuration.resolve({"models": {7: MODELS["a"], "7": MODELS["a"]}})

@@ -1,0 +1,97 @@
+"""Files of a run in which any one byte has changed: named, or the same numbers; never other ones."""
+
+import fcntl
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import job
+from toposcale import files, tables, tensor_files
+from toposcale.checkpoints import iterate_matrices
+from toposcale.errors import UserError
+
+
+def damaged(path):
+    """The file, whole again after each visit, with one byte after the other changed."""
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        for change in (1, 0x80):
+            content = bytearray(whole)
+            content[position] ^= change
+            path.write_bytes(content)
+            yield position
+    path.write_bytes(whole)
+
+
+def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
+    path = tmp_path / "features.parquet"
+    row = {"model": "a", "source": "weights", "layer": "all", "feature": "h0_total"}
+    data = tables.from_rows(
+        tables.FEATURES, [{**row, "step": step, "value": 1.5 * step} for step in range(20)]
+    )
+    tables.write(data, path, {"seed": "1"})
+    refused = 0
+    for position in damaged(path):
+        try:
+            found = tables.read(tables.FEATURES, path)
+        except UserError:
+            refused += 1
+        else:
+            assert found.equals(data), position
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda path: tensor_files.read(path)[0], lambda path: dict(iterate_matrices(path))],
+    ids=["state", "weights"],
+)
+def test_a_damaged_checkpoint_is_named(tmp_path, read):
+    path = tmp_path / "step-0.safetensors"
+    tensor_files.write(path, {"w": np.arange(12.0).reshape(3, 4)}, {"model": "a", "step": "0"})
+    expected, refused = read(path), []
+    for position in damaged(path):
+        try:
+            found = read(path)
+        except UserError as error:
+            refused.append(f"{error}")
+        else:
+            # The word "sha256" itself was hit, so there is nothing to hold the file against; the rest is as it was.
+            np.testing.assert_array_equal(found["w"], expected["w"], err_msg=str(position))
+    assert len(refused) > 300
+    assert all(line.startswith(f"{path}: ") and "\n" not in line for line in refused)
+
+
+def test_a_damaged_small_file_is_named(tmp_path):
+    path = tmp_path / "duplicates.json"
+    path.write_text('{"model": "a", "dupl')
+    with pytest.raises(UserError, match=r"duplicates\.json: not a whole JSON file"):
+        files.read_json(path)
+
+
+def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_path):
+    script = (
+        "import resource, sys\nfrom toposcale import files\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "with files.written(sys.argv[1]) as path:\n    path.write_bytes(bytes(2000))\n"
+    )
+    path = tmp_path / "table.parquet"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].endswith(
+        f"UserError: {path}: not written (file too large); make room and run again"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+def test_a_job_is_alone_at_its_files(tmp_path):
+    log = tmp_path / "one.log"
+    with job._alone(log), (tmp_path / ".one.log.lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (tmp_path / ".one.log.lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

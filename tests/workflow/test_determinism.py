@@ -1,0 +1,20 @@
+"""The same bytes in every table, whatever the number of cores and the cut of training into jobs.
+
+`test_run.py` holds a whole run on 1 core, and one of 4 with a job a model, against one of 2; here are the others.
+"""
+
+import pytest
+
+import faults
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
+
+
+@pytest.mark.parametrize(("cores", "jobs"), [(1, "model"), (2, "model"), (4, "checkpoint")])
+def test_the_same_bytes_whatever_the_cores_and_jobs(undisturbed, tmp_path, cores, jobs):
+    workspace = faults.smallest(tmp_path / "work")
+    workspace.config["training"]["jobs"] = jobs
+    status, said = faults.run(workspace, faults.TARGET, cores=cores)
+    assert status == 0, said
+    assert said.count("rule train:") + said.count(": Training: ") == (1 if jobs == "model" else 3)
+    faults.assert_same_bytes(workspace, undisturbed)

@@ -1,0 +1,293 @@
+"""For each key of the configuration, which rules rerun when it changes: a new key of the schema needs its line here.
+
+The table names the rules at which a change enters; everything that reads their outputs follows, by the workflow's own
+graph. The run that is planned on is a finished one by all that Snakemake looks at (files, their times, and the records
+of code, parameters and inputs), made with empty files and `--touch`, since planning reads no content.
+"""
+
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+import configuration
+import planner
+from toposcale import tensor_files
+from workspace import new_workspace
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
+
+# Rules through which a model's weights enter everything else.
+GPT, PUBLISHED = {"train"}, {"fetch", "duplicates"}
+METRICS = {"metrics_table"}
+
+# key: (another value, the rules at which the change enters). `models.{name}.` stands for the model that has the key.
+CHANGES = {
+    "corpus.source": ("python-docs", {"corpus", "comparison"}),
+    "corpus.train": (["validation.txt"], {"corpus", "comparison"}),
+    "corpus.validation": (["train.txt"], {"corpus", "comparison"}),
+    "corpus.tokenizer": ("bpe", {"corpus", "comparison"}),
+    "corpus.vocab_size": (64, {"corpus"}),
+    "training.batch_size": (3, {"train", "models_table", "comparison"}),
+    "training.context": (9, {"train", "corpus", "models_table", "comparison"}),
+    "training.learning_rate": (0.001, {"train", "comparison"}),
+    "training.warmup_steps": (0, {"train", "comparison"}),
+    "training.weight_decay": (0.1, {"train", "comparison"}),
+    "training.gradient_clip": (2.0, {"train", "comparison"}),
+    "training.validation_windows": (3, {"train", "comparison"}),
+    "training.device": ("cpu", {"train"}),
+    "weights.layers.include": (["*mlp*"], {"weight_features"}),
+    "weights.layers.exclude": (["*mlp*"], {"weight_features"}),
+    "weights.max_points": (7, {"weight_features"}),
+    "weights.max_dimension": (0, {"weight_features"}),
+    "weights.null_draws": (2, {"weight_features"}),
+    "weights.seed": (7, {"weight_features"}),
+    "hub.cache": ("elsewhere", set()),
+    "hub.keep": (False, {"release"}),
+    "hub.duplicates": ("include", {"features_table", "diagrams_table", "metrics_table"}),
+    "hub.timeout": (7, set()),
+    "embeddings.texts": (5, {"embeddings"}),
+    "embeddings.max_tokens": (7, {"embeddings"}),
+    "embeddings.layers": ("all", {"embeddings"}),
+    "embeddings.components": (3, {"embeddings"}),
+    "embeddings.max_dimension": (0, {"embeddings"}),
+    "embeddings.repeats": (3, {"embeddings"}),
+    "embeddings.dtype": ("bfloat16", {"embeddings"}),
+    "embeddings.device": ("cpu", {"embeddings"}),
+    "embeddings.seed": (7, {"embeddings"}),
+    "metrics.harness": ("scores", METRICS),
+    "metrics.tables": (["scores.csv"], METRICS),
+    "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
+    "statistics.seed": (7, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
+    "forecasts.fractions": ([0.4], {"forecasts", "decisions"}),
+    "decision.budget": (1e9, {"decisions"}),
+    "decision.method": ("combined", set()),
+    "figures.dpi": (100, {"figures"}),
+    "models.{name}.d_model": (8, {"train", "models_table"}),
+    "models.{name}.n_layers": (2, {"train", "models_table"}),
+    "models.{name}.n_heads": (2, {"train", "models_table"}),
+    "models.{name}.repo": ("x/y", {"fetch", "duplicates", "models_table"}),
+    "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
+    "models.{name}.tokens_per_step": (7, {"models_table"}),
+    "models.{name}.family": ("other", {"models_table"}),
+}
+
+# Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
+IDENTITY = {
+    "run": "another folder: everything is made anew",
+    "seeds": "each further seed is a model more",
+    "models": "models that are added are made, and what is gathered is gathered again",
+    "models.{name}.kind": "another model",
+    "models.{name}.path": "other files: other inputs",
+    "models.{name}.pattern": "other files: other inputs",
+    "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",
+    "training.steps": "the length of the learning-rate schedule: every step of it changes",
+    "training.checkpoint_every": "other checkpoints, and stretches of training between them",
+    "training.jobs": "other jobs, with other inputs",
+    "embeddings.enabled": "embeddings are made, or leave the tables",
+    "embeddings.every": "checkpoints that are added are embedded",
+}
+
+
+def leaves():
+    """Every key of the schema that holds a value, `models` for a whole new entry."""
+    for path, part in configuration.documented_keys():
+        if part["type"] != "object" or path == "models":
+            yield path
+
+
+def test_every_key_of_the_schema_has_a_line_in_one_of_the_tables():
+    assert sorted([*CHANGES, *IDENTITY]) == sorted(leaves())
+
+
+# Planning.
+
+
+def starting_configuration():
+    gpt = {"d_model": 4, "n_layers": 1, "n_heads": 1}
+    return {
+        "run": "small",
+        "models": {
+            "one": {**gpt, "family": "toys"},
+            "two": gpt,
+            "published": {
+                **{"kind": "hub", "repo": "a/b", "revisions": "step{step}", "steps": [0, 4]},
+                **{"tokens_per_step": 16, "family": "published"},
+            },
+            "found": {
+                **{"kind": "folder", "path": "found", "pattern": "step{step}.safetensors"},
+                **{"steps": [0, 4], "tokens_per_step": 16},
+            },
+        },
+        "corpus": {"source": "files", "train": ["train.txt"], "validation": ["validation.txt"]},
+        "training": {
+            **{"steps": 4, "checkpoint_every": 4, "batch_size": 2, "context": 8, "warmup_steps": 1},
+            **{"learning_rate": 0.003, "validation_windows": 2},
+        },
+        "embeddings": {"repeats": 2},
+        "statistics": {"resamples": 10},
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder in which everything is there and recorded as made by `starting_configuration`."""
+    workspace = new_workspace(tmp_path_factory.mktemp("incremental") / "work")
+    workspace.config = starting_configuration()
+    (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
+    for step in (0, 4, 8):
+        folder = workspace.path / "found"
+        folder.mkdir(exist_ok=True)
+        tensor_files.write(folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {})
+    listed = workspace.snakemake("--summary").stdout.splitlines()[1:]
+    for line in listed:
+        path = workspace.path / line.split("\t")[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    workspace.snakemake("--touch", "--forceall")
+    return workspace
+
+
+def changed(key, value):
+    """`starting_configuration` with another value of a key; of `models.{name}.`, in the first model that may hold it."""
+    config = starting_configuration()
+    *sections, last = key.split(".")
+    part = config
+    for section in sections:
+        if section == "{name}":
+            name = "published" if last in ("tokens_per_step", *configuration.NEEDED["hub"]) else "one"
+            part = part[name]
+        else:
+            part = part.setdefault(section, {})
+    assert part.get(last) != value
+    part[last] = value
+    if key == "corpus.source":
+        del part["train"], part["validation"]
+    return config
+
+
+def with_models(**models):
+    config = starting_configuration()
+    config["models"] |= models
+    return config
+
+
+def more_steps(name, steps):
+    config = starting_configuration()
+    config["models"][name]["steps"] = steps
+    return config
+
+
+def more(**sections):
+    config = starting_configuration()
+    for section, keys in sections.items():
+        config[section] = keys if isinstance(keys, list) else {**config.get(section, {}), **keys}
+    return config
+
+
+OTHERS = {
+    "nothing": starting_configuration(),
+    "a model": with_models(three={"d_model": 4, "n_layers": 1, "n_heads": 1}),
+    "a seed": more(seeds=[42, 43]),
+    "a published step": more_steps("published", [0, 4, 8]),
+    "a found step": more_steps("found", [0, 4, 8]),
+    "a longer training": more(training={"steps": 8}),
+    "more checkpoints": more(training={"checkpoint_every": 2}),
+    "one job a model": more(training={"jobs": "model"}),
+    # There are two checkpoints, and the first and the last are always embedded.
+    "embedded as before": more(embeddings={"every": 2}),
+    "no embeddings": more(embeddings={"enabled": False}),
+    "another run": {**starting_configuration(), "run": "other"},
+}
+
+
+@pytest.fixture(scope="module")
+def planned(made):
+    """Jobs by rule for every change of the tables, and of the run without a change under "nothing"."""
+    texts = {key: yaml.safe_dump(changed(key, value)) for key, (value, _) in CHANGES.items()}
+    texts |= {name: yaml.safe_dump(config) for name, config in OTHERS.items()}
+    texts["a comment"] = "# a comment\n" + yaml.safe_dump(starting_configuration()) + "\n\n"
+    return planner.plans(made, texts)
+
+
+@pytest.fixture(scope="module")
+def followers(made):
+    """For each rule, the rules that read what it makes."""
+    made.config = starting_configuration()
+    graph = made.snakemake("--rulegraph").stdout
+    names = dict(re.findall(r'(\d+)\[label = "([^"]+)"', graph))
+    found = {name: set() for name in names.values()}
+    for before, after in re.findall(r"(\d+) -> (\d+)", graph):
+        found[names[before]].add(names[after])
+    return found
+
+
+def cone(rules, followers):
+    """Some rules and everything that follows from them."""
+    reached, waiting = set(), list(rules)
+    while waiting:
+        rule = waiting.pop()
+        if rule not in reached:
+            reached.add(rule)
+            waiting += followers.get(rule, ())
+    return reached
+
+
+def test_nothing_is_planned_where_nothing_changed(planned):
+    assert planned["nothing"] == {}
+    assert planned["a comment"] == {}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_changed_key_reruns_what_depends_on_it_and_nothing_else(planned, followers, key):
+    entering = set(CHANGES[key][1]) | {"resolved_configuration"}  # which leads to the report alone
+    if "figures" in entering:
+        entering = entering - {"figures"} | {rule for rule in followers if rule.startswith("figures_")}
+    assert set(planned[key]) - {"all"} == cone(entering, followers) - {"all"}
+
+
+def jobs(counts):
+    """How many jobs of a model or a checkpoint are planned, by rule; what is gathered stands for itself."""
+    own = ("train", "training_log", "fetch", "weight_features", "embeddings", "diagram_distances", "corpus")
+    return {rule: counts[rule] for rule in own if rule in counts}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            "a model",
+            {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 2},
+        ),
+        (
+            "a seed",
+            {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 4},
+        ),
+        ("a published step", {"fetch": 1, "weight_features": 1, "embeddings": 1, "diagram_distances": 2}),
+        ("a found step", {"weight_features": 1, "embeddings": 1, "diagram_distances": 2}),
+        # The schedule of the learning rate is another one from the first step on.
+        (
+            "a longer training",
+            {"train": 6, "training_log": 2, "weight_features": 6, "embeddings": 6, "diagram_distances": 4},
+        ),
+        (
+            "one job a model",
+            {"train": 2, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 4},
+        ),
+        ("embedded as before", {}),
+        ("no embeddings", {}),
+    ],
+)
+def test_what_is_added_is_made_alone_and_gathered(planned, change, expected):
+    assert jobs(planned[change]) == expected
+    gathered = {"features_table", "correlations"} & set(planned[change])
+    assert gathered == (set() if change == "embedded as before" else {"features_table", "correlations"})
+
+
+def test_another_run_makes_everything(planned, followers):
+    assert set(planned["another run"]) == set(followers)
+
+
+def test_checkpoints_more_often_retrain_the_stretches_between(planned):
+    assert planned["more checkpoints"]["train"] == 2 * 3

@@ -1,0 +1,110 @@
+"""Nothing that a user names is ever run: no pickle, no code beside a checkpoint, no text of a configuration in a shell."""
+
+import json
+import os
+import pickle
+
+import pytest
+
+import faults
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
+
+# Shell, Snakemake and Python would each make something of this; as the name of a file it is only a name.
+NASTY = "a b;touch owned;$(touch owned)`touch owned`|touch owned&%s'\"\n*[x]"
+
+
+class Payload:
+    """Creates a file where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_malicious_checkpoint_is_refused_and_never_run(tmp_path):
+    workspace = faults.smallest(tmp_path / "work")
+    owned = tmp_path / "owned"
+    folder = workspace.path / "evil" / "step0"
+    folder.mkdir(parents=True)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Payload(owned)}))
+    (folder / "modeling.py").write_text(
+        f"import os\nos.mkdir({str(owned)!r})\nModel = Configuration = object\n"
+    )
+    code = {"AutoConfig": "modeling.Configuration", "AutoModelForCausalLM": "modeling.Model"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": code}))
+    plain = workspace.path / "plain" / "step0"
+    plain.mkdir(parents=True)
+    (plain / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes())
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    (plain / "config.json").write_text(json.dumps({"model_type": "gpt_neox", "vocab_size": 16, **sizes}))
+    workspace.config["models"] = {
+        "evil": {"kind": "folder", "path": "evil"},
+        "plain": {"kind": "folder", "path": "plain"},
+    }
+    workspace.config["embeddings"] = {"texts": 5, "repeats": 0}
+    features = "results/small/features"
+    status, said = faults.run(
+        workspace,
+        "--keep-going",
+        f"{features}/weights/evil/step-00000000.parquet",
+        f"{features}/embeddings/evil/step-00000000.parquet",
+        f"{features}/embeddings/plain/step-00000000.parquet",
+    )
+    assert status == 1
+    assert not owned.exists()
+    lines = faults.complaints(said)
+    assert len(lines) == 3, said
+    assert not [line for line in lines if "a defect" in line]
+    assert len([line for line in lines if "holds something other than tensors" in line]) >= 1
+    # The payload is a real one: unpickling it would have been seen.
+    pickle.loads((folder / "pytorch_model.bin").read_bytes())  # noqa: S301
+    assert owned.exists()
+
+
+def test_shell_metacharacters_in_every_text_of_the_configuration_are_only_text(tmp_path):
+    """In the keys that name files a run with them works; a name of the user's own with them is refused."""
+    workspace = faults.smallest(tmp_path / "work")
+    for name in ("train", "validation"):
+        (workspace.path / f"{name}.txt").rename(workspace.path / f"{name}{NASTY}.txt")
+    (workspace.path / f"{NASTY}.csv").write_text("model,step,metric,value\none,0,outside,1.0\n")
+    (workspace.path / NASTY).mkdir()
+    workspace.config["corpus"] |= {"train": [f"train{NASTY}.txt"], "validation": [f"validation{NASTY}.txt"]}
+    workspace.config["training"]["jobs"] = "model"
+    workspace.config["metrics"] = {"tables": [f"{NASTY}.csv"]}
+    workspace.config["weights"] = {"layers": {"include": ["*", NASTY], "exclude": [NASTY]}}
+    workspace.config["hub"] = {"cache": NASTY}
+    workspace.config["models"]["one"]["family"] = NASTY
+    targets = [
+        "tables/metrics.parquet",
+        "tables/models.parquet",
+        "features/weights/one/step-00000002.parquet",
+    ]
+    status, said = faults.run(workspace, *(f"results/small/{target}" for target in targets))
+    assert status == 0, said
+    workspace.config["metrics"]["harness"] = NASTY
+    status, said = faults.run(workspace, "results/small/tables/metrics.parquet")
+    [line] = faults.complaints(said)
+    assert line.startswith("toposcale: metrics_table: a b;touch owned;")
+    # A brace is Snakemake's own, and refused.
+    (workspace.path / "{owned}.txt").touch()
+    workspace.config["corpus"]["train"] = ["*owned*.txt"]
+    status, said = faults.run(workspace, "--dry-run")
+    assert status == 1
+    assert "'{owned}.txt' has a brace in its name, which Snakemake takes for a wildcard" in said
+    (workspace.path / "{owned}.txt").unlink()
+    assert not list(tmp_path.rglob("owned*"))
+
+
+@pytest.mark.parametrize("key", ["run", "models"])
+def test_a_name_with_shell_metacharacters_is_refused(tmp_path, key):
+    workspace = faults.smallest(tmp_path / "work")
+    name = "../$(touch owned)"
+    workspace.config[key] = name if key == "run" else {name: workspace.config["models"]["one"]}
+    status, said = faults.run(workspace, "--dry-run")
+    assert status == 1
+    assert "is not safe in a path" in said
+    assert faults.complaints(said) == []
+    assert not list(tmp_path.rglob("owned*"))
