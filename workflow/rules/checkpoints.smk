@@ -20,11 +20,12 @@ rule duplicates:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
         model=one_of(PUBLISHED),
-    # First of all that is ready, and no input of `fetch`, or a step that is added would fetch every other one again.
+    # First of all that is ready and alone, so before any download; but no input of `fetch`, or a step that is added
+    # would fetch every other one again.
     priority: 10**12
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
+    threads: workflow.cores or 1
     resources:
         mem_mb=500,
         runtime=30,
