@@ -15,19 +15,19 @@ from toposcale.training import TrainingPlan, learning_rate
 
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
-    logs = {
-        name: gathered(tables.TRAINING, run.glob(f"training/{name}/step-*.parquet")) for name in params.models
-    }
-    begun = {name: log for name, log in logs.items() if len(log)}
+    # A monitored model is where its monitor writes; its training is not ours, and neither is its schedule.
+    folders = {name: Path(model["folder"]) for name, model in params.models.items()}
+    logs = {name: gathered(tables.TRAINING, {name: folders[name]}, "training/{}") for name in folders}
+    begun = {name: folders[name] for name, log in logs.items() if len(log)}
     if not begun:
         print(f"\nNothing is trained yet in {run}: start the run, and ask again after some checkpoints.\n")
         return
     histories = histories_from_tables(
-        gathered(tables.FEATURES, run.glob("features/*/*/step-*.parquet")),
-        gathered(tables.METRICS, run.glob("metrics/*/*/step-*.parquet")),
-        pd.concat([log.assign(model=name) for name, log in begun.items()]),
-        pd.DataFrame([model_row(name, params.models[name], run) for name in begun]),
-        schedules=dict.fromkeys(begun, schedule(params.training)),
+        gathered(tables.FEATURES, begun, "features/*/{}"),
+        gathered(tables.METRICS, begun, "metrics/*/{}"),
+        pd.concat([logs[name].assign(model=name) for name in begun]),
+        pd.DataFrame([model_row(name, params.models[name]) for name in begun]),
+        schedules={name: schedule(params.training) for name in begun if folders[name] == run},
     )
     budget = params.budget or None
     for history in histories:
@@ -35,13 +35,19 @@ def main(snakemake):
         print("\n" + textwrap.fill(paragraph, 110), flush=True)
 
 
-def gathered(table, paths):
-    return tables.gather(table, sorted(paths)).to_pandas()
+def gathered(table, folders, pattern):
+    files = [
+        path
+        for name, folder in folders.items()
+        for path in sorted(folder.glob(pattern.format(name) + "/step-*.parquet"))
+    ]
+    return tables.gather(table, files).to_pandas()
 
 
-def model_row(name, model, run):
-    newest = max(run.glob(f"checkpoints/{name}/step-*.safetensors"))
-    return {"model": name, **model, "n_parameters": checkpoints.count_parameters(newest)}
+def model_row(name, model):
+    newest = sorted(Path(model["folder"]).glob(f"checkpoints/{name}/step-*.safetensors"))[-1:]
+    sizes = [checkpoints.count_parameters(path) for path in newest] or [model["n_parameters"]]
+    return {"model": name, **model, "n_parameters": sizes[0]}
 
 
 def schedule(training):

@@ -6,10 +6,13 @@ from toposcale import checkpoints, tables
 
 def main(snakemake):
     params = snakemake.params
-    rows = []
-    for (name, model), checkpoint in zip(params.models.items(), snakemake.input, strict=True):
-        size = checkpoints.count_parameters(checkpoints.locate(checkpoint))
-        row = {"model": name, **model, "n_parameters": size}
+    rows, given = [], iter(snakemake.input)
+    for name, model in params.models.items():
+        row = {"model": name, **model}
+        # A model that was monitored comes with its size and without a checkpoint.
+        row["n_parameters"] = row["n_parameters"] or checkpoints.count_parameters(
+            checkpoints.locate(next(given))
+        )
         row["tokens_per_step"] = row["tokens_per_step"] or params.trained_tokens_per_step
         rows.append(row)
     tables.write(tables.from_rows(tables.MODELS, rows), snakemake.output[0], job.provenance(snakemake))

@@ -156,6 +156,7 @@ NEEDED = {
     "gpt": ("d_model", "n_layers", "n_heads"),
     "hub": ("repo", "revisions", "steps"),
     "folder": ("path",),
+    "monitor": ("path",),
 }
 """Keys without which an entry of `models:` of that kind means nothing."""
 

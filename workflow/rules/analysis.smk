@@ -285,11 +285,15 @@ rule advice:
             name: {
                 "family": MODELS[name].family,
                 "seed": MODELS[name].seed,
-                "final_step": MODELS[name].steps[-1],
-                "tokens_per_step": config["training"]["batch_size"]
-                * config["training"]["context"],
+                "final_step": MODELS[name].final_step,
+                "tokens_per_step": MODELS[name].settings.get("tokens_per_step")
+                or config["training"]["batch_size"] * config["training"]["context"],
+                "n_parameters": MODELS[name].settings.get("n_parameters"),
+                "folder": (
+                    MODELS[name].settings["path"] if name in MONITORED else RUN
+                ),
             }
-            for name in TRAINED
+            for name in [*TRAINED, *MONITORED]
         },
         training=TRAINING_SETTINGS,
         budget=config["decision"]["budget"],

@@ -17,7 +17,7 @@ rule duplicates:
     log:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
-        model="|".join(map(re.escape, PUBLISHED)) or "$.",
+        model=one_of(PUBLISHED),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

@@ -4,6 +4,7 @@ import environment
 from plan import step_name
 from toposcale.checkpoints import open_source
 from toposcale.errors import UserError
+from toposcale.monitor.records import Folder
 
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
@@ -13,16 +14,22 @@ except UserError as error:
     raise WorkflowError(f"\n{error}") from None
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
+MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Checkpoints of which embeddings are computed, by model.
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"]
+    if config["embeddings"]["enabled"] and name not in MONITORED
 }
 
 
+def one_of(names):
+    """A regular expression for one of some names, and for nothing where there are none."""
+    return "|".join(map(re.escape, sorted(names))) or "$."
+
+
 wildcard_constraints:
-    model="|".join(map(re.escape, MODELS)),
+    model=one_of(MODELS),
     step=rf"\d{{{plan.STEP_DIGITS}}}",
 
 
@@ -103,6 +110,8 @@ def trained(pattern):
 
 def training_log_parts(wildcards):
     """The stretches of a model's training log."""
+    if wildcards.model in MONITORED:
+        return monitored_files("training", [wildcards.model])
     return expand(TRAINING_LOG, model=wildcards.model, step=steps(wildcards.model))
 
 
@@ -147,8 +156,35 @@ def steps_of_source(wildcards):
 
 
 def last_checkpoints(wildcards):
-    """The last checkpoint of each model: its size is the model's."""
-    return [weights_of(model, steps(model)[-1]) for model in MODELS]
+    """The last checkpoint of each model that has some: its size is the model's."""
+    return [
+        weights_of(model, steps(model)[-1])
+        for model in MODELS
+        if model not in MONITORED
+    ]
+
+
+def monitored_folder(model):
+    """Where a live monitor writes the rows of a model."""
+    return Folder(Path(MODELS[model].settings["path"]), model)
+
+
+def monitored_snapshot(wildcards):
+    """An input function: what a live monitor wrote of one snapshot."""
+    folder, step = monitored_folder(wildcards.model), int(wildcards.step)
+    return {
+        kind: str(folder.file(f"{kind}/weights", step))
+        for kind in ("features", "diagrams")
+    }
+
+
+def monitored_files(kind, models=MONITORED):
+    """The files of one kind that live monitors have written so far."""
+    return [
+        str(path)
+        for model in models
+        for path in monitored_folder(model).files(kind).values()
+    ]
 
 
 # Tables of a row a layer are megabytes of CSV; the report is for the others.

@@ -11,6 +11,10 @@ DIAGRAM_SOURCES = ["weights", *(["embeddings"] if EMBEDDED else [])]
 FEATURE_SOURCES = DIAGRAM_SOURCES
 
 
+localrules:
+    monitored,
+
+
 rule weight_features:
     input:
         checkpoint,
@@ -21,6 +25,8 @@ rule weight_features:
         f"{LOGS}/weight_features/{{model}}/step-{{step}}.log",
     benchmark:
         f"{LOGS}/weight_features/{{model}}/step-{{step}}.benchmark.tsv"
+    wildcard_constraints:
+        model=one_of(set(MODELS) - set(MONITORED)),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
@@ -34,6 +40,30 @@ rule weight_features:
         "Topology of the weights of {wildcards.model} at step {wildcards.step}"
     script:
         "../../scripts/weight_features.py"
+
+
+rule monitored:
+    input:
+        unpack(monitored_snapshot),
+    output:
+        features=FEATURES.replace("{source}", "weights"),
+        diagrams=DIAGRAMS.replace("{source}", "weights"),
+    log:
+        f"{LOGS}/monitored/{{model}}/step-{{step}}.log",
+    wildcard_constraints:
+        model=one_of(MONITORED),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=500,
+        runtime=5,
+    params:
+        code=fingerprint("monitored.py"),
+    message:
+        "What the monitor saw of {wildcards.model} at step {wildcards.step}"
+    script:
+        "../../scripts/monitored.py"
 
 
 rule embeddings:

@@ -68,8 +68,9 @@ rule metrics_table:
         metrics=[
             *of_every_checkpoint(TRAINING_METRICS, TRAINED),
             *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
+            *monitored_files("metrics/monitor"),
         ],
-        training=TRAINING_LOGS,
+        training=MEASURED_LOGS,
         tables=config["metrics"]["tables"],
         left_out=LEFT_OUT,
     output:
@@ -112,10 +113,16 @@ rule models_table:
                 "family": model.family,
                 "entry": model.entry,
                 "seed": model.seed,
-                "final_step": model.steps[-1],
+                "final_step": model.final_step,
                 **{
                     key: model.settings.get(key)
-                    for key in ("d_model", "n_layers", "n_heads", "tokens_per_step")
+                    for key in (
+                        "d_model",
+                        "n_layers",
+                        "n_heads",
+                        "tokens_per_step",
+                        "n_parameters",
+                    )
                 },
             }
             for name, model in MODELS.items()

@@ -52,7 +52,11 @@ rule train:
         "../../scripts/train.py"
 
 
-TRAINING_LOGS = of_every_model(f"{RUN}/training/{{model}}.parquet", TRAINED)
+MEASURED_LOGS = of_every_model(f"{RUN}/training/{{model}}.parquet", TRAINED)
+# A monitor makes metrics of its losses itself.
+TRAINING_LOGS = MEASURED_LOGS + of_every_model(
+    f"{RUN}/training/{{model}}.parquet", MONITORED
+)
 
 
 rule training_log:

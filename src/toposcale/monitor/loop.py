@@ -222,8 +222,9 @@ class TopologyMonitor:
         if self._worker is not None and self._worker.busy:
             self.cost.dropped += 1
             self._say_once(
+                "dropped",
                 f"the snapshot of step {step} is dropped, since the one before is still in work; take them less often "
-                "(every), of fewer rows or layers (max_rows, settings), or when_busy='wait'"
+                "(every), of fewer rows or layers (max_rows, settings), or when_busy='wait'",
             )
         else:
             self._hand_over(step, self._matrices(model))
@@ -300,10 +301,11 @@ class TopologyMonitor:
             return
         self.cost.background += outcome.seconds
         for warning in outcome.warnings:
-            self._say_once(f"step {outcome.step}: {warning}")
+            self._say_once(warning, f"step {outcome.step}: {warning}")
         if outcome.error:
             self._say_once(
-                f"no features of step {outcome.step} ({outcome.error}; more in {self._worker_log})"
+                outcome.error,
+                f"no features of step {outcome.step} ({outcome.error}; more in {self._worker_log})",
             )
             return
         self.cost.snapshots += 1
@@ -314,7 +316,8 @@ class TopologyMonitor:
             writers.show(step, values, self._writer)
         except Exception as error:
             self._say_once(
-                f"a value could not be shown ({type(error).__name__}: {error}); its row is written all the same"
+                "shown",
+                f"a value could not be shown ({type(error).__name__}: {error}); its row is written all the same",
             )
 
     def _open_writer(self) -> writers.ScalarWriter | None:
@@ -329,8 +332,7 @@ class TopologyMonitor:
         if self._worker is not None:
             self._worker.let_go()
 
-    def _say_once(self, line: str) -> None:
-        kind = line.split(":", 1)[-1][:40]
+    def _say_once(self, kind: str, line: str) -> None:
         if kind not in self._said:
             self._said.add(kind)
             self._say(line)

@@ -89,9 +89,9 @@ class Folder:
                 rows = [row for row in tables.read(_table(kind), path).to_pylist() if row["step"] <= step]
                 path.unlink()
                 if rows:
-                    self._add(kind, step, rows)
+                    self.add(kind, step, rows)
 
-    def _add(self, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows to the file of a step, beside those that it already holds."""
         table, path = _table(kind), self.file(kind, step)
         held = tables.read(table, path).to_pylist() if path.exists() else []
@@ -150,22 +150,20 @@ class Log:
 
     def write(self, step: int) -> None:
         """Write what there is as the files of `step`; the loss of a snapshot is a metric too."""
-        rows = [
-            {"step": at, **{name: _number(value) for name, value in values.items()}}
+        log = {
+            at: {name: _number(value) for name, value in values.items()}
             for at, values in self._training.items()
-        ]
-        metrics = {key: _number(value) for key, value in self._metrics.items()}
-        metrics |= {
-            (row["step"], "training_loss"): row["loss"] for row in rows if row["step"] in self.snapshots
         }
-        if rows:
-            self.folder._add("training", step, rows)
+        metrics = {key: _number(value) for key, value in self._metrics.items()}
+        metrics |= {(at, "training_loss"): log[at]["loss"] for at in log if at in self.snapshots}
+        if log:
+            self.folder.add("training", step, [{"step": at, **values} for at, values in log.items()])
         if metrics:
             named = [
                 {"model": self.folder.model, "step": at, "metric": name, "value": value}
                 for (at, name), value in metrics.items()
             ]
-            self.folder._add("metrics/monitor", step, named)
+            self.folder.add("metrics/monitor", step, named)
         self._training.clear()
         self._metrics.clear()
 

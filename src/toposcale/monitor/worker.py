@@ -85,7 +85,7 @@ class Worker:
         self.busy = True
 
     def outcome(self, timeout: float | None = 0) -> Outcome | None:
-        """What became of the snapshot that is under way, None while that is open. EOFError, OSError: the process is gone."""
+        """What became of the snapshot in work; None while that is open. EOFError, OSError: the process is gone."""
         if not self.busy or not self._channel.poll(timeout):
             return None
         found = self._channel.recv()

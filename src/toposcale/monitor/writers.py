@@ -26,7 +26,7 @@ def tensorboard_writer(folder: Path) -> ScalarWriter | None:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(log_dir=str(folder))  # type: ignore[no-untyped-call]
+    return SummaryWriter(log_dir=str(folder))
 
 
 def show(step: int, values: Mapping[str, float], writer: ScalarWriter | None) -> None:
