@@ -51,3 +51,10 @@ rule all:
         rules.tables.input,
         rules.figures.input,
         rules.report.output,
+
+
+onstart:
+    # With a limit on jobs a second, which Snakemake 9.27 always has, every look for work makes it look again a second
+    # later: looks a second grow with the number of jobs done. On one machine the cores are limit enough.
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None

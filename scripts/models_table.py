@@ -1,19 +1,24 @@
-"""One row a model: what it is, how large, and how many tokens it sees a step."""
+"""One row a model: what it is, how large, how many tokens it sees a step, and where its training ends."""
+
+from pathlib import Path
 
 import job
 from toposcale import checkpoints, tables
 
 
 def main(snakemake):
-    params = snakemake.params
-    rows, given = [], iter(snakemake.input)
+    params, given = snakemake.params, snakemake.input
+    sizes = {
+        name: checkpoints.count_parameters(checkpoints.locate(path))
+        for name, path in zip(params.with_weights, given.checkpoints, strict=True)
+    }
+    ends = {Path(path).stem: tables.read(tables.TRAINING, path)["step"][-1].as_py() for path in given.logs}
+    rows = []
     for name, model in params.models.items():
         row = {"model": name, **model}
-        # A model that was monitored comes with its size and without a checkpoint.
-        row["n_parameters"] = row["n_parameters"] or checkpoints.count_parameters(
-            checkpoints.locate(next(given))
-        )
+        row["n_parameters"] = row["n_parameters"] or sizes[name]
         row["tokens_per_step"] = row["tokens_per_step"] or params.trained_tokens_per_step
+        row["final_step"] = row["final_step"] or ends[name]
         rows.append(row)
     tables.write(tables.from_rows(tables.MODELS, rows), snakemake.output[0], job.provenance(snakemake))
 

@@ -11,7 +11,7 @@ from toposcale import summary
 def main(snakemake):
     given = snakemake.input
     found = [json.loads(Path(path).read_text()) for path in given.duplicates]
-    corpus = json.loads(Path(given.corpus).read_text())
+    corpus = json.loads(Path(given.corpus).read_text()) if given.corpus else {"dropped_characters": {}}
     table = summary.warnings(
         frames.read_features(given.features),
         frames.read(given.metrics),

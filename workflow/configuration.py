@@ -157,8 +157,18 @@ NEEDED = {
     "hub": ("repo", "revisions", "steps"),
     "folder": ("path",),
     "monitor": ("path",),
+    "table": ("path", "n_parameters", "tokens_per_step"),
 }
 """Keys without which an entry of `models:` of that kind means nothing."""
+
+ALLOWED = {
+    "gpt": (*NEEDED["gpt"],),
+    "hub": (*NEEDED["hub"], "tokens_per_step"),
+    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step"),
+    "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
+    "table": (*NEEDED["table"], "final_step"),
+}
+"""Keys that mean something for an entry of that kind, beside `kind` and `family`, which every one has."""
 
 
 def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
@@ -168,8 +178,8 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
         if key not in model:
             what = _allowed(schema()["properties"]["models"]["additionalProperties"]["properties"][key])
             yield f"config key {where}.{key} is missing; for kind {kind} it must be {what}"
-    for other in sorted({key for keys in NEEDED.values() for key in keys} - set(NEEDED[kind])):
-        if other in model and not (kind == "folder" and other == "steps"):
+    for other in sorted({key for keys in ALLOWED.values() for key in keys} - set(ALLOWED[kind])):
+        if other in model:
             yield f"config key {where}.{other} is given, but means nothing for kind {kind}"
     if kind == "gpt" and not set(NEEDED["gpt"]) - set(model) and model["d_model"] % model["n_heads"]:
         yield (

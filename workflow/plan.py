@@ -22,7 +22,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """gpt (trained here), hub, folder, or monitor (measured while it was trained elsewhere)."""
+        """gpt (trained here), hub, folder, monitor (measured while trained elsewhere), or table (a loss curve only)."""
         return self.settings["kind"]
 
     @property
@@ -30,11 +30,6 @@ class Model:
         """Models of one family are sizes of one another: what is trained here is one, a repository's owner another."""
         default = self.settings["repo"].split("/")[0] if self.kind == "hub" else self.kind
         return self.settings.get("family", default)
-
-    @property
-    def final_step(self) -> int:
-        """Where training ends: what a monitor was told, or else the last checkpoint."""
-        return self.settings.get("total_steps") or self.steps[-1]
 
     @property
     def cost(self) -> float:
@@ -55,7 +50,7 @@ class Model:
 
     def every(self, nth: int) -> tuple[int, ...]:
         """The first and the last checkpoint and every nth between."""
-        return tuple(dict.fromkeys([*self.steps[::nth], self.steps[-1]]))
+        return tuple(dict.fromkeys([*self.steps[::nth], *self.steps[-1:]]))
 
 
 def models(config: Mapping[str, Any]) -> dict[str, Model]:
@@ -81,9 +76,11 @@ def monitored(entry: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def steps_of(settings: Mapping[str, Any], training: Mapping[str, Any]) -> tuple[int, ...]:
-    """The checkpoints of an entry of `models:`, ascending. A folder without `steps` is looked into."""
+    """The checkpoints of an entry of `models:`, ascending. A folder without `steps` is looked into; a table has none."""
     if settings["kind"] == "gpt":
         return checkpoint_steps(training)
+    if settings["kind"] == "table":
+        return ()
     if "steps" in settings:
         return tuple(sorted(settings["steps"]))
     from toposcale.checkpoints import open_source

@@ -182,21 +182,39 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
 
 
-def read_user_table(table: Table, path: str | Path) -> pa.Table:
-    """A Parquet or CSV file of the user's with the columns of `table`, in any order; a `UserError` says what is wrong."""
+def read_columns(
+    path: str | Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    other_names: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Columns of a Parquet or CSV file of the user's, the `required` ones and those of the `optional` that it has.
+
+    `other_names` are common names of a column, by which it is found too. A `UserError` says what is wrong.
+    """
     try:
         data = csv.read_csv(path) if Path(path).suffix == ".csv" else pq.read_table(path, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})"
         ) from error
-    missing = [name for name in table.schema.names if name not in data.schema.names]
+    known = {**(other_names or {}), **{name: name for name in (*required, *optional)}}
+    data = data.rename_columns([known.get(name, name) for name in data.schema.names])
+    names = [name for name in (*required, *optional) if name in data.schema.names]
+    missing = [name for name in required if name not in names]
     if missing:
-        raise UserError(
-            f"{path}: no column {', '.join(missing)}; a {table.name} table has {', '.join(table.schema.names)}"
-        )
+        raise UserError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(required)}")
+    repeated = [name for name in names if data.schema.names.count(name) > 1]
+    if repeated:
+        raise UserError(f"{path}: more than one column {repeated[0]}")
+    return data.select(names)
+
+
+def read_user_table(table: Table, path: str | Path) -> pa.Table:
+    """A Parquet or CSV file of the user's with the columns of `table`, in any order; a `UserError` says what is wrong."""
+    data = read_columns(path, table.schema.names)
     try:
-        return data.select(table.schema.names).cast(table.schema)
+        return data.cast(table.schema)
     except (pa.ArrowException, ValueError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from error
 

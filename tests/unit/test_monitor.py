@@ -77,7 +77,7 @@ def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype)
 
 def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
     model = small_model()
-    with monitor(tmp_path, every=3, total_steps=8, tokens_per_step=64) as watching:
+    with monitor(tmp_path, every=3, final_step=8, tokens_per_step=64) as watching:
         watching.snapshot(model)
         for step in range(1, 8):
             loss = torch.tensor(float(step))
@@ -96,7 +96,7 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
         (7, "validation_loss"): 0.5,
     }
     n_parameters = sum(value.numel() for value in model.parameters())
-    assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "total_steps": 8}
+    assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8}
 
 
 def test_max_rows_takes_the_same_rows_at_every_step(tmp_path):
@@ -271,7 +271,7 @@ def test_only_the_first_process_of_a_training_writes(tmp_path, monkeypatch):
     with monitor(tmp_path) as watching:
         watching.step(small_model(), 1.0)
         watching.log(validation_loss=1.0)
-        watching.tell(total_steps=5)
+        watching.tell(final_step=5)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -138,7 +138,7 @@ rule forecasts:
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
         training=TRAINING_LOGS,
-        vectors=of_every_model(VECTORS, source="weights"),
+        vectors=of_every_model(VECTORS, WITH_FEATURES, source="weights"),
     output:
         **analysis("forecasts", "forecast_evaluation"),
     log:
@@ -250,7 +250,7 @@ rule warnings_table:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         duplicates=of_every_model(DUPLICATES, PUBLISHED),
-        corpus=rules.corpus.output.description,
+        corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
     output:
         **analysis("warnings", category="Overview"),
     log:
@@ -285,7 +285,7 @@ rule advice:
             name: {
                 "family": MODELS[name].family,
                 "seed": MODELS[name].seed,
-                "final_step": MODELS[name].final_step,
+                "final_step": final_step(MODELS[name]),
                 "tokens_per_step": MODELS[name].settings.get("tokens_per_step")
                 or config["training"]["batch_size"] * config["training"]["context"],
                 "n_parameters": MODELS[name].settings.get("n_parameters"),

@@ -14,18 +14,23 @@ except UserError as error:
     raise WorkflowError(f"\n{error}") from None
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
+# What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
+# Loss curves: models of which there is nothing but a table.
+CURVES = [name for name, model in MODELS.items() if model.kind == "table"]
+WITH_FEATURES = [name for name in MODELS if name not in CURVES]
+WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Checkpoints of which embeddings are computed, by model.
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"] and name not in MONITORED
+    if config["embeddings"]["enabled"] and name in WITH_WEIGHTS
 }
 
 
-def one_of(names):
-    """A regular expression for one of some names, and for nothing where there are none."""
-    return "|".join(map(re.escape, sorted(names))) or "$."
+def one_of(models):
+    """A wildcard constraint: one of some models, or nothing where there are none."""
+    return "|".join(map(re.escape, models)) or "$."
 
 
 wildcard_constraints:
@@ -156,12 +161,8 @@ def steps_of_source(wildcards):
 
 
 def last_checkpoints(wildcards):
-    """The last checkpoint of each model that has some: its size is the model's."""
-    return [
-        weights_of(model, steps(model)[-1])
-        for model in MODELS
-        if model not in MONITORED
-    ]
+    """The last checkpoint of each model that has weights: its size is the model's."""
+    return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS]
 
 
 def monitored_folder(model):
@@ -185,6 +186,17 @@ def monitored_files(kind, models=MONITORED):
         for model in models
         for path in monitored_folder(model).files(kind).values()
     ]
+
+
+def loss_table_of(wildcards):
+    """The user's table behind a loss curve."""
+    return MODELS[wildcards.model].settings["path"]
+
+
+def final_step(model):
+    """Where the training of a model ends; None where only its loss table tells."""
+    last = model.steps[-1] if model.steps else None
+    return model.settings.get("final_step") or last
 
 
 # Tables of a row a layer are megabytes of CSV; the report is for the others.

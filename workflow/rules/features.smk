@@ -6,8 +6,9 @@ DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
 VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
 
-# Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint.
-DIAGRAM_SOURCES = ["weights", *(["embeddings"] if EMBEDDED else [])]
+# Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint, and the models of each.
+MODELS_OF = {"weights": WITH_FEATURES, **({"embeddings": EMBEDDED} if EMBEDDED else {})}
+DIAGRAM_SOURCES = list(MODELS_OF)
 FEATURE_SOURCES = DIAGRAM_SOURCES
 
 
@@ -26,7 +27,7 @@ rule weight_features:
     benchmark:
         f"{LOGS}/weight_features/{{model}}/step-{{step}}.benchmark.tsv"
     wildcard_constraints:
-        model=one_of(set(MODELS) - set(MONITORED)),
+        model=one_of(WITH_WEIGHTS),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

@@ -24,9 +24,11 @@ rule features_table:
             *(
                 path
                 for source in FEATURE_SOURCES
-                for path in of_every_checkpoint(FEATURES, source=source)
+                for path in [
+                    *of_every_checkpoint(FEATURES, MODELS_OF[source], source=source),
+                    *of_every_model(DISTANCES, MODELS_OF[source], source=source),
+                ]
             ),
-            *of_every_model(DISTANCES, source=DIAGRAM_SOURCES),
         ],
         left_out=LEFT_OUT,
     output:
@@ -69,8 +71,9 @@ rule metrics_table:
             *of_every_checkpoint(TRAINING_METRICS, TRAINED),
             *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
             *monitored_files("metrics/monitor"),
+            *of_every_model(CURVE_METRICS, CURVES),
         ],
-        training=MEASURED_LOGS,
+        training=of_every_model(MODEL_LOG, TRAINED),
         tables=config["metrics"]["tables"],
         left_out=LEFT_OUT,
     output:
@@ -96,7 +99,8 @@ rule metrics_table:
 
 rule models_table:
     input:
-        last_checkpoints,
+        checkpoints=last_checkpoints,
+        logs=of_every_model(MODEL_LOG, CURVES),
     output:
         f"{TABLES}/models.parquet",
     log:
@@ -113,7 +117,7 @@ rule models_table:
                 "family": model.family,
                 "entry": model.entry,
                 "seed": model.seed,
-                "final_step": model.final_step,
+                "final_step": final_step(model),
                 **{
                     key: model.settings.get(key)
                     for key in (
@@ -127,6 +131,7 @@ rule models_table:
             }
             for name, model in MODELS.items()
         },
+        with_weights=WITH_WEIGHTS,
         trained_tokens_per_step=config["training"]["batch_size"]
         * config["training"]["context"],
         code=fingerprint("models_table.py"),

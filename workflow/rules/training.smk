@@ -52,20 +52,44 @@ rule train:
         "../../scripts/train.py"
 
 
-MEASURED_LOGS = of_every_model(f"{RUN}/training/{{model}}.parquet", TRAINED)
-# A monitor makes metrics of its losses itself.
-TRAINING_LOGS = MEASURED_LOGS + of_every_model(
-    f"{RUN}/training/{{model}}.parquet", MONITORED
-)
+MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
+TRAINING_LOGS = of_every_model(MODEL_LOG, [*TRAINED, *MONITORED, *CURVES])
+CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
+
+
+rule loss_table:
+    input:
+        loss_table_of,
+    output:
+        log=MODEL_LOG,
+        metrics=CURVE_METRICS,
+    log:
+        f"{LOGS}/loss_table/{{model}}.log",
+    wildcard_constraints:
+        model=one_of(CURVES),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=500,
+        runtime=5,
+    params:
+        code=fingerprint("loss_table.py"),
+    message:
+        "Loss curve of {wildcards.model}"
+    script:
+        "../../scripts/loss_table.py"
 
 
 rule training_log:
     input:
         parts=training_log_parts,
     output:
-        f"{RUN}/training/{{model}}.parquet",
+        MODEL_LOG,
     log:
         f"{LOGS}/training_log/{{model}}.log",
+    wildcard_constraints:
+        model=one_of([*TRAINED, *MONITORED]),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

@@ -16,7 +16,7 @@ _OF_THE_TRAINER = ("_runtime", "_per_second", "_time")
 class TopologyCallback(TrainerCallback):
     """Monitors the model of a Trainer: `Trainer(..., callbacks=[TopologyCallback("topology", "my-gpt", every=100)])`.
 
-    The arguments are those of `TopologyMonitor`; `start` and `total_steps` come from the Trainer, which also knows
+    The arguments are those of `TopologyMonitor`; `start` and `final_step` come from the Trainer, which also knows
     the tokens of a step where its argument include_num_input_tokens_seen is set. There is a snapshot at the start, every
     `every` steps and at the end. Losses, gradient norms and learning rates are rows of the training log where the
     Trainer logs them, so let logging_steps divide `every`. `eval_loss` becomes the metric validation_loss, any other
@@ -34,7 +34,7 @@ class TopologyCallback(TrainerCallback):
         """Open the monitor and take the snapshot of the first weights."""
         if not state.is_world_process_zero:
             return
-        known = {"start": state.global_step, "total_steps": state.max_steps}
+        known = {"start": state.global_step, "final_step": state.max_steps}
         self.monitor = TopologyMonitor(*self._arguments, **(known | self._options))
         if state.global_step == 0:
             self.monitor.snapshot(kwargs["model"])

@@ -87,7 +87,7 @@ class TopologyMonitor:
     `max_rows`: copy that many rows of a matrix at most, the same at every step. None copies all, and the rows are then
     those that the workflow computes of a checkpoint of the same weights.
     `start`: steps that were done before, where a training goes on; rows of later steps are removed, to be made again.
-    `total_steps`, `tokens_per_step`: where the training will end and what a step costs; `advice` asks for them.
+    `final_step`, `tokens_per_step`: where the training will end and what a step costs; `advice` asks for them.
     `when_busy`: "drop" a snapshot that is due while the one before is in work, or "wait" for that one.
     `tensorboard`: True for event files in folder/tensorboard/name, a SummaryWriter of yours, or False.
 
@@ -106,7 +106,7 @@ class TopologyMonitor:
         settings: Settings | None = None,
         max_rows: int | None = None,
         start: int = 0,
-        total_steps: int | None = None,
+        final_step: int | None = None,
         tokens_per_step: int | None = None,
         when_busy: Literal["drop", "wait"] = "drop",
         tensorboard: bool | writers.ScalarWriter = True,
@@ -131,7 +131,7 @@ class TopologyMonitor:
         self._active = _is_first_process()
         if self._active:
             self._prepare(start, overwrite)
-            self._write_facts(total_steps=total_steps, tokens_per_step=tokens_per_step)
+            self._write_facts(final_step=final_step, tokens_per_step=tokens_per_step)
             self._writer = self._open_writer() if tensorboard is True else tensorboard or None
             atexit.register(self.close)
 
@@ -172,7 +172,7 @@ class TopologyMonitor:
 
     @_on_guard
     def tell(self, **facts: int | None) -> None:
-        """Facts for `advice` that were not known at the start: total_steps, tokens_per_step."""
+        """Facts for `advice` that were not known at the start: final_step, tokens_per_step."""
         self._write_facts(**facts)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from toposcale.files import written
 SOURCE = "weights"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
-_FACTS = ("n_parameters", "tokens_per_step", "total_steps")
+_FACTS = ("n_parameters", "tokens_per_step", "final_step")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Folder:
         return any(self.files(kind) for kind in _KINDS)
 
     def facts(self) -> dict[str, int | None]:
-        """n_parameters, tokens_per_step and total_steps, None where nobody told. UserError: no such file, or damaged."""
+        """n_parameters, tokens_per_step and final_step, None where nobody told. UserError: no such file, or damaged."""
         path = self._facts_file()
         try:
             facts = json.loads(path.read_text())
@@ -74,7 +74,7 @@ class Folder:
             ) from error
 
     def write_facts(self, **facts: Any) -> None:
-        """Set some of n_parameters, tokens_per_step, total_steps, and whatever else is worth knowing."""
+        """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing."""
         path = self._facts_file()
         known = json.loads(path.read_text()) if path.exists() else {}
         with written(path) as temporary:
