@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import job
-from toposcale import checkpoints, tables
+from toposcale import checkpoints, loss_table, tables
 from toposcale.forecasting.advice import advice
 from toposcale.forecasting.evaluation import histories_from_tables
 from toposcale.training import TrainingPlan, learning_rate
@@ -16,17 +16,20 @@ from toposcale.training import TrainingPlan, learning_rate
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     # A monitored model is where its monitor writes; its training is not ours, and neither is its schedule.
-    folders = {name: Path(model["folder"]) for name, model in params.models.items()}
-    logs = {name: gathered(tables.TRAINING, {name: folders[name]}, "training/{}") for name in folders}
-    begun = {name: folders[name] for name, log in logs.items() if len(log)}
-    if not begun:
+    folders = {name: Path(path) for name, path in params.folders.items()}
+    curves = {name: loss_table.read(path, name) for name, path in params.curves.items()}
+    logs = {name: gathered(tables.TRAINING, {name: path}, "training/{}") for name, path in folders.items()}
+    begun = {name: path for name, path in folders.items() if len(logs[name])}
+    logs = {name: logs[name] for name in begun} | {name: log.to_pandas() for name, (log, _) in curves.items()}
+    if not logs:
         print(f"\nNothing is trained yet in {run}: start the run, and ask again after some checkpoints.\n")
         return
+    measured = gathered(tables.METRICS, begun, "metrics/*/{}")
     histories = histories_from_tables(
         gathered(tables.FEATURES, begun, "features/*/{}"),
-        gathered(tables.METRICS, begun, "metrics/*/{}"),
-        pd.concat([logs[name].assign(model=name) for name in begun]),
-        pd.DataFrame([model_row(name, params.models[name]) for name in begun]),
+        pd.concat([measured, *(metrics.to_pandas() for _, metrics in curves.values())]),
+        pd.concat([log.assign(model=name) for name, log in logs.items()]),
+        pd.DataFrame([model_row(name, params.models[name], log, run) for name, log in logs.items()]),
         schedules={name: schedule(params.training) for name in begun if folders[name] == run},
     )
     budget = params.budget or None
@@ -44,10 +47,12 @@ def gathered(table, folders, pattern):
     return tables.gather(table, files).to_pandas()
 
 
-def model_row(name, model):
-    newest = sorted(Path(model["folder"]).glob(f"checkpoints/{name}/step-*.safetensors"))[-1:]
-    sizes = [checkpoints.count_parameters(path) for path in newest] or [model["n_parameters"]]
-    return {"model": name, **model, "n_parameters": sizes[0]}
+def model_row(name, model, log, run):
+    row = {"model": name, **model, "final_step": model["final_step"] or log["step"].iloc[-1]}
+    if not row["n_parameters"]:
+        newest = max(run.glob(f"checkpoints/{name}/step-*.safetensors"))
+        row["n_parameters"] = checkpoints.count_parameters(newest)
+    return row
 
 
 def schedule(training):

@@ -7,6 +7,8 @@ from toposcale.statistics import correlation_tables, pooled_tables, verdicts
 
 def main(snakemake):
     features, metrics = frames.read_features(snakemake.input.features), frames.read(snakemake.input.metrics)
+    if features.empty:
+        return frames.write_nothing(snakemake)
     settings = dict(snakemake.params.settings)
     plain = correlation_tables.correlation_table(features, metrics, **settings)
     partial = correlation_tables.partial_correlation_table(features, metrics, **settings)

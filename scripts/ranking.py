@@ -7,6 +7,8 @@ from toposcale.statistics import ranking
 
 def main(snakemake):
     features, metrics = frames.read_features(snakemake.input.features), frames.read(snakemake.input.metrics)
+    if features.empty:
+        return frames.write_nothing(snakemake)
     settings = dict(snakemake.params.settings)
     frames.write(
         snakemake,

@@ -118,6 +118,8 @@ def test_every_key_has_a_description_a_type_and_a_default():
             "config key models.m.revisions is missing; for kind hub it must be a text",
         ),
         ({"kind": "folder"}, "config key models.m.path is missing"),
+        ({"kind": "table", "path": "x", "n_parameters": 9}, "config key models.m.tokens_per_step is missing"),
+        ({"kind": "folder", "path": "x", "final_step": 9}, "models.m.final_step is given, but means nothing"),
         (
             {"kind": "folder", "path": "x", "d_model": 8},
             "config key models.m.d_model is given, but means nothing",

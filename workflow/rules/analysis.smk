@@ -286,15 +286,17 @@ rule advice:
                 "family": MODELS[name].family,
                 "seed": MODELS[name].seed,
                 "final_step": final_step(MODELS[name]),
-                "tokens_per_step": MODELS[name].settings.get("tokens_per_step")
-                or config["training"]["batch_size"] * config["training"]["context"],
                 "n_parameters": MODELS[name].settings.get("n_parameters"),
-                "folder": (
-                    MODELS[name].settings["path"] if name in MONITORED else RUN
-                ),
+                "tokens_per_step": MODELS[name].settings.get("tokens_per_step")
+                or TRAINED_TOKENS_PER_STEP,
             }
-            for name in [*TRAINED, *MONITORED]
+            for name in [*TRAINED, *MONITORED, *CURVES]
         },
+        folders={
+            **dict.fromkeys(TRAINED, RUN),
+            **{name: MODELS[name].settings["path"] for name in MONITORED},
+        },
+        curves={name: MODELS[name].settings["path"] for name in CURVES},
         training=TRAINING_SETTINGS,
         budget=config["decision"]["budget"],
         method=config["decision"]["method"],

@@ -28,9 +28,9 @@ EMBEDDED = {
 }
 
 
-def one_of(models):
-    """A wildcard constraint: one of some models, or nothing where there are none."""
-    return "|".join(map(re.escape, models)) or "$."
+def one_of(names):
+    """A wildcard constraint: one of some names, or nothing where there are none."""
+    return "|".join(map(re.escape, names)) or "$."
 
 
 wildcard_constraints:

@@ -7,7 +7,11 @@ VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
 
 # Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint, and the models of each.
-MODELS_OF = {"weights": WITH_FEATURES, **({"embeddings": EMBEDDED} if EMBEDDED else {})}
+MODELS_OF = {
+    source: models
+    for source, models in (("weights", WITH_FEATURES), ("embeddings", EMBEDDED))
+    if models
+}
 DIAGRAM_SOURCES = list(MODELS_OF)
 FEATURE_SOURCES = DIAGRAM_SOURCES
 
@@ -110,7 +114,7 @@ rule diagram_distances:
     benchmark:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.benchmark.tsv"
     wildcard_constraints:
-        source="|".join(DIAGRAM_SOURCES),
+        source=one_of(DIAGRAM_SOURCES),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

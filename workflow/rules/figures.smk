@@ -28,11 +28,12 @@ FIGURE_TABLES = {
         if path.endswith(".parquet")
     },
 }
-# A figure whose tables or features this run does not make is not drawn.
+# A figure whose tables or features this run does not make is not drawn. Every run has metrics.
 DRAWN = {
     name: figure
     for name, figure in FIGURES.items()
-    if set(figure.tables) <= set(FIGURE_TABLES) and figure.source in FEATURE_SOURCES
+    if set(figure.tables) <= set(FIGURE_TABLES)
+    and figure.source in ["metrics", *FEATURE_SOURCES]
 }
 SUBJECTS = list(dict.fromkeys(figure.category for figure in DRAWN.values()))
 

@@ -132,8 +132,7 @@ rule models_table:
             for name, model in MODELS.items()
         },
         with_weights=WITH_WEIGHTS,
-        trained_tokens_per_step=config["training"]["batch_size"]
-        * config["training"]["context"],
+        trained_tokens_per_step=TRAINED_TOKENS_PER_STEP,
         code=fingerprint("models_table.py"),
     message:
         "Listing the models"

@@ -14,6 +14,9 @@ TRAINING_SETTINGS = {
     for key, value in config["training"].items()
     if key not in ("jobs", "device")
 }
+TRAINED_TOKENS_PER_STEP = (
+    config["training"]["batch_size"] * config["training"]["context"]
+)
 
 
 rule train:

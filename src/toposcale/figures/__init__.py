@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 class FigureEntry(NamedTuple):
     """Where the function of a figure is, the tables it takes (keyword arguments of these names), its title.
 
-    Without features of `source` the figure only says that there is nothing to show. A figure `of` "model" shows one
-    model, one `of` "checkpoint" one checkpoint of one model: their functions take the keywords `model` and `step`
-    too, and choose the largest model and the last step without them.
+    Without features of `source` the figure only says that there is nothing to show; that of "metrics" needs none.
+    A figure `of` "model" shows one model, one `of` "checkpoint" one checkpoint of one model: their functions take the
+    keywords `model` and `step` too, and choose the largest model and the last step without them.
     """
 
     function: str
@@ -51,7 +51,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     **_entries(
         "Training",
-        "weights",
+        "metrics",
         (
             "training.loss_curves",
             "training metrics models",
@@ -101,7 +101,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     **_entries(
         "Forecasts and decisions",
-        "weights",
+        "metrics",
         (
             "forecasting.forecast_comparison",
             "forecast_evaluation",
@@ -112,6 +112,10 @@ FIGURES: dict[str, FigureEntry] = {
             "metrics decisions models",
             "Loss against compute, with the true and the forecast switch points",
         ),
+    ),
+    **_entries(
+        "Forecasts and decisions",
+        "weights",
         (
             "forecasting.early_stopping",
             "early_stopping_summary",

@@ -52,10 +52,10 @@ def histories_from_tables(
 ) -> list[History]:
     """One history for each row of `models`, sorted by model; whatever a table lacks is missing there too.
 
-    `metric`: what is forecast; of a model that has no such rows, the training loss. Features of layer "all" count. `schedules`: learning rates, one a step from
-    step 0, by model, for runs whose training log ends before their schedule does; otherwise the log's own.
-    `vectors`: by model and feature name, vectorised diagrams, a row a step
-    and the step in the index; steps that the other tables do not have are passed over.
+    `metric`: what is forecast; of a model that has no such rows, the training loss. Features of layer "all"
+    count. `schedules`: learning rates, one a step from step 0, by model, for runs whose training log ends
+    before their schedule does; otherwise the log's own. `vectors`: by model and feature name, vectorised
+    diagrams, a row a step and the step in the index; steps that the other tables do not have are passed over.
     """
     whole = features[features["layer"] == "all"] if len(features) else features
     measured = metrics.loc[metrics["metric"] == metric, "model"]

@@ -1,0 +1,70 @@
+"""Loss curves without weights: forecasts, decisions and advice alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+END = 2000
+SIZES = {"curve-1m": 1_000_000, "curve-10m": 10_000_000}
+
+
+def loss(steps, size):
+    """A power law in the step towards a floor that falls with size."""
+    return 1.5 + 40 * size**-0.25 + 8 * steps**-0.6
+
+
+@pytest.fixture
+def curves(workspace):
+    """Two whole curves and one that has come to 40% of its way."""
+    steps = np.arange(10, END + 1, 10)
+    for name, size in SIZES.items():
+        pd.DataFrame({"step": steps, "loss": loss(steps, size)}).to_csv(
+            workspace.path / f"{name}.csv", index=False
+        )
+    live = steps[steps <= 0.4 * END]
+    pd.DataFrame({"step": live, "loss": loss(live, 1_000_000)}).to_csv(
+        workspace.path / "live.csv", index=False
+    )
+    entry = {"kind": "table", "tokens_per_step": 1000}
+    workspace.config["models"] = {
+        **{
+            name: {**entry, "path": f"{name}.csv", "n_parameters": size, "family": "whole"}
+            for name, size in SIZES.items()
+        },
+        "live": {**entry, "path": "live.csv", "n_parameters": 1_000_000, "final_step": END},
+    }
+    return workspace
+
+
+def test_forecasts_and_decisions_need_no_weights(curves):
+    curves.snakemake()
+    tables = curves.results / "tables"
+    forecasts = pd.read_parquet(tables / "forecasts.parquet")
+    found = forecasts[(forecasts["method"] == "power_law") & (forecasts["fraction"] == 0.5)].set_index(
+        "model"
+    )
+    for name, size in SIZES.items():
+        assert found.loc[name, "forecast"] == pytest.approx(loss(END, size), abs=0.01)
+    assert np.isnan(found.loc["live", "actual"])
+    decisions = pd.read_parquet(tables / "decisions.parquet")
+    assert set(decisions["model"]) == {"curve-1m"}
+    assert len(pd.read_parquet(tables / "verdicts.parquet")) == 0
+    models = pd.read_parquet(tables / "models.parquet").set_index("model")
+    assert models["final_step"].to_dict() == {"curve-1m": END, "curve-10m": END, "live": END}
+    drawn = {path.stem for path in (curves.results / "figures").glob("*.svg")}
+    assert {"loss_curves", "forecast_comparison", "loss_against_compute"} <= drawn
+    assert "neural_persistence" not in drawn
+    assert not (curves.results / "corpus").exists()
+
+    said = curves.snakemake("--nolock", "advice").stdout
+    assert "live has done 800 of 2,000 steps (40%" in said
+    assert "Advice:" in said or "No larger model" in said
+
+
+def test_a_wrong_loss_table_is_named_in_one_line(curves):
+    (curves.path / "live.csv").write_text("step,perplexity\n1,2\n")
+    done = curves.snakemake("tables", check=False)
+    assert done.returncode
+    assert "toposcale: loss_table: live.csv: no column loss; it needs step, loss" in done.stderr
