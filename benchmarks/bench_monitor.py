@@ -20,9 +20,9 @@ from toposcale.monitor import TopologyMonitor
 
 EVERY = 100
 LIMIT = 1.05
-TOKENS = 256
-ROUNDS = 3
-STEPS_APART = 2
+TOKENS = 64
+ROUNDS = 2
+STEPS_APART = 3
 
 
 def training_step(model: GPT2LMHeadModel) -> Callable[[], None]:

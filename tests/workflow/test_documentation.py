@@ -1,6 +1,7 @@
 """The documentation names what a run produces, and its worked example does what it says."""
 
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from paths import ROOT
 from toposcale.figures import names
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
+GRAPHS = re.compile(r"_(grid4|grid8|delaunay|gabriel|aknn8)$")
 SUFFIXES = ("_z_permuted", "_z_gaussian", "_spread", "_scaled")
 
 
@@ -17,6 +19,7 @@ def documented(feature):
     for suffix in SUFFIXES:
         if feature.endswith(suffix):
             return f"`*{suffix}`" in METHOD and documented(feature.removesuffix(suffix))
+    feature = GRAPHS.sub("", feature)
     return f"`{feature}`" in METHOD or f"`{re.sub(r'^h[0-9]_', 'h{k}_', feature)}`" in METHOD
 
 
@@ -41,3 +44,35 @@ def test_every_feature_of_a_run_is_in_the_method(finished):
     produced = {*tables[0]["feature"], *tables[1]["metric"]}
     assert len(produced) > 30
     assert sorted(name for name in produced if not documented(name)) == []
+
+
+def code_block(heading, language):
+    """The first code block of a language under a heading of the README."""
+    section = (ROOT / "README.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
+
+
+@pytest.mark.workflow
+def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace):
+    copy = workspace.path / "toposcale"
+    for part in ("Snakefile", "workflow", "scripts", "src", "profiles", "config", "envs"):
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            copy.mkdir(exist_ok=True)
+            shutil.copy(source, copy / part)
+    with (copy / "src" / "toposcale" / "weights.py").open("a") as module:
+        module.write("\n\n" + code_block("Add a feature", "python"))
+    workspace.home = copy
+    workspace.config["embeddings"] = {"enabled": False}
+    workspace.snakemake()
+    tables = workspace.results / "tables"
+    features = pd.read_parquet(tables / "features.parquet").query("feature == 'near_zero_share'")
+    assert set(features["step"]) == set(range(0, 41, 8))
+    assert features["value"].between(0, 1).all()
+    one = features.query("model == 'one' and step == 40").set_index("layer")["value"]
+    assert one["all"] == pytest.approx(one.drop("all").mean())
+    for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
+        assert "near_zero_share" in set(pd.read_parquet(tables / f"{name}.parquet")["feature"]), name
+    assert "near_zero_share" in (workspace.results / "report.html").read_text()
