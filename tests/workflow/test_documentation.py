@@ -76,3 +76,12 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
     for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
         assert "near_zero_share" in set(pd.read_parquet(tables / f"{name}.parquet")["feature"]), name
     assert "near_zero_share" in (workspace.results / "report.html").read_text()
+
+
+@pytest.mark.workflow
+def test_the_picture_of_the_rules_is_that_of_the_rules():
+    import rulegraph
+
+    assert (ROOT / "docs" / "images" / "rulegraph.svg").read_text() == rulegraph.picture(), (
+        "run make rulegraph"
+    )
