@@ -6,7 +6,9 @@ import shutil
 import pandas as pd
 import pytest
 
+import configuration
 from paths import ROOT
+from toposcale import analysis_tables, tables
 from toposcale.figures import names
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
@@ -38,12 +40,25 @@ def test_a_feature_that_is_not_described_would_be_found():
 @pytest.mark.workflow
 @pytest.mark.xdist_group("finished")
 def test_every_feature_of_a_run_is_in_the_method(finished):
-    tables = [
+    both = [
         pd.read_parquet(finished.results / "tables" / f"{name}.parquet") for name in ("features", "metrics")
     ]
-    produced = {*tables[0]["feature"], *tables[1]["metric"]}
+    produced = {*both[0]["feature"], *both[1]["metric"]}
     assert len(produced) > 30
     assert sorted(name for name in produced if not documented(name)) == []
+
+
+def test_the_keys_and_files_that_the_questions_name_are_there():
+    text = (ROOT / "docs" / "faq.md").read_text()
+    keys = {path for path, _ in configuration.documented_keys()}
+    sections = {key.split(".")[0] for key in keys}
+    named = {match for match in re.findall(r"`([a-z_]+\.[a-z_]+)`", text) if match.split(".")[0] in sections}
+    assert named
+    assert named <= keys
+    for link in re.findall(r"\]\(([^)#:]+)\)", text + METHOD):
+        assert (ROOT / "docs" / link).exists(), link
+    for table in re.findall(r"`tables/([a-z_]+)`", text + METHOD):
+        assert table in {*tables.BY_NAME, *analysis_tables.BY_NAME}, table
 
 
 def code_block(heading, language):
@@ -67,14 +82,14 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
     workspace.home = copy
     workspace.config["embeddings"] = {"enabled": False}
     workspace.snakemake()
-    tables = workspace.results / "tables"
-    features = pd.read_parquet(tables / "features.parquet").query("feature == 'near_zero_share'")
+    made = workspace.results / "tables"
+    features = pd.read_parquet(made / "features.parquet").query("feature == 'near_zero_share'")
     assert set(features["step"]) == set(range(0, 41, 8))
     assert features["value"].between(0, 1).all()
     one = features.query("model == 'one' and step == 40").set_index("layer")["value"]
     assert one["all"] == pytest.approx(one.drop("all").mean())
     for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
-        assert "near_zero_share" in set(pd.read_parquet(tables / f"{name}.parquet")["feature"]), name
+        assert "near_zero_share" in set(pd.read_parquet(made / f"{name}.parquet")["feature"]), name
     assert "near_zero_share" in (workspace.results / "report.html").read_text()
 
 
