@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +38,27 @@ def random_checkpoint(path: Path, d_model: int, n_layers: int, seed: int) -> Non
     tensor_files.write(path, arrays, {})
 
 
-def snakemake(folder: str, *arguments: str) -> float:
-    """Wall seconds of one Snakemake call on config/paper.yaml in a folder of its own."""
+class Cost(NamedTuple):
+    """What a command took: wall and CPU seconds, its children's included, and the largest process in MB."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+def cost_of(command: list[str], **environment: Any) -> Cost:
+    """Run a command to its end; raises CalledProcessError where it fails."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **environment)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return Cost(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def snakemake(folder: str, *arguments: str, configuration: str = "config/paper.yaml") -> Cost:
+    """One Snakemake call in a folder of its own, on two cores."""
     command = [
         sys.executable,
         "-m",
@@ -46,15 +68,13 @@ def snakemake(folder: str, *arguments: str) -> float:
         "--directory",
         folder,
     ]
-    command += ["--configfile", str(ROOT / "config/paper.yaml"), "--cores", "2", "--quiet", "all"]
+    command += ["--configfile", str(ROOT / configuration), "--cores", "2", "--quiet", "all"]
     command += ["--workflow-profile", str(ROOT / "profiles/default"), *arguments]
-    start = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - start
+    return cost_of(command)
 
 
-def feature_stage(folder: str) -> Row:
-    """255 jobs on two cores against one process that computes and writes the same features in a loop."""
+def checkpoints_of_a_paper_run(folder: str) -> dict[tuple[str, int], Path]:
+    """Its 255 checkpoints with random weights, by model and step."""
     run = Path(folder) / "results/paper"
     paths = {
         (model, step): run / "checkpoints" / model / f"step-{step:08d}.safetensors"
@@ -63,7 +83,19 @@ def feature_stage(folder: str) -> Row:
     }
     for seed, ((model, _), path) in enumerate(paths.items()):
         random_checkpoint(path, *SHAPES[model], seed)
-    start = time.perf_counter()
+    return paths
+
+
+def feature_jobs(folder: str, paths: Iterable[Path]) -> Cost:
+    """The weight features of some checkpoints, a job each."""
+    targets = [f"results/paper/features/weights/{path.parent.name}/{path.stem}.parquet" for path in paths]
+    return snakemake(folder, "--allowed-rules", "weight_features", "--", *targets)
+
+
+def feature_stage(folder: str) -> Iterator[Row]:
+    """255 jobs on two cores against one process that computes and writes the same features in a loop."""
+    paths = checkpoints_of_a_paper_run(folder)
+    start = time.perf_counter(), time.process_time()
     for (model, step), path in paths.items():
         features, diagrams = weights.describe(
             checkpoints.iterate_matrices(path), weights.Settings(), model=model
@@ -71,26 +103,35 @@ def feature_stage(folder: str) -> Row:
         where = {"model": model, "step": step, "source": "weights"}
         tables.write(tables.feature_rows(features, **where), Path(folder) / "features.parquet")
         tables.write(tables.diagram_rows(diagrams, **where), Path(folder) / "diagrams.parquet")
-    loop = time.perf_counter() - start
-    targets = [
-        f"results/paper/features/weights/{path.parent.name}/{path.stem}.parquet" for path in paths.values()
-    ]
-    jobs = snakemake(folder, "--allowed-rules", "weight_features", "--", *targets)
-    return Row("feature stage of a paper run, 255 jobs / one loop", jobs, loop, 3)
+    loop, loop_cpu = time.perf_counter() - start[0], time.process_time() - start[1]
+    jobs = feature_jobs(folder, paths.values())
+    yield Row("feature stage of a paper run, 255 jobs / one loop", jobs.wall, loop, 3)
+    overhead = (jobs.cpu - loop_cpu) / len(paths)
+    yield Row("CPU that the workflow adds to a job of weight features", overhead, 1, 0.25, absolute=True)
 
 
-def planning(folder: str) -> Row:
-    """A dry run of the whole paper run: about 600 jobs. (That of a finished one is the same work and fewer lines.)"""
-    return Row(
-        "dry run of config/paper.yaml",
-        min(snakemake(folder, "--dry-run") for _ in range(2)),
-        1,
-        5,
-        absolute=True,
-    )
+def growth(folder: str) -> Iterator[Row]:
+    """Whether the cost of a job stays what it is as jobs become more: 1, 2, 4 and 8 x 30 of them."""
+    paths = list(checkpoints_of_a_paper_run(folder).values())
+    costs = {}
+    for factor in (1, 2, 4, 8):
+        shutil.rmtree(Path(folder) / "results/paper/features", ignore_errors=True)
+        costs[factor] = feature_jobs(folder, paths[: 30 * factor])
+    for name, first, last in (("1 to 4 x", 1, 4), ("4 to 8 x", 4, 8)):
+        each = (costs[last].cpu - costs[first].cpu) / (30 * (last - first))
+        yield Row(f"CPU of one more job, {name} 30 jobs", each, 1, 0.5, absolute=True)
+    yield Row("largest process, 8 x / 1 x the jobs", costs[8].memory, costs[1].memory, 1.3, unit="MB")
 
 
-def memory(folder: str) -> Row:
+def planning(folder: str) -> Iterator[Row]:
+    """Dry runs of the paper run, and of one with a checkpoint every 6 steps. (Of a finished run it is the same work.)"""
+    once = min(snakemake(folder, "--dry-run").wall for _ in range(2))
+    yield Row("dry run of config/paper.yaml", once, 1, 5, absolute=True)
+    many = snakemake(folder, "--dry-run", "--config", "training={checkpoint_every: 6}", "--").wall
+    yield Row("dry run of 9,000 jobs", many, 1, 15, absolute=True)
+
+
+def memory(folder: str) -> Iterator[Row]:
     """Peak memory of the features of a checkpoint with 100 million parameters, in a process of its own."""
     path = Path(folder) / "large.safetensors"
     random = np.random.default_rng(0)
@@ -115,13 +156,13 @@ def memory(folder: str) -> Row:
         text=True,
         env={"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
     )
-    return Row(
+    yield Row(
         "memory, features of 102 million parameters", float(done.stdout), 1, 1500, absolute=True, unit="MB"
     )
 
 
 def rows() -> Iterator[Row]:
-    """The three, each in a temporary folder."""
-    for measure in (feature_stage, planning, memory):
+    """Each in a temporary folder."""
+    for measure in (feature_stage, growth, planning, memory):
         with tempfile.TemporaryDirectory() as folder:
-            yield measure(folder)
+            yield from measure(folder)
