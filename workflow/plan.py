@@ -69,7 +69,7 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
 
 def monitored(entry: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of kind monitor with what its folder tells: the steps, the size, and what the training was told."""
-    from toposcale.monitor.records import Folder
+    from toposcale.monitor.folder import Folder
 
     folder = Folder(Path(settings["path"]), entry)
     return {"steps": folder.steps(), **folder.facts(), **settings}

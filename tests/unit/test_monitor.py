@@ -16,7 +16,8 @@ from torch import nn
 from paths import ROOT
 from toposcale import checkpoints, tables, weights
 from toposcale.errors import UserError
-from toposcale.monitor import TopologyMonitor, loop, records
+from toposcale.monitor import TopologyMonitor, loop
+from toposcale.monitor.folder import Folder
 
 SETTINGS = weights.Settings(max_points=12)
 
@@ -34,9 +35,7 @@ def monitor(folder, **options):
 
 
 def features(folder, step, name="tiny"):
-    return tables.read(
-        tables.FEATURES, records.Folder(folder, name).file("features/weights", step)
-    ).to_pandas()
+    return tables.read(tables.FEATURES, Folder(folder, name).file("features/weights", step)).to_pandas()
 
 
 def whole(folder, step):
@@ -45,7 +44,7 @@ def whole(folder, step):
 
 
 def metrics(folder):
-    files = records.Folder(folder, "tiny").files("metrics/monitor").values()
+    files = Folder(folder, "tiny").files("metrics/monitor").values()
     rows = tables.gather(tables.METRICS, files).to_pylist()
     return {(row["step"], row["metric"]): row["value"] for row in rows}
 
@@ -66,7 +65,7 @@ def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype)
     matrices = checkpoints.iterate_matrices(tmp_path / "w.safetensors")
     by_layer, diagrams = weights.describe(matrices, SETTINGS, model="tiny")
     where = {"model": "tiny", "step": 1, "source": "weights"}
-    folder = records.Folder(tmp_path, "tiny")
+    folder = Folder(tmp_path, "tiny")
     assert tables.read(tables.FEATURES, folder.file("features/weights", 1)) == tables.feature_rows(
         by_layer, **where
     )
@@ -84,7 +83,7 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
             watching.step(model, loss, learning_rate=0.1, gradient_norm=torch.tensor(2.0))
             loss.zero_()  # a loop may use the tensor again
         watching.log(validation_loss=0.5)
-    folder = records.Folder(tmp_path, "tiny")
+    folder = Folder(tmp_path, "tiny")
     assert folder.steps() == [0, 3, 6]
     log = tables.gather(tables.TRAINING, folder.files("training").values()).to_pylist()
     assert log == [
@@ -141,7 +140,7 @@ def test_a_snapshot_that_is_due_too_early_is_dropped_and_said_so_once(tmp_path, 
         watching.step(model, 2.0)
         watching.step(model, 3.0)
         os.kill(watching._worker._process.pid, signal.SIGCONT)
-    assert records.Folder(tmp_path, "tiny").steps() == [1]
+    assert Folder(tmp_path, "tiny").steps() == [1]
     assert (watching.cost.snapshots, watching.cost.dropped) == (1, 2)
     said = capfd.readouterr().err
     assert said.count("the snapshot of step 2 is dropped") == 1
@@ -160,7 +159,7 @@ def test_an_error_in_the_background_is_a_line_and_the_next_snapshot_has_its_chan
         (tmp_path / "features").unlink()
         watching.step(model)
     said = capfd.readouterr().err
-    assert records.Folder(tmp_path, "tiny").steps() == [3] or records.Folder(tmp_path, "tiny").steps() == [
+    assert Folder(tmp_path, "tiny").steps() == [3] or Folder(tmp_path, "tiny").steps() == [
         2,
         3,
     ]
@@ -233,13 +232,13 @@ def test_rows_of_two_trainings_are_not_mixed(tmp_path):
     with pytest.raises(UserError, match=r"rows of tiny from an earlier training.*overwrite=True.*start=STEP"):
         monitor(tmp_path)
     with monitor(tmp_path, start=2) as watching:
-        assert records.Folder(tmp_path, "tiny").steps() == [1, 2]
+        assert Folder(tmp_path, "tiny").steps() == [1, 2]
         watching.step(model, 7.0)
     assert metrics(tmp_path) == {(1, "training_loss"): 1, (2, "training_loss"): 1, (3, "training_loss"): 7}
     monitor(tmp_path, name="other").close()
     monitor(tmp_path, overwrite=True).close()
     with pytest.raises(UserError, match="no rows of a model named tiny"):
-        records.Folder(tmp_path, "tiny").steps()
+        Folder(tmp_path, "tiny").steps()
 
 
 def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
@@ -248,7 +247,7 @@ def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
         for _ in range(5):
             watching.step(model, 1.0)
     monitor(tmp_path, start=3).close()
-    log = tables.gather(tables.TRAINING, records.Folder(tmp_path, "tiny").files("training").values())
+    log = tables.gather(tables.TRAINING, Folder(tmp_path, "tiny").files("training").values())
     assert log["step"].to_pylist() == [1, 2, 3]
 
 
@@ -319,7 +318,7 @@ def test_without_tensorboard_one_line_says_so(tmp_path, monkeypatch, capfd):
     with monitor(tmp_path, tensorboard=True) as watching:
         watching.step(small_model())
     assert capfd.readouterr().err.count("tensorboard is not installed") == 1
-    assert records.Folder(tmp_path, "tiny").steps() == [1]
+    assert Folder(tmp_path, "tiny").steps() == [1]
 
 
 def test_an_open_run_of_weights_and_biases_gets_the_values(tmp_path, monkeypatch):
@@ -346,7 +345,7 @@ def test_a_writer_that_fails_costs_its_curve_only(tmp_path, capfd):
     with monitor(tmp_path, tensorboard=Broken()) as watching:
         watching.step(small_model())
         watching.step(small_model())
-    assert records.Folder(tmp_path, "tiny").steps() == [1, 2]
+    assert Folder(tmp_path, "tiny").steps() == [1, 2]
     assert capfd.readouterr().err.count("no room") == 1
 
 

@@ -6,7 +6,7 @@ import configuration
 import plan
 from toposcale import tables
 from toposcale.errors import UserError
-from toposcale.monitor.records import Folder
+from toposcale.monitor.folder import Folder
 
 
 def models(**keys):

@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from toposcale import checkpoints, tables, weights
 from toposcale.monitor import TopologyCallback
-from toposcale.monitor.records import Folder
+from toposcale.monitor.folder import Folder
 from workspace import new_workspace
 
 # One worker for all of them: they share one training.

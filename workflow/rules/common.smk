@@ -4,7 +4,7 @@ import environment
 from plan import step_name
 from toposcale.checkpoints import open_source
 from toposcale.errors import UserError
-from toposcale.monitor.records import Folder
+from toposcale.monitor.folder import Folder
 
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"

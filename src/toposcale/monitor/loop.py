@@ -21,6 +21,7 @@ from toposcale.checkpoints import is_buffer
 from toposcale.errors import UserError
 from toposcale.homology import subsample_rows
 from toposcale.monitor import memory, records, writers
+from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Worker
 from toposcale.weights import Settings
 
@@ -82,7 +83,7 @@ class TopologyMonitor:
                 ...  # loss, loss.backward(), optimizer.step()
                 monitor.step(model, loss)
 
-    `folder`, `name`: where rows land, and of which model they are (see `toposcale.monitor.records`).
+    `folder`, `name`: where rows land, and of which model they are (see `toposcale.monitor.folder`).
     `settings`: what is computed of a matrix, as `weights:` in the configuration of the workflow.
     `max_rows`: copy that many rows of a matrix at most, the same at every step. None copies all, and the rows are then
     those that the workflow computes of a checkpoint of the same weights.
@@ -116,7 +117,7 @@ class TopologyMonitor:
             raise ValueError(f"every and max_rows must be 1 or more, got {every} and {max_rows}")
         if when_busy not in ("drop", "wait"):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
-        self.folder = records.Folder(Path(folder), name)
+        self.folder = Folder(Path(folder), name)
         self.every, self.max_rows, self.when_busy = every, max_rows, when_busy
         self.settings = settings or Settings()
         self.cost = Cost()
@@ -212,7 +213,7 @@ class TopologyMonitor:
                 f"{self.folder.path} holds rows of {self.folder.model} from an earlier training: choose another folder "
                 "or name, or overwrite=True, or start=STEP where this training goes on from that step"
             )
-        self.folder.drop_after(start if start else -1)
+        records.drop_after(self.folder, start if start else -1)
 
     def _take(self, model: nn.Module) -> None:
         """Copy the weights and hand them over, unless the copy before is still in work and nobody is to wait."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from toposcale import weights
 from toposcale.monitor import memory, records
+from toposcale.monitor.folder import Folder
 
 _SOURCES = Path(__file__).resolve().parents[2]
 _PROGRAM = "from toposcale.monitor import worker; worker.main()"
@@ -30,7 +31,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 class Job:
     """What to make of the snapshots; it does not change."""
 
-    folder: records.Folder
+    folder: Folder
     slots: tuple[memory.Slot, ...]
     settings: weights.Settings
     metadata: Mapping[str, str]
