@@ -4,7 +4,7 @@ CONFIG ?= config/config.yaml
 CORES ?= all
 BIN := .venv/bin
 
-.PHONY: run test lint bench config-reference clean
+.PHONY: run test lint bench config-reference rulegraph clean
 
 run: .venv/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile $(CONFIG)
@@ -26,6 +26,9 @@ bench: .venv/.test
 
 config-reference: .venv/.runtime
 	$(BIN)/python workflow/configuration.py reference > config/README.md
+
+rulegraph: .venv/.runtime
+	$(BIN)/python workflow/rulegraph.py > docs/images/rulegraph.svg
 
 clean:
 	rm -rf .venv .snakemake

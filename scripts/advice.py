@@ -15,26 +15,22 @@ from toposcale.training import TrainingPlan, learning_rate
 
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
+    # A monitored model is where its monitor writes; its training is not ours, and neither is its schedule.
+    folders = {name: Path(path) for name, path in params.folders.items()}
     curves = {name: loss_table.read(path, name) for name, path in params.curves.items()}
-    logs = {
-        name: gathered(tables.TRAINING, run.glob(f"training/{name}/step-*.parquet"))
-        for name in params.models
-        if name not in curves
-    }
-    trained = [name for name, log in logs.items() if len(log)]
-    logs = {name: logs[name] for name in trained} | {
-        name: log.to_pandas() for name, (log, _) in curves.items()
-    }
+    logs = {name: gathered(tables.TRAINING, {name: path}, "training/{}") for name, path in folders.items()}
+    begun = {name: path for name, path in folders.items() if len(logs[name])}
+    logs = {name: logs[name] for name in begun} | {name: log.to_pandas() for name, (log, _) in curves.items()}
     if not logs:
         print(f"\nNothing is trained yet in {run}: start the run, and ask again after some checkpoints.\n")
         return
-    measured = gathered(tables.METRICS, run.glob("metrics/*/*/step-*.parquet"))
+    measured = gathered(tables.METRICS, begun, "metrics/*/{}")
     histories = histories_from_tables(
-        gathered(tables.FEATURES, run.glob("features/*/*/step-*.parquet")),
+        gathered(tables.FEATURES, begun, "features/*/{}"),
         pd.concat([measured, *(metrics.to_pandas() for _, metrics in curves.values())]),
         pd.concat([log.assign(model=name) for name, log in logs.items()]),
         pd.DataFrame([model_row(name, params.models[name], log, run) for name, log in logs.items()]),
-        schedules=dict.fromkeys(trained, schedule(params.training)),
+        schedules={name: schedule(params.training) for name in begun if folders[name] == run},
     )
     budget = params.budget or None
     for history in histories:
@@ -42,8 +38,13 @@ def main(snakemake):
         print("\n" + textwrap.fill(paragraph, 110), flush=True)
 
 
-def gathered(table, paths):
-    return tables.gather(table, sorted(paths)).to_pandas()
+def gathered(table, folders, pattern):
+    files = [
+        path
+        for name, folder in folders.items()
+        for path in sorted(folder.glob(pattern.format(name) + "/step-*.parquet"))
+    ]
+    return tables.gather(table, files).to_pandas()
 
 
 def model_row(name, model, log, run):

@@ -196,6 +196,7 @@ NEEDED = {
     "gpt": ("d_model", "n_layers", "n_heads"),
     "hub": ("repo", "revisions", "steps"),
     "folder": ("path",),
+    "monitor": ("path",),
     "table": ("path", "n_parameters", "tokens_per_step"),
 }
 """Keys without which an entry of `models:` of that kind means nothing."""
@@ -204,6 +205,7 @@ ALLOWED = {
     "gpt": (*NEEDED["gpt"],),
     "hub": (*NEEDED["hub"], "tokens_per_step"),
     "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step"),
+    "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
     "table": (*NEEDED["table"], "final_step"),
 }
 """Keys that mean something for an entry of that kind, beside `kind` and `family`, which every one has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 STEP_DIGITS = 8
@@ -21,7 +22,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """gpt (trained here), hub, folder, or table (a loss curve without checkpoints)."""
+        """gpt (trained here), hub, folder, monitor (measured while trained elsewhere), or table (a loss curve only)."""
         return self.settings["kind"]
 
     @property
@@ -56,13 +57,22 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
     """Every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed."""
     found = {}
     for position, seed in enumerate(config["seeds"]):
-        for entry, settings in config["models"].items():
-            if settings["kind"] != "gpt" and position:
+        for entry, given in config["models"].items():
+            if given["kind"] != "gpt" and position:
                 continue
+            settings = monitored(entry, given) if given["kind"] == "monitor" else given
             # The first seed keeps the plain name: adding a seed retrains nothing.
             name = entry if position == 0 else f"{entry}.seed{seed}"
             found[name] = Model(name, entry, seed, settings, steps_of(settings, config["training"]))
     return found
+
+
+def monitored(entry: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of kind monitor with what its folder tells: the steps, the size, and what the training was told."""
+    from toposcale.monitor.folder import Folder
+
+    folder = Folder(Path(settings["path"]), entry)
+    return {"steps": folder.steps(), **folder.facts(), **settings}
 
 
 def steps_of(settings: Mapping[str, Any], training: Mapping[str, Any]) -> tuple[int, ...]:

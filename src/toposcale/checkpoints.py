@@ -263,6 +263,11 @@ def read_metadata(checkpoint: str | Path) -> dict[str, str]:
         return tensors.metadata() or {}
 
 
+def exact(tensor: np.ndarray) -> np.ndarray:
+    """`tensor` itself, or as float32, which holds them exactly, where its values are bfloat16 or float8."""
+    return tensor.astype(np.float32) if tensor.dtype in _WIDENED else tensor
+
+
 def is_buffer(name: str) -> bool:
     """Whether a tensor of that name is a mask or a table that was saved along, not a weight."""
     return _BUFFERS.search(name) is not None
@@ -312,7 +317,7 @@ def _safetensors_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
         for name in tensors.keys():  # noqa: SIM118
             if not is_buffer(name):
                 tensor = tensors.get_tensor(name)
-                yield name, tensor.astype(np.float32) if tensor.dtype in _WIDENED else tensor
+                yield name, exact(tensor)
 
 
 def _bin_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,7 +1,7 @@
 """Features of a checkpoint's weight matrices: neural persistence, Vietoris-Rips homology, norms and spectra.
 
 The entry is `describe`: named matrices in, features and persistence diagrams by layer out. A new feature of a matrix is
-one function and one entry in `MATRIX_FEATURES`; its tables, correlations, forecasts and figures follow from there.
+one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
 """
 
 from __future__ import annotations
@@ -46,6 +46,17 @@ class Settings:
         )
 
 
+MatrixFeature = Callable[[np.ndarray], Features]
+MATRIX_FEATURES: list[MatrixFeature] = []
+
+
+def matrix_feature(function: MatrixFeature) -> MatrixFeature:
+    """Have a function of one matrix (n_out, n_in), which returns named numbers, computed of every matrix."""
+    MATRIX_FEATURES.append(function)
+    return function
+
+
+@matrix_feature
 def norms(weight: np.ndarray) -> Features:
     """The plain baseline: the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
     blocks = np.array_split(weight, max(1, weight.size >> 20))
@@ -54,6 +65,7 @@ def norms(weight: np.ndarray) -> Features:
     }
 
 
+@matrix_feature
 def weight_spectra(weight: np.ndarray) -> Features:
     """Stable rank and power-law exponent of the squared singular values."""
     eigenvalues = spectra.weight_eigenvalues(weight)
@@ -61,10 +73,6 @@ def weight_spectra(weight: np.ndarray) -> Features:
         "stable_rank": spectra.stable_rank_of_eigenvalues(eigenvalues),
         "powerlaw_alpha": spectra.powerlaw_alpha_of_eigenvalues(eigenvalues),
     }
-
-
-MATRIX_FEATURES: tuple[Callable[[np.ndarray], Features], ...] = (norms, weight_spectra)
-"""Functions of one matrix (n_out, n_in) that return named numbers."""
 
 
 def describe(

@@ -55,8 +55,10 @@ def tables() -> dict[str, dict[str, pd.DataFrame]]:
         warnings.simplefilter(
             "ignore"
         )  # made-up series are constant here and there, and the statistics say so
+        weights = figure_tables.all_tables()
         return {
-            "weights": figure_tables.all_tables(),
+            "metrics": weights,
+            "weights": weights,
             "embeddings": figure_tables.embedding_tables(),
             "landscape": figure_tables.landscape_tables(),
         }

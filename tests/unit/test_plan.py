@@ -1,7 +1,12 @@
 """Which models and checkpoints a configuration asks for."""
 
+import pytest
+
 import configuration
 import plan
+from toposcale import tables
+from toposcale.errors import UserError
+from toposcale.monitor.folder import Folder
 
 
 def models(**keys):
@@ -42,3 +47,18 @@ def test_work_that_waits_falls_along_a_chain_and_grows_with_the_model():
 def test_file_names_sort_as_steps_do():
     steps = [143000, 0, 5, 1000]
     assert sorted(map(plan.step_name, steps)) == [plan.step_name(step) for step in sorted(steps)]
+
+
+def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):
+    folder = Folder(tmp_path, "mine")
+    for step in (200, 0, 100):
+        rows = tables.feature_rows({"all": {"h0_total": 1.0}}, model="mine", step=step, source="weights")
+        tables.write(rows, folder.file("features/weights", step))
+    folder.write_facts(n_parameters=10, tokens_per_step=64, final_step=500)
+    monitored = {"kind": "monitor", "path": str(tmp_path)}
+    assert models(models={"mine": monitored})["mine"].steps == (0, 100, 200)
+    # What the user says goes before what the training was told.
+    settings = models(models={"mine": {**monitored, "final_step": 400}})["mine"].settings
+    assert (settings["n_parameters"], settings["tokens_per_step"], settings["final_step"]) == (10, 64, 400)
+    with pytest.raises(UserError, match="no rows of a model named other; it has mine"):
+        models(models={"other": monitored})

@@ -60,7 +60,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", disk_full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match=r"t\.parquet: not written \(no space left on device\)"):
         tables.write(tables.from_rows(tables.METRICS, ROWS[:1]), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

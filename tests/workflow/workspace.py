@@ -55,14 +55,15 @@ class Workspace:
 
     path: Path
     config: dict
+    home: Path = ROOT  # whose Snakefile is run
 
     def command(self, *arguments: str, cores: int = 2) -> list[str]:
         """The call of Snakemake on the configuration as it is now, which is written down first."""
         configuration = self.path / "config.yaml"
         configuration.write_text(yaml.safe_dump(self.config))
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(self.home / "Snakefile")]
         command += ["--directory", str(self.path), "--configfile", str(configuration), "--cores", str(cores)]
-        return [*command, "--workflow-profile", str(ROOT / "profiles" / "default"), *arguments]
+        return [*command, "--workflow-profile", str(self.home / "profiles" / "default"), *arguments]
 
     def snakemake(self, *arguments: str, cores: int = 2, check: bool = True):
         """Run Snakemake; the finished process, output and all."""

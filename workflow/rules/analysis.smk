@@ -138,7 +138,7 @@ rule forecasts:
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
         training=TRAINING_LOGS,
-        vectors=of_every_model(VECTORS, WITH_WEIGHTS, source="weights"),
+        vectors=of_every_model(VECTORS, WITH_FEATURES, source="weights"),
     output:
         **analysis("forecasts", "forecast_evaluation"),
     log:
@@ -287,11 +287,14 @@ rule advice:
                 "seed": MODELS[name].seed,
                 "final_step": final_step(MODELS[name]),
                 "n_parameters": MODELS[name].settings.get("n_parameters"),
-                "tokens_per_step": MODELS[name].settings.get(
-                    "tokens_per_step", TRAINED_TOKENS_PER_STEP
-                ),
+                "tokens_per_step": MODELS[name].settings.get("tokens_per_step")
+                or TRAINED_TOKENS_PER_STEP,
             }
-            for name in [*TRAINED, *CURVES]
+            for name in [*TRAINED, *MONITORED, *CURVES]
+        },
+        folders={
+            **dict.fromkeys(TRAINED, RUN),
+            **{name: MODELS[name].settings["path"] for name in MONITORED},
         },
         curves={name: MODELS[name].settings["path"] for name in CURVES},
         training=TRAINING_SETTINGS,

@@ -4,6 +4,7 @@ import environment
 from plan import step_name
 from toposcale.checkpoints import open_source
 from toposcale.errors import UserError
+from toposcale.monitor.folder import Folder
 
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
@@ -15,9 +16,12 @@ except UserError as error:
     raise WorkflowError(f"\n{error}") from None
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
+# What a live monitor measured: models with features and without weights.
+MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Loss curves: models of which there is nothing but a table.
 CURVES = [name for name, model in MODELS.items() if model.kind == "table"]
-WITH_WEIGHTS = [name for name in MODELS if name not in CURVES]
+WITH_FEATURES = [name for name in MODELS if name not in CURVES]
+WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Checkpoints of which embeddings are computed, by model.
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
@@ -135,6 +139,8 @@ def trained(pattern):
 
 def training_log_parts(wildcards):
     """The stretches of a model's training log."""
+    if wildcards.model in MONITORED:
+        return monitored_files("training", [wildcards.model])
     return expand(TRAINING_LOG, model=wildcards.model, step=steps(wildcards.model))
 
 
@@ -205,6 +211,29 @@ def last_checkpoints(wildcards):
     return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS]
 
 
+def monitored_folder(model):
+    """Where a live monitor writes the rows of a model."""
+    return Folder(Path(MODELS[model].settings["path"]), model)
+
+
+def monitored_snapshot(wildcards):
+    """An input function: what a live monitor wrote of one snapshot."""
+    folder, step = monitored_folder(wildcards.model), int(wildcards.step)
+    return {
+        kind: str(folder.file(f"{kind}/weights", step))
+        for kind in ("features", "diagrams")
+    }
+
+
+def monitored_files(kind, models=MONITORED):
+    """The files of one kind that live monitors have written so far."""
+    return [
+        str(path)
+        for model in models
+        for path in monitored_folder(model).files(kind).values()
+    ]
+
+
 def loss_table_of(wildcards):
     """The user's table behind a loss curve."""
     return MODELS[wildcards.model].settings["path"]
@@ -212,8 +241,8 @@ def loss_table_of(wildcards):
 
 def final_step(model):
     """Where the training of a model ends; None where only its loss table tells."""
-    given = model.settings.get("final_step")
-    return model.steps[-1] if model.steps else given
+    last = model.steps[-1] if model.steps else None
+    return model.settings.get("final_step") or last
 
 
 # Tables of a row a layer are megabytes of CSV; the report is for the others.

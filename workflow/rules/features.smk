@@ -7,14 +7,20 @@ VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
 TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
 
-# Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint.
-DIAGRAM_SOURCES = [
-    *(["weights"] if WITH_WEIGHTS else []),
-    *(source for source, chosen in CHOSEN.items() if chosen),
-]
+# Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint, and the models of each.
+MODELS_OF = {
+    source: models
+    for source, models in {"weights": WITH_FEATURES, **CHOSEN}.items()
+    if models
+}
+DIAGRAM_SOURCES = list(MODELS_OF)
 FEATURE_SOURCES = DIAGRAM_SOURCES
 # Models that leave sketches of their weights on the way.
 WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
+
+
+localrules:
+    monitored,
 
 
 rule weight_features:
@@ -27,6 +33,8 @@ rule weight_features:
         f"{LOGS}/weight_features/{{model}}/step-{{step}}.log",
     benchmark:
         f"{LOGS}/weight_features/{{model}}/step-{{step}}.benchmark.tsv"
+    wildcard_constraints:
+        model=one_of(WITH_WEIGHTS),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
@@ -40,6 +48,30 @@ rule weight_features:
         "Topology of the weights of {wildcards.model} at step {wildcards.step}"
     script:
         "../../scripts/weight_features.py"
+
+
+rule monitored:
+    input:
+        unpack(monitored_snapshot),
+    output:
+        features=FEATURES.replace("{source}", "weights"),
+        diagrams=DIAGRAMS.replace("{source}", "weights"),
+    log:
+        f"{LOGS}/monitored/{{model}}/step-{{step}}.log",
+    wildcard_constraints:
+        model=one_of(MONITORED),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=500,
+        runtime=5,
+    params:
+        code=fingerprint("monitored.py"),
+    message:
+        "What the monitor saw of {wildcards.model} at step {wildcards.step}"
+    script:
+        "../../scripts/monitored.py"
 
 
 rule embeddings:

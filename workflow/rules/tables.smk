@@ -24,9 +24,11 @@ rule features_table:
             *(
                 path
                 for source in FEATURE_SOURCES
-                for path in of_every_checkpoint(FEATURES, WITH_WEIGHTS, source=source)
+                for path in [
+                    *of_every_checkpoint(FEATURES, MODELS_OF[source], source=source),
+                    *of_every_model(DISTANCES, MODELS_OF[source], source=source),
+                ]
             ),
-            *of_every_model(DISTANCES, WITH_WEIGHTS, source=DIAGRAM_SOURCES),
             *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
         ],
         left_out=LEFT_OUT,
@@ -72,6 +74,7 @@ rule metrics_table:
         metrics=[
             *of_every_checkpoint(TRAINING_METRICS, TRAINED),
             *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
+            *monitored_files("metrics/monitor"),
             *of_every_model(CURVE_METRICS, CURVES),
         ],
         training=of_every_model(MODEL_LOG, TRAINED),

@@ -59,7 +59,7 @@ rule train:
 
 
 MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
-TRAINING_LOGS = of_every_model(MODEL_LOG, [*TRAINED, *CURVES])
+TRAINING_LOGS = of_every_model(MODEL_LOG, [*TRAINED, *MONITORED, *CURVES])
 CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
 
 
@@ -95,7 +95,7 @@ rule training_log:
     log:
         f"{LOGS}/training_log/{{model}}.log",
     wildcard_constraints:
-        model=one_of(TRAINED),
+        model=one_of([*TRAINED, *MONITORED]),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

@@ -1,0 +1,76 @@
+"""What the live monitor costs the training of a GPT-2 small (124 million weights): a snapshot every 100 steps.
+
+Steps alone and steps beside a snapshot that is in work are timed in turn. Processor time, so that other work on the
+machine disturbs both alike; the training has all processors and the background process what they leave.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from benchmarks.timing import Row
+from toposcale.monitor import TopologyMonitor
+
+EVERY = 100
+LIMIT = 1.05
+TOKENS = 64
+ROUNDS = 2
+STEPS_APART = 3
+
+
+def training_step(model: GPT2LMHeadModel) -> Callable[[], None]:
+    """A function that takes one step of AdamW on random tokens."""
+    optimiser = torch.optim.AdamW(model.parameters())
+    tokens = torch.randint(model.config.vocab_size, (1, TOKENS))
+
+    def step() -> None:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def processor_seconds(function: Callable[[], None], times: int = 1) -> float:
+    """Processor seconds of this process for one of so many calls."""
+    start = time.process_time()
+    for _ in range(times):
+        function()
+    return (time.process_time() - start) / times
+
+
+def measure(
+    model: GPT2LMHeadModel, step: Callable[[], None], max_rows: int | None
+) -> tuple[float, float, float]:
+    """Processor seconds of a step alone, of a step beside a snapshot in work, and of taking a snapshot."""
+    alone, beside, taken = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        monitor = TopologyMonitor(folder, "gpt2", max_rows=max_rows, tensorboard=False)
+        for _ in range(ROUNDS + 1):
+            alone.append(processor_seconds(step, STEPS_APART))
+            taken.append(processor_seconds(lambda: monitor.snapshot(model)))
+            beside.append(processor_seconds(step, STEPS_APART))
+            monitor._hear(timeout=None)
+        monitor.close()
+    # The first round starts the process and allocates its memory.
+    return statistics.median(alone[1:]), statistics.median(beside[1:]), statistics.median(taken[1:])
+
+
+def rows() -> Iterator[Row]:
+    """100 steps of which all are beside a snapshot in work, and one takes it, against 100 steps without a monitor."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    model = GPT2LMHeadModel(GPT2Config())
+    step = training_step(model)
+    step()
+    for max_rows, name in ((256, "256 rows a matrix"), (None, "whole matrices")):
+        alone, beside, taken = measure(model, step, max_rows)
+        plain = EVERY * alone
+        yield Row(f"{EVERY} steps of GPT-2 small monitored, {name}", EVERY * beside + taken, plain, LIMIT)
+        yield Row(f"one snapshot of them, {name}", taken, plain, LIMIT - 1)

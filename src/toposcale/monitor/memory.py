@@ -1,0 +1,83 @@
+"""Matrices in memory that two processes share: the training writes them, the background process reads them."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from toposcale.checkpoints import exact
+
+_ALIGNMENT = 64
+_IN_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one matrix lies: its layer, the name of its type, its shape (n_out, n_in), and the first byte."""
+
+    layer: str
+    dtype: str
+    shape: tuple[int, int]
+    offset: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the matrix takes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def lay_out(matrices: Iterable[tuple[str, str, tuple[int, int]]]) -> tuple[Slot, ...]:
+    """A slot for each (layer, name of the type, shape), one after the other."""
+    slots, offset = [], 0
+    for layer, dtype, shape in matrices:
+        slot = Slot(layer, dtype, shape, offset)
+        slots.append(slot)
+        offset += -(-slot.n_bytes // _ALIGNMENT) * _ALIGNMENT
+    return tuple(slots)
+
+
+def size_of(slots: Sequence[Slot]) -> int:
+    """Bytes that the slots take together."""
+    return slots[-1].offset + slots[-1].n_bytes
+
+
+def nameless_file(size: int) -> IO[bytes]:
+    """A file of `size` bytes without a name, in memory where that has room, else in the folder for temporary files.
+
+    Nothing is left of it when the processes that hold it are gone, however they end. OSError: no room.
+    """
+    for folder in (_IN_MEMORY, None):
+        if folder is not None and not os.access(folder, os.W_OK):
+            continue
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        try:
+            _reserve(file.fileno(), size)
+            return file
+        except OSError:
+            file.close()
+            if folder is None:
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Make a file `size` bytes long, its room on the disk or in memory taken at once where the system can do that."""
+    if hasattr(os, "posix_fallocate"):
+        # Without it a folder that fills up would end the process that writes with a signal, not with an error.
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
+
+
+def matrices(buffer: memoryview, slots: Iterable[Slot]) -> Iterator[tuple[str, np.ndarray]]:
+    """Layer and values of every slot, one after the other, in types that NumPy can compute with."""
+    for slot in slots:
+        values = np.frombuffer(buffer, np.dtype(slot.dtype), math.prod(slot.shape), slot.offset)
+        yield slot.layer, exact(values.reshape(slot.shape))

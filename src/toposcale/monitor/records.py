@@ -1,0 +1,105 @@
+"""The rows of a monitored model: the tables of the workflow, written snapshot by snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from toposcale import tables, weights
+from toposcale.monitor.folder import KINDS, Folder
+
+SOURCE = "weights"
+
+
+def drop_after(folder: Folder, step: int) -> None:
+    """Remove every row of a step after `step`."""
+    for kind in KINDS:
+        for last, path in folder.files(kind).items():
+            if last <= step:
+                continue
+            rows = [row for row in tables.read(_table(kind), path).to_pylist() if row["step"] <= step]
+            path.unlink()
+            if rows:
+                add(folder, kind, step, rows)
+
+
+def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows to the file of a step, beside those that it already holds."""
+    table, path = _table(kind), folder.file(kind, step)
+    held = tables.read(table, path).to_pylist() if path.exists() else []
+    by_key = {tuple(row[name] for name in table.key): row for row in [*held, *rows]}
+    tables.write(tables.from_rows(table, by_key.values()), path)
+
+
+def _table(kind: str) -> tables.Table:
+    return {
+        "features/weights": tables.FEATURES,
+        "diagrams/weights": tables.DIAGRAMS,
+        "training": tables.TRAINING,
+        "metrics/monitor": tables.METRICS,
+    }[kind]
+
+
+def write_snapshot(
+    folder: Folder,
+    step: int,
+    matrices: Iterator[tuple[str, np.ndarray]],
+    settings: weights.Settings,
+    metadata: Mapping[str, str],
+) -> weights.Features:
+    """Compute and write the features and diagrams of one snapshot; the features of the whole model come back."""
+    features, diagrams = weights.describe(matrices, settings, model=folder.model)
+    where: dict[str, Any] = {"model": folder.model, "step": step, "source": SOURCE}
+    # Diagrams first: who sees the features of a step finds its diagrams there too.
+    tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)
+    tables.write(tables.feature_rows(features, **where), folder.file("features/weights", step), metadata)
+    return features[tables.ALL_LAYERS]
+
+
+@dataclass
+class Log:
+    """Losses and metrics that have been measured and not yet been written.
+
+    A loss may be a tensor on a GPU: its value is asked for when it is written, not when it is measured, since
+    asking makes the training wait.
+    """
+
+    folder: Folder
+    snapshots: set[int] = field(default_factory=set)
+    _training: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _metrics: dict[tuple[int, str], Any] = field(default_factory=dict)
+
+    def training(self, step: int, loss: Any, gradient_norm: Any, learning_rate: Any) -> None:
+        """One row of the training log."""
+        self._training[step] = {"loss": loss, "gradient_norm": gradient_norm, "learning_rate": learning_rate}
+
+    def metric(self, step: int, name: str, value: Any) -> None:
+        """One metric of one step."""
+        self._metrics[step, name] = value
+
+    def write(self, step: int) -> None:
+        """Write what there is as the files of `step`; the loss of a snapshot is a metric too."""
+        log = {
+            at: {name: _number(value) for name, value in values.items()}
+            for at, values in self._training.items()
+        }
+        metrics = {key: _number(value) for key, value in self._metrics.items()}
+        metrics |= {(at, "training_loss"): log[at]["loss"] for at in log if at in self.snapshots}
+        if log:
+            add(self.folder, "training", step, [{"step": at, **values} for at, values in log.items()])
+        if metrics:
+            named = [
+                {"model": self.folder.model, "step": at, "metric": name, "value": value}
+                for (at, name), value in metrics.items()
+            ]
+            add(self.folder, "metrics/monitor", step, named)
+        self._training.clear()
+        self._metrics.clear()
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

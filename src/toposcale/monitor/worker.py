@@ -1,0 +1,138 @@
+"""The process in the background: it waits for snapshots in shared memory and writes their rows.
+
+It is a Python of its own that is handed a channel to the training and the shared memory as open files: no process
+that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from toposcale import weights
+from toposcale.monitor import memory, records
+from toposcale.monitor.folder import Folder
+
+_SOURCES = Path(__file__).resolve().parents[2]
+_PROGRAM = "from toposcale.monitor import worker; worker.main()"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to make of the snapshots; it does not change."""
+
+    folder: Folder
+    slots: tuple[memory.Slot, ...]
+    settings: weights.Settings
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a snapshot: the whole model's features, or why there are none."""
+
+    step: int
+    seconds: float
+    features: weights.Features
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Worker:
+    """The training's end: `buffer` to write a snapshot to, `submit` to hand it over, `outcome` to hear what became of it.
+
+    One snapshot at a time: from `submit` until its outcome the buffer belongs to the process.
+    """
+
+    def __init__(self, job: Job, log: Path) -> None:
+        self.slots = job.slots
+        self.busy = False
+        file = memory.nameless_file(memory.size_of(job.slots))
+        self._buffer = mmap.mmap(file.fileno(), 0)
+        self._channel, theirs = Pipe()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join(filter(None, [str(_SOURCES), os.environ.get("PYTHONPATH")]))
+        descriptors = theirs.fileno(), file.fileno()
+        with file, theirs, log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=os.environ | _ONE_THREAD | {"PYTHONPATH": path},
+                start_new_session=True,  # Ctrl-C is for the training, which then tells this process to end
+            )
+        self._channel.send(job)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The shared memory, of which `slots` are parts."""
+        return memoryview(self._buffer)
+
+    def submit(self, step: int) -> None:
+        """Hand over the snapshot of a step that stands in the buffer. OSError: the process is gone."""
+        self._channel.send(step)
+        self.busy = True
+
+    def outcome(self, timeout: float | None = 0) -> Outcome | None:
+        """What became of the snapshot in work; None while that is open. EOFError, OSError: the process is gone."""
+        if not self.busy or not self._channel.poll(timeout):
+            return None
+        found = self._channel.recv()
+        self.busy = False
+        return found
+
+    def let_go(self) -> None:
+        """Let the process end by itself, once the snapshot that may be in work is written."""
+        self._channel.close()
+
+    def end(self) -> int:
+        """Let the process end, if it has not already, and return its exit status."""
+        self.let_go()
+        return self._process.wait()
+
+
+def main() -> None:
+    """Serve with the open files that the command line names, behind everything else that wants the processor."""
+    os.nice(19)
+    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
+
+
+def serve(channel: Connection, descriptor: int) -> None:
+    """Work on snapshots until the training closes its end."""
+    try:
+        job: Job = channel.recv()
+        buffer = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        while True:
+            step = channel.recv()
+            channel.send(perform(job, step, buffer))
+    except (EOFError, ConnectionError):
+        return
+
+
+def perform(job: Job, step: int, buffer: memoryview) -> Outcome:
+    """Rows of one snapshot; an error is told, and its traceback printed, so that the next snapshot has its chance."""
+    start = time.perf_counter()
+    features: weights.Features = {}
+    error = ""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            matrices = memory.matrices(buffer, job.slots)
+            features = records.write_snapshot(job.folder, step, matrices, job.settings, job.metadata)
+        except Exception as problem:
+            traceback.print_exc()
+            error = " ".join(f"{type(problem).__name__}: {problem}".split())
+    told = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return Outcome(step, time.perf_counter() - start, features, told, error)

@@ -1,0 +1,44 @@
+"""Where the numbers are shown while the model trains: TensorBoard, and Weights & Biases where a run of it is open."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+PREFIX = "topology/"
+
+
+class ScalarWriter(Protocol):
+    """What is used of torch.utils.tensorboard's SummaryWriter."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """One point of one curve."""
+
+    def flush(self) -> Any:
+        """Make what was added visible."""
+
+
+def tensorboard_writer(folder: Path) -> ScalarWriter | None:
+    """A writer of event files into `folder`; None where the package tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(log_dir=str(folder))
+
+
+def show(step: int, values: Mapping[str, float], writer: ScalarWriter | None) -> None:
+    """Add the values of one step to TensorBoard and to the open run of Weights & Biases, where there are such."""
+    if writer is not None:
+        for name, value in values.items():
+            writer.add_scalar(PREFIX + name, value, step)
+        writer.flush()
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and getattr(wandb, "run", None) is not None:
+        # The training is steps ahead by now, and W&B takes no row of an earlier step: so the step is a column, and
+        # the values go with the row that the training writes next.
+        wandb.define_metric(PREFIX + "*", step_metric=PREFIX + "step")
+        named = {PREFIX + name: value for name, value in values.items()}
+        wandb.log({PREFIX + "step": step, **named}, commit=False)

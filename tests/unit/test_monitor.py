@@ -1,0 +1,360 @@
+"""The live monitor: the rows of the workflow, and a training that nothing in it can stop."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from paths import ROOT
+from toposcale import checkpoints, tables, weights
+from toposcale.errors import UserError
+from toposcale.monitor import TopologyMonitor, loop
+from toposcale.monitor.folder import Folder
+
+SETTINGS = weights.Settings(max_points=12)
+
+
+def small_model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Embedding(20, 6), nn.Linear(6, 16), nn.LayerNorm(16), nn.Linear(16, 5, bias=False)
+    )
+
+
+def monitor(folder, **options):
+    options = {"every": 1, "settings": SETTINGS, "tensorboard": False, "when_busy": "wait", **options}
+    return TopologyMonitor(folder, options.pop("name", "tiny"), **options)
+
+
+def features(folder, step, name="tiny"):
+    return tables.read(tables.FEATURES, Folder(folder, name).file("features/weights", step)).to_pandas()
+
+
+def whole(folder, step):
+    rows = features(folder, step).query("layer == 'all'")
+    return rows.set_index("feature")["value"]
+
+
+def metrics(folder):
+    files = Folder(folder, "tiny").files("metrics/monitor").values()
+    rows = tables.gather(tables.METRICS, files).to_pylist()
+    return {(row["step"], row["metric"]): row["value"] for row in rows}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype):
+    model = small_model().to(dtype)
+    with monitor(tmp_path) as watching:
+        watching.step(model, 1.0)
+        # The copy was taken: what happens to the weights from here on does not change it.
+        save_file(
+            {name: value.detach().clone() for name, value in model.state_dict().items()},
+            tmp_path / "w.safetensors",
+        )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+    matrices = checkpoints.iterate_matrices(tmp_path / "w.safetensors")
+    by_layer, diagrams = weights.describe(matrices, SETTINGS, model="tiny")
+    where = {"model": "tiny", "step": 1, "source": "weights"}
+    folder = Folder(tmp_path, "tiny")
+    assert tables.read(tables.FEATURES, folder.file("features/weights", 1)) == tables.feature_rows(
+        by_layer, **where
+    )
+    assert tables.read(tables.DIAGRAMS, folder.file("diagrams/weights", 1)) == tables.diagram_rows(
+        diagrams, **where
+    )
+
+
+def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
+    model = small_model()
+    with monitor(tmp_path, every=3, final_step=8, tokens_per_step=64) as watching:
+        watching.snapshot(model)
+        for step in range(1, 8):
+            loss = torch.tensor(float(step))
+            watching.step(model, loss, learning_rate=0.1, gradient_norm=torch.tensor(2.0))
+            loss.zero_()  # a loop may use the tensor again
+        watching.log(validation_loss=0.5)
+    folder = Folder(tmp_path, "tiny")
+    assert folder.steps() == [0, 3, 6]
+    log = tables.gather(tables.TRAINING, folder.files("training").values()).to_pylist()
+    assert log == [
+        {"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.1} for step in range(1, 8)
+    ]
+    assert metrics(tmp_path) == {
+        (3, "training_loss"): 3,
+        (6, "training_loss"): 6,
+        (7, "validation_loss"): 0.5,
+    }
+    n_parameters = sum(value.numel() for value in model.parameters())
+    assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8}
+
+
+def test_max_rows_takes_the_same_rows_at_every_step(tmp_path):
+    model = small_model()
+    with monitor(tmp_path, max_rows=8) as watching:
+        watching.step(model)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter *= 2
+        watching.step(model)
+    first, second = (features(tmp_path, step).set_index(["layer", "feature"])["value"] for step in (1, 2))
+    for layer in ("0.weight", "1.weight", "3.weight"):
+        assert second[layer, "h0_total"] == pytest.approx(2 * first[layer, "h0_total"])
+    assert first["1.weight", "h0_count"] == 7
+    assert first["3.weight", "h0_count"] == 4
+
+
+class Compiled(nn.Module):
+    """Names its weights as torch.compile does, which takes seconds to load."""
+
+    def __init__(self, model):
+        super().__init__()
+        self._orig_mod = model
+
+
+def test_the_names_of_wrappers_are_left_out(tmp_path):
+    model = small_model()
+    with monitor(tmp_path) as watching:
+        watching.step(nn.DataParallel(model))
+        watching.step(Compiled(model))
+    for step in (1, 2):
+        assert set(features(tmp_path, step)["layer"]) == {"0.weight", "1.weight", "3.weight", "all"}
+
+
+def test_a_snapshot_that_is_due_too_early_is_dropped_and_said_so_once(tmp_path, capfd):
+    model = small_model()
+    with monitor(tmp_path, when_busy="drop") as watching:
+        watching.step(model, 1.0)
+        os.kill(watching._worker._process.pid, signal.SIGSTOP)
+        while watching._worker.outcome() is not None:
+            raise AssertionError("the first snapshot was finished before its worker was stopped")
+        watching.step(model, 2.0)
+        watching.step(model, 3.0)
+        os.kill(watching._worker._process.pid, signal.SIGCONT)
+    assert Folder(tmp_path, "tiny").steps() == [1]
+    assert (watching.cost.snapshots, watching.cost.dropped) == (1, 2)
+    said = capfd.readouterr().err
+    assert said.count("the snapshot of step 2 is dropped") == 1
+    assert "step 3" not in said
+    assert "1 snapshots, 2 dropped" in said
+    # What was measured of the dropped steps stays.
+    assert metrics(tmp_path)[3, "training_loss"] == 3.0
+
+
+def test_an_error_in_the_background_is_a_line_and_the_next_snapshot_has_its_chance(tmp_path, capfd):
+    model = small_model()
+    (tmp_path / "features").write_text("in the way")
+    with monitor(tmp_path) as watching:
+        watching.step(model)
+        watching.step(model)
+        (tmp_path / "features").unlink()
+        watching.step(model)
+    said = capfd.readouterr().err
+    assert Folder(tmp_path, "tiny").steps() == [3] or Folder(tmp_path, "tiny").steps() == [
+        2,
+        3,
+    ]
+    assert said.count("no features of step 1") == 1
+    assert "Traceback" not in said
+    assert "Traceback" in (tmp_path / "logs" / "tiny.log").read_text()
+
+
+def test_a_killed_background_process_does_not_stop_the_training(tmp_path, capfd):
+    model = small_model()
+    with monitor(tmp_path) as watching:
+        watching.step(model)
+        os.kill(watching._worker._process.pid, signal.SIGKILL)
+        for _ in range(3):
+            watching.step(model)
+    said = capfd.readouterr().err
+    assert said.count("nothing is monitored from here on, and the training goes on") == 1
+    assert len(said.splitlines()) == 1
+
+
+def test_the_background_process_ends_with_a_training_that_is_killed(tmp_path):
+    program = f"""
+import os, sys, torch
+from toposcale.monitor import TopologyMonitor
+watching = TopologyMonitor({str(tmp_path)!r}, tensorboard=False, every=1)
+watching.step(torch.nn.Linear(50, 50))
+unwanted = {{"transformers", "pandas", "matplotlib"}} & set(sys.modules)
+assert not unwanted, unwanted
+print(watching._worker._process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid, give_up = int(done.stdout), time.monotonic() + 30
+    while is_running(pid):
+        assert time.monotonic() < give_up, "the background process outlives the training"
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_nan_weights_are_told_and_are_nan_rows(tmp_path, capfd):
+    model = small_model()
+    with torch.no_grad():
+        model[1].weight[0, 0] = float("nan")
+    with monitor(tmp_path) as watching:
+        watching.step(model)
+        watching.step(model)
+    assert capfd.readouterr().err.count("1.weight holds NaN or infinity") == 1
+    assert np.isnan(whole(tmp_path, 2)["h0_total"])
+
+
+def test_rows_of_two_trainings_are_not_mixed(tmp_path):
+    model = small_model()
+    with monitor(tmp_path) as watching:
+        for _ in range(4):
+            watching.step(model, 1.0)
+    with pytest.raises(UserError, match=r"rows of tiny from an earlier training.*overwrite=True.*start=STEP"):
+        monitor(tmp_path)
+    with monitor(tmp_path, start=2) as watching:
+        assert Folder(tmp_path, "tiny").steps() == [1, 2]
+        watching.step(model, 7.0)
+    assert metrics(tmp_path) == {(1, "training_loss"): 1, (2, "training_loss"): 1, (3, "training_loss"): 7}
+    monitor(tmp_path, name="other").close()
+    monitor(tmp_path, overwrite=True).close()
+    with pytest.raises(UserError, match="no rows of a model named tiny"):
+        Folder(tmp_path, "tiny").steps()
+
+
+def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
+    model = small_model()
+    with monitor(tmp_path, every=10) as watching:
+        for _ in range(5):
+            watching.step(model, 1.0)
+    monitor(tmp_path, start=3).close()
+    log = tables.gather(tables.TRAINING, Folder(tmp_path, "tiny").files("training").values())
+    assert log["step"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "reason"),
+    [
+        (nn.LayerNorm(4), SETTINGS, "no matrix is left to monitor"),
+        (small_model(), weights.Settings(include=("absent*",)), "no matrix is left to monitor"),
+    ],
+)
+def test_nothing_to_monitor_is_a_line(tmp_path, capfd, model, settings, reason):
+    with monitor(tmp_path, settings=settings) as watching:
+        watching.step(model)
+        watching.step(model)
+    assert capfd.readouterr().err.count(reason) == 1
+
+
+def test_only_the_first_process_of_a_training_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "_is_first_process", lambda: False)
+    with monitor(tmp_path) as watching:
+        watching.step(small_model(), 1.0)
+        watching.log(validation_loss=1.0)
+        watching.tell(final_step=5)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [{"every": 0}, {"max_rows": 0}, {"when_busy": "queue"}])
+def test_wrong_arguments(tmp_path, arguments):
+    with pytest.raises(ValueError, match="must be"):
+        monitor(tmp_path, **arguments)
+
+
+def test_a_name_that_is_no_file_name(tmp_path):
+    with pytest.raises(UserError, match="cannot name a model"):
+        monitor(tmp_path, name="../up")
+
+
+def test_the_cost_is_measured_and_printed(tmp_path, capfd):
+    model = small_model()
+    start = time.perf_counter()
+    watching = monitor(tmp_path)
+    for _ in range(3):
+        watching.step(model, 1.0)
+    elapsed = time.perf_counter() - start
+    assert 0 < watching.cost.seconds <= watching.cost.wall <= elapsed
+    watching.close()
+    watching.close()
+    assert watching.cost.share == watching.cost.seconds / watching.cost.wall <= 1
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith("toposcale.monitor: tiny: 3 snapshots, 0 dropped; ")
+    assert f"({watching.cost.share:.1%})" in line
+
+
+def test_tensorboard_shows_the_features_of_the_whole_model(tmp_path):
+    with monitor(tmp_path, tensorboard=True) as watching:
+        watching.step(small_model())
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "tiny")).Reload()
+    [point] = events.Scalars("topology/h0_total")
+    assert point.step == 1
+    assert point.value == pytest.approx(whole(tmp_path, 1)["h0_total"])
+    assert events.Scalars("topology/monitor_share_of_time")
+
+
+def test_without_tensorboard_one_line_says_so(tmp_path, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with monitor(tmp_path, tensorboard=True) as watching:
+        watching.step(small_model())
+    assert capfd.readouterr().err.count("tensorboard is not installed") == 1
+    assert Folder(tmp_path, "tiny").steps() == [1]
+
+
+def test_an_open_run_of_weights_and_biases_gets_the_values(tmp_path, monkeypatch):
+    logged = []
+    wandb = types.SimpleNamespace(
+        run=object(),
+        define_metric=lambda *_, **__: None,
+        log=lambda row, commit: logged.append((row, commit)),
+    )
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    with monitor(tmp_path) as watching:
+        watching.step(small_model())
+    row, commit = logged[0]
+    assert row["topology/step"] == 1
+    assert row["topology/h0_total"] == whole(tmp_path, 1)["h0_total"]
+    assert commit is False
+
+
+def test_a_writer_that_fails_costs_its_curve_only(tmp_path, capfd):
+    class Broken:
+        def add_scalar(self, *_):
+            raise RuntimeError("no room")
+
+    with monitor(tmp_path, tensorboard=Broken()) as watching:
+        watching.step(small_model())
+        watching.step(small_model())
+    assert Folder(tmp_path, "tiny").steps() == [1, 2]
+    assert capfd.readouterr().err.count("no room") == 1
+
+
+def test_the_background_process_imports_only_what_it_needs():
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, toposcale.monitor.worker; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        check=True,
+    )
+    assert not {"torch", "pandas", "matplotlib", "transformers", "scipy.optimize"} & set(done.stdout.split())

@@ -1,0 +1,102 @@
+"""The documentation names what a run produces, and its worked example does what it says."""
+
+import re
+import shutil
+
+import pandas as pd
+import pytest
+
+import configuration
+from paths import ROOT
+from toposcale import analysis_tables, tables
+from toposcale.figures import names
+
+METHOD = (ROOT / "docs" / "method.md").read_text()
+GRAPHS = re.compile(r"_(grid4|grid8|delaunay|gabriel|aknn8)$")
+SUFFIXES = ("_z_permuted", "_z_gaussian", "_spread", "_scaled")
+
+
+def documented(feature):
+    """Whether docs/method.md has a feature in backticks; homology by h{k}_, suffixes by *_suffix."""
+    for suffix in SUFFIXES:
+        if feature.endswith(suffix):
+            return f"`*{suffix}`" in METHOD and documented(feature.removesuffix(suffix))
+    feature = GRAPHS.sub("", feature)
+    return f"`{feature}`" in METHOD or f"`{re.sub(r'^h[0-9]_', 'h{k}_', feature)}`" in METHOD
+
+
+def test_every_feature_and_metric_with_a_name_is_in_the_method():
+    statistics = [f"h0_{statistic}" for statistic in names._STATISTICS]
+    known = [*names._PLAIN_FEATURES, names.WEIGHT_NORM, *statistics, *names._METRICS]
+    known += [f"h1_total{suffix}" for suffix in names._NULLS]
+    assert [name for name in known if not documented(name)] == []
+
+
+def test_a_feature_that_is_not_described_would_be_found():
+    assert not documented("h0_variance")
+    assert not documented("kurtosis_scaled")
+
+
+@pytest.mark.workflow
+@pytest.mark.xdist_group("finished")
+def test_every_feature_of_a_run_is_in_the_method(finished):
+    both = [
+        pd.read_parquet(finished.results / "tables" / f"{name}.parquet") for name in ("features", "metrics")
+    ]
+    produced = {*both[0]["feature"], *both[1]["metric"]}
+    assert len(produced) > 30
+    assert sorted(name for name in produced if not documented(name)) == []
+
+
+def test_the_keys_and_files_that_the_questions_name_are_there():
+    text = (ROOT / "docs" / "faq.md").read_text()
+    keys = {path for path, _ in configuration.documented_keys()}
+    sections = {key.split(".")[0] for key in keys}
+    named = {match for match in re.findall(r"`([a-z_]+\.[a-z_]+)`", text) if match.split(".")[0] in sections}
+    assert named
+    assert named <= keys
+    for link in re.findall(r"\]\(([^)#:]+)\)", text + METHOD):
+        assert (ROOT / "docs" / link).exists(), link
+    for table in re.findall(r"`tables/([a-z_]+)`", text + METHOD):
+        assert table in {*tables.BY_NAME, *analysis_tables.BY_NAME}, table
+
+
+def code_block(heading, language):
+    """The first code block of a language under a heading of the README."""
+    section = (ROOT / "README.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
+
+
+@pytest.mark.workflow
+def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace):
+    copy = workspace.path / "toposcale"
+    for part in ("Snakefile", "workflow", "scripts", "src", "profiles", "config", "envs"):
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            copy.mkdir(exist_ok=True)
+            shutil.copy(source, copy / part)
+    with (copy / "src" / "toposcale" / "weights.py").open("a") as module:
+        module.write("\n\n" + code_block("Add a feature", "python"))
+    workspace.home = copy
+    workspace.config["embeddings"] = {"enabled": False}
+    workspace.snakemake()
+    made = workspace.results / "tables"
+    features = pd.read_parquet(made / "features.parquet").query("feature == 'near_zero_share'")
+    assert set(features["step"]) == set(range(0, 41, 8))
+    assert features["value"].between(0, 1).all()
+    one = features.query("model == 'one' and step == 40").set_index("layer")["value"]
+    assert one["all"] == pytest.approx(one.drop("all").mean())
+    for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
+        assert "near_zero_share" in set(pd.read_parquet(made / f"{name}.parquet")["feature"]), name
+    assert "near_zero_share" in (workspace.results / "report.html").read_text()
+
+
+@pytest.mark.workflow
+def test_the_picture_of_the_rules_is_that_of_the_rules():
+    import rulegraph
+
+    assert (ROOT / "docs" / "images" / "rulegraph.svg").read_text() == rulegraph.picture(), (
+        "run make rulegraph"
+    )

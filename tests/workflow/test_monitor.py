@@ -1,0 +1,117 @@
+"""From transformers' Trainer to the workflow: what the callback wrote goes through the tables and the advice."""
+
+import pandas as pd
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+from toposcale import checkpoints, tables, weights
+from toposcale.monitor import TopologyCallback
+from toposcale.monitor.folder import Folder
+from workspace import new_workspace
+
+# One worker for all of them: they share one training.
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("monitored")]
+
+STEPS, STOPPED_AT, EVERY = 40, 36, 6
+NAME = "tiny-gpt2"
+
+
+class StopAt(TrainerCallback):
+    """Ends a training before its time."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step >= self.step
+
+
+def train(path, stop_at, resume_from=None):
+    """A real Trainer on a tiny GPT-2, with the callback."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+        )
+    )
+    texts = (torch.arange(8) + torch.arange(64)[:, None]) % 16
+    data = [{"input_ids": text, "labels": text} for text in texts]
+    arguments = TrainingArguments(
+        str(path / "trainer"),
+        max_steps=STEPS,
+        per_device_train_batch_size=8,
+        learning_rate=1e-2,
+        logging_steps=1,
+        eval_strategy="steps",
+        eval_steps=EVERY,
+        save_strategy="steps",
+        save_steps=STOPPED_AT,
+        include_num_input_tokens_seen=True,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    callback = TopologyCallback(path / "topology", NAME, every=EVERY, when_busy="wait", tensorboard=False)
+    trainer = Trainer(
+        model, arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[callback, StopAt(stop_at)]
+    )
+    trainer.train(resume_from_checkpoint=resume_from)
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory):
+    """A training that was stopped before its end, and a folder to run the workflow in on what it left."""
+    made = new_workspace(tmp_path_factory.mktemp("monitored") / "work")
+    trainer = train(made.path, STOPPED_AT)
+    made.config["models"] = {NAME: {"kind": "monitor", "path": str(made.path / "topology")}}
+    return made, trainer
+
+
+def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(monitored):
+    made, _ = monitored
+    saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
+    features, _ = weights.describe(checkpoints.iterate_matrices(saved), weights.Settings(), model=NAME)
+    file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
+    rows = tables.read(tables.FEATURES, file).to_pandas()
+    written = rows.set_index(["layer", "feature"])["value"].to_dict()
+    expected = {(layer, name): value for layer in features for name, value in features[layer].items()}
+    assert written == pytest.approx(expected, rel=1e-12)
+
+
+def test_advice_on_a_training_that_is_under_way(monitored):
+    made, trainer = monitored
+    said = " ".join(made.snakemake("advice").stdout.split())
+    loss = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row][-1]
+    assert f"{NAME} has done {STOPPED_AT} of {STEPS} steps (90%" in said
+    assert f"its loss is {loss:.4g}" in said
+    assert "power_law forecasts" in said
+
+
+def test_the_rows_go_through_the_tables_and_the_analyses(monitored):
+    made, trainer = monitored
+    made.snakemake(*(f"results/small/tables/{name}.parquet" for name in ("verdicts", "models")))
+    features = pd.read_parquet(made.results / "tables" / "features.parquet")
+    assert set(features["step"]) == set(range(0, STOPPED_AT + 1, EVERY))
+    assert "h0_wasserstein_1" in set(features["feature"])
+    metrics = pd.read_parquet(made.results / "tables" / "metrics.parquet")
+    ours = metrics[metrics["metric"] == "training_loss"].set_index("step")["value"]
+    logged = {row["step"]: row["loss"] for row in trainer.state.log_history if "loss" in row}
+    assert ours.to_dict() == {step: logged[step] for step in range(EVERY, STOPPED_AT + 1, EVERY)}
+    [model] = pd.read_parquet(made.results / "tables" / "models.parquet").to_dict("records")
+    assert model["n_parameters"] == sum(value.numel() for value in trainer.model.parameters())
+    assert model["final_step"] == STEPS
+    assert model["tokens_per_step"] == 8 * 8
+    verdicts = pd.read_parquet(made.results / "tables" / "verdicts.parquet")
+    assert {"neural_persistence", "h0_total", "frobenius_norm"} <= set(verdicts["feature"])
+
+
+def test_a_training_that_goes_on_takes_up_its_rows(monitored):
+    made, _ = monitored
+    saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
+    train(made.path, STEPS, resume_from=str(saved))
+    folder = Folder(made.path / "topology", NAME)
+    assert folder.steps() == [*range(0, STOPPED_AT + 1, EVERY), STEPS]
+    log = tables.gather(tables.TRAINING, folder.files("training").values())
+    assert log["step"].to_pylist() == list(range(1, STEPS + 1))
