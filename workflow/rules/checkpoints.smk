@@ -22,8 +22,8 @@ rule duplicates:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=30,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(30),
     params:
         source=settings_of,
         hub=config["hub"],
@@ -45,8 +45,8 @@ rule fetch:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=240,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(240),
     params:
         source=settings_of,
         hub=config["hub"],
@@ -69,8 +69,8 @@ rule release:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=10,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(10),
     params:
         code=fingerprint("release.py"),
     message:

@@ -36,8 +36,8 @@ rule train:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1500,
-        runtime=60 if ONE_JOB_A_CHECKPOINT else 600,
+        mem_mb=on_attempt(1500),
+        runtime=on_attempt(60 if ONE_JOB_A_CHECKPOINT else 600),
         gpu=1 if config["training"]["device"] == "cuda" else 0,
     params:
         architecture=settings_of,
@@ -50,6 +50,10 @@ rule train:
         "Training: {wildcards}"
     script:
         "../../scripts/train.py"
+
+
+localrules:
+    training_log,
 
 
 TRAINING_LOGS = of_every_model(f"{RUN}/training/{{model}}.parquet", TRAINED)
@@ -66,8 +70,8 @@ rule training_log:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=5,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(5),
     params:
         table="training",
         code=fingerprint("gather.py"),
