@@ -72,7 +72,8 @@ def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
     assert done["train"] < SUBMITTED["train"]
     slurm.cancel(stalled.name)
     workspace.snakemake("--unlock")
-    left = {rule: workspace.planned("tables").get(rule, 0) for rule in SUBMITTED}
+    planned = workspace.planned("tables")
+    left = {rule: planned.get(rule, 0) for rule in SUBMITTED}
     assert {rule: done[rule] + left[rule] for rule in SUBMITTED} == SUBMITTED
     with started(slurm, workspace, "tables") as process:
         assert process.wait(180) == 0, output(workspace)
