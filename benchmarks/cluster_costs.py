@@ -1,6 +1,6 @@
 """What a job costs on SLURM, by how the workflow is started. On a cluster of one node, as root:
 
-    python tests/slurm/one_node.py .venv/bin/python -m benchmarks.cluster_costs
+    python tests/slurm/one_node.py .venv/bin/python -m benchmarks.cluster_costs [local] [allocation] [groups] [single]
 
 Two small models are trained through six checkpoints each, and the weights of each are measured: 24 jobs, the same in every
 row. CPU seconds are those of everything that the start set off, jobs included, as a control group counts them.
@@ -90,7 +90,8 @@ def main() -> None:
     """Print a row a way."""
     clock = CpuClock("toposcale-costs")
     print(f"{'':<12} {'wall s':>8} {'a job':>8} {'CPU s':>8} {'a job':>8}")
-    for way in (local, allocation, groups, single):
+    ways = (local, allocation, groups, single)
+    for way in [way for way in ways if way.__name__ in sys.argv[1:]] or ways:
         with TemporaryDirectory() as folder:
             workspace = new_workspace(Path(folder) / "work")
             command = way(workspace)

@@ -61,5 +61,5 @@ def wait_for(look: Callable[[], Any], running: subprocess.Popen | None = None) -
     while not (found := look()):
         assert running is None or running.poll() is None, "the run ended too early"
         assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.1)
+        time.sleep(0.25)
     return found

@@ -68,13 +68,16 @@ def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
         wait_for(lambda: slurm.jobs(one, "RUNNING", "COMPLETED"), process)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    done = finished_jobs(output(workspace))
-    assert done["train"] < SUBMITTED["train"]
     slurm.cancel(stalled.name)
+    completed = "\n".join(job.comment for job in slurm.jobs("", "COMPLETED") if job.name == stalled.name)
     workspace.snakemake("--unlock")
     planned = workspace.planned("tables")
     left = {rule: planned.get(rule, 0) for rule in SUBMITTED}
-    assert {rule: done[rule] + left[rule] for rule in SUBMITTED} == SUBMITTED
+    done = {rule: completed.count(f"rule_{rule}_") for rule in SUBMITTED}
+    assert sum(done.values()) > 0
+    assert all(left[rule] <= SUBMITTED[rule] - done[rule] for rule in SUBMITTED), (
+        "finished work is done again"
+    )
     with started(slurm, workspace, "tables") as process:
         assert process.wait(180) == 0, output(workspace)
     assert {rule: started_jobs(output(workspace))[rule] for rule in SUBMITTED} == left
