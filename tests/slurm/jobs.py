@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE = 180
+PATIENCE = 400
 
 
 @dataclass

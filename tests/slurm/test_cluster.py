@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import Cluster, wait_for
+from jobs import PATIENCE, Cluster, wait_for
 from one_node import HOSTS, cluster
 from paths import ROOT
 
@@ -79,7 +79,7 @@ def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
         "finished work is done again"
     )
     with started(slurm, workspace, "tables") as process:
-        assert process.wait(180) == 0, output(workspace)
+        assert process.wait(PATIENCE) == 0, output(workspace)
     assert {rule: started_jobs(output(workspace))[rule] for rule in SUBMITTED} == left
     expected, found = local_tables(), workspace.tables()
     assert sorted(found) == sorted(expected)
