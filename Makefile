@@ -4,7 +4,7 @@ CONFIG ?= config/config.yaml
 CORES ?= all
 BIN := .venv/bin
 
-.PHONY: run test lint bench config-reference rulegraph clean
+.PHONY: run test test-slurm lint bench check-gpu config-reference rulegraph clean
 
 run: .venv/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile $(CONFIG)
@@ -12,6 +12,10 @@ run: .venv/.runtime
 
 test: .venv/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+# A SLURM cluster of one node, started and stopped by the tests; skipped, with the reason, where that cannot be.
+test-slurm: .venv/.test
+	$(BIN)/python -m pytest tests/slurm
 
 lint: .venv/.test
 	$(BIN)/ruff format --check .
@@ -23,6 +27,10 @@ lint: .venv/.test
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# Whether CPU and GPU agree, and the speed-up; says so in a line where there is no GPU.
+check-gpu: .venv/.runtime
+	$(BIN)/python -m benchmarks.check_gpu
 
 config-reference: .venv/.runtime
 	$(BIN)/python workflow/configuration.py reference > config/README.md

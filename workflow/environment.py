@@ -30,9 +30,10 @@ def refuse_read_only(folder: Path) -> None:
 
 
 def revision(home: Path) -> str:
-    """The git revision of the workflow; "unknown" outside a checkout."""
+    """The git revision of the workflow; where git gives none, that of the process that started this one, or "unknown"."""
     command = ["git", "-C", str(home), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        # The node of a cluster may have no git, and a table must not depend on where it was made.
+        return os.environ.get("TOPOSCALE_REVISION", "unknown")

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from toposcale import tensor_files
+from toposcale import cuda_graphs, tensor_files
 from toposcale.errors import UserError
 from toposcale.gpt import GPT, GPTShape
 from toposcale.kernels import first_order_kernels
 
 # Stream 2 of the seed belongs to `observers`.
 _BATCH_STREAM = 1
+
+# A CUDA graph costs a few steps to capture.
+_STEPS_WORTH_A_GRAPH = 20
 
 _CLIPPING_EPSILON = 1e-6
 _MOMENTS = ("first_moment", "second_moment")
@@ -85,6 +89,7 @@ class TrainingState:
 
 Row = dict[str, float | int]
 Observer = Callable[[TrainingState, Row], None]
+Gradient = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class NonFiniteLossError(UserError):
@@ -109,6 +114,9 @@ def configure_torch(device: str) -> torch.device:
         return torch.device("cpu")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
+    # Products in full float32; some installations switch to TF32, which keeps 10 bits, by an environment variable.
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     # The default fills every new buffer with NaN, which costs more than it could find here.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return torch.device("cuda")
@@ -169,8 +177,9 @@ def train(
     rows = []
     last = until_step + 1 if until_step == plan.steps else until_step
     with first_order_kernels():
+        gradient_of = _gradient_function(state, plan, last - state.step)
         for step in range(state.step, last):
-            row, gradient = _measure(state, plan, tokens, step)
+            row, gradient = _measure(state, plan, tokens, step, gradient_of)
             rows.append(row)
             for observer in observers:
                 observer(state, row)
@@ -179,12 +188,25 @@ def train(
     return state, rows
 
 
+def _gradient_function(state: TrainingState, plan: TrainingPlan, steps: int) -> Gradient:
+    """`loss_and_gradient` of the model, replayed as a graph where that pays: on a GPU, for more than a few steps."""
+    gradient_of = partial(loss_and_gradient, state.model)
+    if state.device.type != "cuda" or steps < _STEPS_WORTH_A_GRAPH:
+        return gradient_of
+    shape = (plan.batch_size, state.model.shape.context + 1)
+    return cuda_graphs.replayed(gradient_of, torch.zeros(shape, dtype=torch.int64, device=state.device))
+
+
 def _measure(
-    state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int
+    state: TrainingState,
+    plan: TrainingPlan,
+    tokens: NDArray[np.uint16],
+    step: int,
+    gradient_of: Gradient,
 ) -> tuple[Row, Tensor]:
     """A step's row and its flat gradient, not yet clipped."""
     windows = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
-    loss, gradient = loss_and_gradient(state.model, windows)
+    loss, gradient = gradient_of(windows)
     norm = torch.linalg.vector_norm(gradient)
     loss_value, norm_value = torch.stack([loss, norm]).tolist()
     rate = learning_rate(step, plan)

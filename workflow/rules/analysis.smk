@@ -30,8 +30,8 @@ rule correlations:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(30),
     params:
         settings=config["statistics"],
         code=fingerprint("correlations.py"),
@@ -53,8 +53,8 @@ rule ranking:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(30),
     params:
         settings=config["statistics"],
         code=fingerprint("ranking.py"),
@@ -77,8 +77,8 @@ rule scaling:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         settings=config["statistics"],
         code=fingerprint("scaling.py"),
@@ -100,8 +100,8 @@ rule transitions:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         code=fingerprint("transitions.py"),
     message:
@@ -122,8 +122,8 @@ rule early_stopping:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         code=fingerprint("early_stopping.py"),
     message:
@@ -147,8 +147,8 @@ rule forecasts:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(30),
     params:
         fractions=config["forecasts"]["fractions"],
         seed=config["statistics"]["seed"],
@@ -174,8 +174,8 @@ rule decisions:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(30),
     params:
         fractions=config["forecasts"]["fractions"],
         seed=config["statistics"]["seed"],
@@ -206,8 +206,8 @@ rule comparison:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         corpus={
             key: config["corpus"][key]
@@ -235,8 +235,8 @@ rule summary:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         code=fingerprint("summary.py"),
     message:
@@ -259,8 +259,8 @@ rule warnings_table:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         code=fingerprint("warnings_table.py"),
     message:
@@ -277,8 +277,8 @@ rule advice:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         run=RUN,
         models={

@@ -27,8 +27,8 @@ rule duplicates:
         "../../envs/toposcale.yaml"
     threads: workflow.cores or 1
     resources:
-        mem_mb=500,
-        runtime=30,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(30),
     params:
         source=settings_of("repo", "revisions", "steps"),
         code=fingerprint("duplicates.py"),
@@ -47,8 +47,8 @@ rule fetch:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=240,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(240),
     params:
         source=settings_of("repo", "revisions"),
         code=fingerprint("fetch.py"),
@@ -70,8 +70,8 @@ rule release:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=10,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(10),
     params:
         code=fingerprint("release.py"),
     message:

@@ -109,6 +109,15 @@ def seed_of(wildcards):
     return MODELS[wildcards.model].seed
 
 
+def on_attempt(amount):
+    """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
+
+    def resource(wildcards, attempt):
+        return amount * attempt
+
+    return resource
+
+
 def corpus_files(key):
     """The user's files behind corpus.train or corpus.validation, in the order of the list, each glob sorted."""
     files = []

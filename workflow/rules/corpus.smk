@@ -2,6 +2,11 @@
 from glob import glob
 
 
+# Here and not on a cluster's node, which may have no way to the network.
+localrules:
+    corpus,
+
+
 rule corpus:
     input:
         train=corpus_files("train"),
@@ -15,8 +20,8 @@ rule corpus:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         source=config["corpus"]["source"],
         tokenizer=config["corpus"]["tokenizer"],

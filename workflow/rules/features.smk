@@ -39,8 +39,8 @@ rule weight_features:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(30),
     params:
         settings=config["weights"],
         code=fingerprint("weight_features.py"),
@@ -90,8 +90,8 @@ rule embeddings:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=on_attempt(4000),
+        runtime=on_attempt(60),
         gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
     params:
         settings={
@@ -122,8 +122,8 @@ rule diagram_distances:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(30),
     params:
         steps=steps_of_source,
         code=fingerprint("diagram_distances.py"),

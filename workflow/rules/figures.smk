@@ -59,8 +59,8 @@ for subject in SUBJECTS:
             "../../envs/toposcale.yaml"
         threads: 1
         resources:
-            mem_mb=1000,
-            runtime=10,
+            mem_mb=on_attempt(1000),
+            runtime=on_attempt(10),
         params:
             figures=list(drawn_together(subject)),
             dpi=config["figures"]["dpi"],

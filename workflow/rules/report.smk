@@ -15,8 +15,8 @@ rule resolved_configuration:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=200,
-        runtime=5,
+        mem_mb=on_attempt(200),
+        runtime=on_attempt(5),
     params:
         config=config,
     message:
@@ -38,8 +38,8 @@ rule report:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         snakefile=str(HOME / "Snakefile"),
     message:

@@ -40,8 +40,8 @@ rule features_table:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(10),
     params:
         table="features",
         code=fingerprint("gather.py"),
@@ -88,8 +88,8 @@ rule metrics_table:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(10),
     params:
         steps={name: MODELS[name].steps for name in TRAINED},
         # In a list, since Snakemake looks for wildcards in a text.
@@ -122,8 +122,8 @@ rule models_table:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=5,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(5),
     params:
         models={
             name: {

@@ -41,8 +41,8 @@ rule train:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1500,
-        runtime=60 if ONE_JOB_A_CHECKPOINT else 600,
+        mem_mb=on_attempt(1500),
+        runtime=on_attempt(60 if ONE_JOB_A_CHECKPOINT else 600),
         gpu=1 if config["training"]["device"] == "cuda" else 0,
     params:
         architecture=settings_of("d_model", "n_layers", "n_heads"),
@@ -56,6 +56,11 @@ rule train:
         "Training: {wildcards}"
     script:
         "../../scripts/train.py"
+
+
+localrules:
+    loss_table,
+    training_log,
 
 
 MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
@@ -100,8 +105,8 @@ rule training_log:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=5,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(5),
     params:
         table="training",
         code=fingerprint("gather.py"),
