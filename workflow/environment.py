@@ -18,8 +18,8 @@ def prepare(home: Path) -> None:
 
 
 def revision(home: Path) -> str:
-    """The git revision of the workflow; "unknown" outside a checkout."""
-    command = ["git", "-C", str(home), "rev-parse", "HEAD"]
+    """The git revision of the workflow, with -dirty behind it if files were changed; "unknown" outside a checkout."""
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

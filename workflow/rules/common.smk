@@ -202,3 +202,14 @@ def figure_files(subject):
         f"{name}_png": FIGURE.format(figure=name) + ".png"
         for name in drawn_together(subject)
     }
+
+
+def page_files(page):
+    """What a page is made of beside the library's code: a template, style sheets and scripts."""
+    folder = HOME / "src" / "toposcale" / "pages"
+    return [
+        str(path)
+        for name in ("base", page)
+        for path in sorted(folder.glob(f"{name}.*"))
+        if path.suffix != ".py"
+    ]

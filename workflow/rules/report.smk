@@ -1,5 +1,9 @@
 # The configuration that was used, whole, and one page that holds every figure and table.
 
+from toposcale.pages.listed import LISTED
+
+CAPTION = str(HOME / "workflow/report/{name}.rst")
+
 
 localrules:
     resolved_configuration,
@@ -30,6 +34,21 @@ rule report:
         rules.tables.input,
         rules.figures.input,
         configuration=rules.resolved_configuration.output[0],
+        corpus=rules.corpus.output.description,
+        features=rules.features_table.output[0],
+        metrics=rules.metrics_table.output[0],
+        models=rules.models_table.output[0],
+        summary=rules.summary.output.summary,
+        warnings=rules.warnings_table.output.warnings,
+        comparison=rules.comparison.output.comparison,
+        listings=expand(f"{TABLES}/{{table}}.parquet", table=LISTED),
+        made=[path for path in rules.tables.input if path.endswith(".parquet")],
+        figures=expand(f"{FIGURE}.svg", figure=DRAWN),
+        captions=[
+            *expand(CAPTION, name=["comparison", *LISTED]),
+            *expand(CAPTION, name=[f"figures/{figure}" for figure in DRAWN]),
+        ],
+        page=page_files("report"),
     output:
         f"{RUN}/report.html",
     log:
@@ -42,6 +61,9 @@ rule report:
         runtime=10,
     params:
         snakefile=str(HOME / "Snakefile"),
+        logs=LOGS,
+        lock=str(HOME / "requirements.lock"),
+        code=fingerprint("report.py"),
     message:
         "The report: {output}"
     script:
