@@ -51,3 +51,4 @@ rule all:
         rules.tables.input,
         rules.figures.input,
         rules.report.output,
+        rules.explorer.output,

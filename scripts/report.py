@@ -15,7 +15,7 @@ import job
 from toposcale import figures, files, tables
 from toposcale.pages import made, report, rule_graph
 
-PARTS = ("models", "summary", "warnings", "metrics")
+PARTS = ("models", "summary", "metrics")
 
 
 def main(snakemake):
@@ -33,6 +33,7 @@ def main(snakemake):
         **read,
         pictures=[picture(Path(path), captions) for path in given.figures],
         listings=[listing(path, captions) for path in given.listings],
+        warnings=listing(given.warnings, captions),
         comparison=listing(given.comparison, captions),
         graph=graph(snakemake),
         runtimes=made.runtimes(params.logs, list(read["models"]["model"])),

@@ -1,4 +1,4 @@
-# The configuration that was used, whole, and one page that holds every figure and table.
+# The configuration that was used, whole, and the pages that people open.
 
 from toposcale.pages.listed import LISTED
 
@@ -8,6 +8,7 @@ CAPTION = str(HOME / "workflow/report/{name}.rst")
 localrules:
     resolved_configuration,
     report,
+    explorer,
 
 
 rule resolved_configuration:
@@ -45,7 +46,7 @@ rule report:
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
         captions=[
-            *expand(CAPTION, name=["comparison", *LISTED]),
+            *expand(CAPTION, name=["comparison", "warnings", *LISTED]),
             *expand(CAPTION, name=[f"figures/{figure}" for figure in DRAWN]),
         ],
         page=page_files("report"),
@@ -68,3 +69,33 @@ rule report:
         "The report: {output}"
     script:
         "../../scripts/report.py"
+
+
+rule explorer:
+    input:
+        features=rules.features_table.output[0],
+        metrics=rules.metrics_table.output[0],
+        models=rules.models_table.output[0],
+        diagrams=[
+            *of_every_checkpoint(DIAGRAMS, source="weights"),
+            FIGURE_TABLES["diagrams"],
+        ],
+        surfaces=FIGURE_TABLES.get("surfaces", []),
+        page=page_files("explorer"),
+    output:
+        f"{RUN}/explorer.html",
+    log:
+        f"{LOGS}/explorer.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        run=config["run"],
+        code=fingerprint("explorer.py"),
+    message:
+        "The explorer: {output}"
+    script:
+        "../../scripts/explorer.py"

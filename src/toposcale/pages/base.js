@@ -66,18 +66,19 @@ function stepScale(steps) {
 }
 
 /** A frame with axes; returns the drawing and the functions that place x and y in it. */
-function frame({ width = 420, height = 230, title = "", x, y, xlabel = "", ylabel = "" }) {
-  const left = 54, right = 12, top = title ? 24 : 10, bottom = 34;
+function frame({ width = 420, height = 230, title = "", x, y, yCount = 4, xlabel = "", ylabel = "" }) {
+  const left = 46, right = 12, top = title ? 24 : 10, bottom = 34;
   const svg = node("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img" });
   node("title", {}, title, svg);
   if (title) node("text", { class: "title", x: 4, y: 14 }, title, svg);
   const px = (value) => left + (width - left - right) * x.place(value);
   const py = (value) => height - bottom - (height - bottom - top) * (value - y[0]) / (y[1] - y[0]);
-  for (const mark of ticks(y[0], y[1], 4)) {
+  for (const mark of yCount ? ticks(y[0], y[1], yCount) : []) {
     node("line", { class: "axis", x1: left, x2: width - right, y1: py(mark), y2: py(mark) }, null, svg);
     node("text", { x: left - 5, y: py(mark) + 4, "text-anchor": "end" }, shortNumber(mark), svg);
   }
-  for (const mark of x.marks)
+  const every = Math.ceil((x.marks.length * 44) / (width - left - right));
+  for (const mark of x.marks.filter((_, k) => k % every === 0))
     node("text", { x: px(mark), y: height - bottom + 14, "text-anchor": "middle" }, shortNumber(mark), svg);
   node("line", { class: "axis", x1: left, x2: left, y1: top, y2: height - bottom }, null, svg);
   node("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, xlabel, svg);

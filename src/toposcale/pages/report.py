@@ -77,7 +77,7 @@ def report(
     lede: str,
     models: pd.DataFrame,
     summary: pd.DataFrame,
-    warnings: pd.DataFrame,
+    warnings: Listing,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     pictures: Sequence[Picture],
@@ -101,7 +101,7 @@ def report(
         categories=list(dict.fromkeys(picture.category for picture in pictures)),
         listings=[table(listing) for listing in listings],
         comparison=table(comparison),
-        warnings=table(Listing("warnings", warnings, "", len(warnings))),
+        warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         graph=graph,
         charts={
