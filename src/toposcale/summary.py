@@ -18,8 +18,13 @@ from toposcale.tables import ALL_LAYERS
 
 LEVEL = 0.05
 UNTESTED = "Could not be tested"
-TOPOLOGICAL_METHODS = ("topology_rate", "combined", "ridge_topology")
 BASELINE = "power_law"
+METHODS = {
+    "topology_rate": "the rate of neural persistence",
+    "combined": "its mean with the power law",
+    "ridge_topology": "a regression on all topology",
+}
+"""Forecasting methods that read topology, in words."""
 
 
 class Answer(NamedTuple):
@@ -90,9 +95,8 @@ def beyond(pooled: pd.DataFrame, question: str, what: str) -> Answer:
         f"With {what} and the drift taken out of both, {len(passed)} of {len(tested)} still go with the loss at the "
         f"{LEVEL:.0%} level, where chance alone gives about {LEVEL * len(tested):.1f}"
     )
-    named = [_left(row, question) for _, row in passed.head(2).iterrows()]
-    if named:
-        text += ": " + ", ".join(named) + (" and others" if len(passed) > len(named) else "")
+    if len(passed):
+        text += f"; first {_left(passed.iloc[0], question)}"
     text += f". Corrected for the number of tests, {corrected or 'none'} of them remain{'s' if corrected == 1 else ''}."
     return Answer(f"{corrected} of {len(tested)}" if corrected else "None shown to", text)
 
@@ -110,15 +114,15 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     text = (
         f"From the first {fraction:.0%} of training, a power law on the loss alone misses the final loss by "
     )
-    said = [text + f"{rows.loc[BASELINE, 'mae']:.3f}"]
-    methods = [method for method in TOPOLOGICAL_METHODS if method in rows.index]
+    said = [text + f"{rows.loc[BASELINE, 'mae']:.3f} nats"]
+    methods = [method for method in METHODS if method in rows.index]
     judged = rows.loc[methods].dropna(subset=["improvement_percent"])
     for method, row in judged.iterrows():
         gain = row["improvement_percent"]
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        said.append(f"with topology, {method} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
+        said.append(f"{METHODS[str(method)]} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
     if (judged["improvement_low"] > 0).any():
         verdict = "Yes"
     elif len(judged) and (judged["improvement_high"] < 0).all():
@@ -142,10 +146,11 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
         return Answer(UNTESTED, f"From the first {fraction:.0%} of training, no method could give advice.")
     said = []
     for policy, row in judged.iterrows():
+        by = METHODS.get(str(policy), "the power law on the loss")
         saved = _interval(row["compute_saved_percent_low"], row["compute_saved_percent_high"], ".0f")
         given_up = _interval(row["regret_low"], row["regret_high"], ".3f")
         said.append(
-            f"{policy} would have left out {row['compute_saved_percent']:.0f}% of the compute {saved} "
+            f"{by} would have saved {row['compute_saved_percent']:.0f}% of the compute {saved} "
             f"for {row['regret']:.3f} in loss {given_up}"
         )
     verdict = "Yes" if (judged["compute_saved_percent_low"] > 0).any() else "Not shown"
@@ -190,10 +195,11 @@ def _rho(row: pd.Series) -> str:
 
 def _left(row: pd.Series, question: str) -> str:
     """What is left of one correlation, with its interval and the p-value of the test that decides."""
+    rho, p_value = row[f"{question}_rho"], f"p = {row[f'{question}_p']:.2g}"
+    if np.isnan(rho):
+        return f"{_name(row)}, {p_value}"
     interval = _interval(row[f"{question}_low"], row[f"{question}_high"], ".2f")
-    return (
-        f"{_name(row)} ({row[f'{question}_rho']:.2f} {interval.strip('()')}, p = {row[f'{question}_p']:.2g})"
-    )
+    return f"{_name(row)}, {p_value}, partial correlation {rho:.2f} {interval}"
 
 
 def _name(row: pd.Series) -> str:

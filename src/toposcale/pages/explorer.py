@@ -116,8 +116,9 @@ def _notes(longest: int | None, kept: int, total: int, stride: int) -> list[str]
         ]
     notes.append("Births and deaths are rounded to a 65,534th of the range of their model and layer.")
     if stride > 1:
+        which = "every second" if stride == 2 else f"one in {stride}"
         notes.append(
-            f"Thinned: of each loss surface every {stride}th row and column is drawn; merge trees are whole."
+            f"Thinned: of the rows and columns of each loss surface {which} is drawn; merge trees are whole."
         )
     return notes
 

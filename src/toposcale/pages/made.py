@@ -81,7 +81,7 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
         jobs=("seconds", "size"),
         wall_seconds=("seconds", "sum"),
         longest_job_seconds=("seconds", "max"),
-        cpu_seconds=("cpu", "sum"),
+        cpu_seconds=("cpu", lambda cpu: cpu.sum(min_count=1)),
         peak_memory_mb=("memory", "max"),
         not_measured=("cpu", lambda cpu: int(cpu.isna().sum())),
     )
