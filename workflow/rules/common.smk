@@ -151,7 +151,7 @@ def last_checkpoints(wildcards):
     return [weights_of(model, steps(model)[-1]) for model in MODELS]
 
 
-# Tables of a row a layer are megabytes of CSV; the report is for the others.
+# Tables of a row a layer are megabytes of CSV; `snakemake --report` is for the others.
 TOO_LONG_FOR_THE_REPORT = {
     "correlations",
     "partial_correlations",

@@ -42,7 +42,7 @@ def what_was_run(
         schedule = (
             f"{training['steps']:,} steps of {training['batch_size']} × {training['context']} tokens, a checkpoint every "
             f"{training['checkpoint_every']}; AdamW, learning rate {training['learning_rate']:g} after "
-            f"{training['warmup_steps']} steps of warm-up; seeds {', '.join(map(str, config['seeds']))}"
+            f"{training['warmup_steps']} steps of warm-up; seed {', '.join(map(str, config['seeds']))}"
         )
         facts.insert(1, ("Training", schedule))
     return {"lede": lede, "facts": facts}

@@ -186,11 +186,20 @@ def html_of(caption: str) -> Markup:
 def table(listing: Listing) -> dict[str, Any]:
     """What the template needs of a table: cells as (text, what they are sorted by), rows marked with their model."""
     rows = listing.rows
+    # A long sentence that every row repeats is said once.
+    same = [
+        name
+        for name in rows.columns
+        if len(rows) > 1 and rows[name].nunique(dropna=False) == 1 and len(str(rows[name].iloc[0])) > 50
+    ]
+    said = [(name, rows[name].iloc[0]) for name in same]
+    rows = rows.drop(columns=same)
     columns = [(name, pd.api.types.is_numeric_dtype(rows[name])) for name in rows.columns]
     return {
         "name": listing.name,
         "title": listing.name.replace("_", " "),
         "caption": html_of(listing.caption),
+        "same": said,
         "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
         "rows": [
             {
