@@ -144,16 +144,17 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     judged = rows.loc[policies].dropna(subset=["compute_saved_percent"])
     if judged.empty:
         return Answer(UNTESTED, f"From the first {fraction:.0%} of training, no method could give advice.")
+    words = METHODS | {BASELINE: "the power law on the loss"}
     said = []
     for policy, row in judged.iterrows():
-        by = METHODS.get(str(policy), "the power law on the loss")
         saved = _interval(row["compute_saved_percent_low"], row["compute_saved_percent_high"], ".0f")
         given_up = _interval(row["regret_low"], row["regret_high"], ".3f")
         said.append(
-            f"{by} would have saved {row['compute_saved_percent']:.0f}% of the compute {saved} "
+            f"{words[str(policy)]} would have saved {row['compute_saved_percent']:.0f}% of the compute {saved} "
             f"for {row['regret']:.3f} in loss {given_up}"
         )
-    verdict = "Yes" if (judged["compute_saved_percent_low"] > 0).any() else "Not shown"
+    sure = judged[judged["compute_saved_percent_low"] > 0]["compute_saved_percent"]
+    verdict = f"Yes, most by {words[str(sure.idxmax())]}" if len(sure) else "Not shown"
     return Answer(verdict, f"Advised at {fraction:.0%} of training when to scale up, {'; '.join(said)}.")
 
 

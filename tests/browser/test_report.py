@@ -36,6 +36,7 @@ def test_the_first_screen_holds_what_was_run_the_answers_and_the_overview(page):
     assert page.run("document.querySelectorAll('.answer').length") == 5
     assert page.run(bottom.format(".answer")) < 900
     assert page.run(bottom.format("[data-figure=overview] svg")) < 900
+    assert page.run(bottom.format(".words")) < 900
     lede = page.run("document.querySelector('.lede').innerText")
     assert "2 language models of 2,040 to 3,636 parameters, trained for 40 steps" in lede
     assert "train.txt" in lede

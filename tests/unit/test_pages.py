@@ -116,7 +116,7 @@ def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
     ("value", "text", "key"),
     [
         (1234567, "1,234,567", "1234567.0"),
-        (np.float64(0.123456), "0.123", "0.123456"),
+        (np.float64(0.123456), "0.1235", "0.123456"),
         (-0.0000012, "-1.2e-06", "-1.2e-06"),
         (np.nan, "", ""),
         (pd.NA, "", ""),

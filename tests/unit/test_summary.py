@@ -139,7 +139,7 @@ def test_advice_saves_compute_if_its_interval_says_so():
     }
     question = "Would the advice have saved compute?"
     sure = answers(decisions=pd.DataFrame([row | ends]))[question]
-    assert sure.startswith("Yes.")
+    assert sure.startswith("Yes, most by the power law on the loss.")
     assert "the power law on the loss would have saved 60% of the compute (95% interval 40 to 70)" in sure
     assert "for 0.010 in loss (95% interval 0.000 to 0.020)" in sure
     unsure = answers(decisions=pd.DataFrame([row | dict.fromkeys(ends, np.nan)]))[question]

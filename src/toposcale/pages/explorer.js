@@ -103,8 +103,9 @@ function drawTree(surface) {
   for (let k = 0; k < segments.length; k += 4) d += `M${at(segments[k], segments[k + 1])}L${at(segments[k + 2], segments[k + 3])}`;
   node("path", { class: "tree", d }, null, svg);
   const dots = Array.from({ length: nodes.length / 2 }, (_, k) => `M${at(nodes[2 * k], nodes[2 * k + 1])}h0`);
-  node("path", { class: "minima", d: dots.slice(0, surface.minima).join("") || "M0 0" }, null, svg);
-  node("path", { class: "saddles", d: dots.slice(surface.minima).join("") || "M0 0" }, null, svg);
+  const marks = surface.minima > 30 ? "stroke-width: 3" : "";
+  node("path", { class: "minima", style: marks, d: dots.slice(0, surface.minima).join("") || "M0 0" }, null, svg);
+  node("path", { class: "saddles", style: marks, d: dots.slice(surface.minima).join("") || "M0 0" }, null, svg);
   return svg;
 }
 
@@ -239,7 +240,7 @@ function drawBars(side, one, source, layer, step, range) {
   const found = bars(one, source, layer, used);
   const kept = found.found.length < found.total ? `${found.found.length} of ${found.total} bars are drawn.` : `${found.total} bars.`;
   put(panels[side + "diagram"], drawDiagram(found, range), lateNote(used, step) + kept);
-  put(panels[side + "barcode"], drawBarcode(found, range), `The longest bars of each dimension, at most ${BARS_DRAWN}.`);
+  put(panels[side + "barcode"], drawBarcode(found, range), `At most the ${BARS_DRAWN} longest bars of each dimension.`);
 }
 
 function drawLandscape(side, one, both, step) {

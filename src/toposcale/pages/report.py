@@ -222,4 +222,4 @@ def cell(value: Any) -> tuple[str, str]:
     if pd.isna(value):
         return "", ""
     whole = float(value).is_integer() and abs(value) < 1e12
-    return (f"{int(value):,}" if whole else f"{value:.3g}"), repr(float(value))
+    return (f"{int(value):,}" if whole else f"{value:.4g}"), repr(float(value))
