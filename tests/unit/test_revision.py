@@ -24,5 +24,6 @@ def test_a_revision_whose_files_were_changed_says_so(tmp_path):
 
 
 def test_outside_a_checkout_the_revision_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOSCALE_REVISION", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert environment.revision(tmp_path) == "unknown"
