@@ -14,7 +14,7 @@ test: .venv/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 # A SLURM cluster of one node, started and stopped by the tests; skipped, with the reason, where that cannot be.
-test-slurm: .venv/.test
+test-slurm: .venv/.test .venv/.slurm
 	$(BIN)/python -m pytest tests/slurm
 
 lint: .venv/.test
@@ -50,4 +50,8 @@ clean:
 
 .venv/.test: .venv/.runtime requirements-test.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
+	touch $@
+
+.venv/.slurm: .venv/.runtime requirements-slurm.lock
+	$(BIN)/python -m pip install --quiet --requirement requirements-slurm.lock
 	touch $@

@@ -52,6 +52,7 @@ rule all:
         rules.tables.input,
         rules.figures.input,
         rules.report.output,
+        rules.explorer.output,
 
 
 onstart:

@@ -1,5 +1,22 @@
-"""One thread, as in the workflow's jobs: set before numpy is loaded."""
+"""One thread, as in the workflow's jobs: set before numpy is loaded. And folders to run the workflow in."""
 
 import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import pytest
+
+from workspace import Workspace, new_workspace
+
+
+@pytest.fixture
+def workspace(tmp_path) -> Workspace:
+    return new_workspace(tmp_path / "work")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Workspace:
+    """One finished run, for tests that only read it or plan on it."""
+    made = new_workspace(tmp_path_factory.mktemp("finished") / "work")
+    made.snakemake()
+    return made

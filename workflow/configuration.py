@@ -327,7 +327,15 @@ def reference() -> str:
 def outputs(path: str) -> str:
     """Where the run of a configuration file leaves what people look at."""
     run = resolve(yaml.safe_load(Path(path).read_text()))["run"]
-    return f"Report:  results/{run}/report.html\nFigures: results/{run}/figures/\nTables:  results/{run}/tables/\n"
+    return "".join(
+        f"{name + ':':9s} results/{run}/{path}\n"
+        for name, path in (
+            ("Report", "report.html"),
+            ("Explorer", "explorer.html"),
+            ("Figures", "figures/"),
+            ("Tables", "tables/"),
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -30,8 +30,11 @@ def refuse_read_only(folder: Path) -> None:
 
 
 def revision(home: Path) -> str:
-    """The git revision of the workflow; where git gives none, that of the process that started this one, or "unknown"."""
-    command = ["git", "-C", str(home), "rev-parse", "HEAD"]
+    """The git revision of the workflow, with -dirty behind it if files were changed.
+
+    Where git gives none, that of the process that started this one, or "unknown".
+    """
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

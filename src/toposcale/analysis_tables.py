@@ -180,6 +180,6 @@ GRAPH_DEPENDENCE = _analysis(
 )
 
 WARNINGS = _analysis("warnings", "model step warning", "model:text step:int warning:text")
-SUMMARY = _analysis("summary", "position", "position:int question:text answer:text")
+SUMMARY = _analysis("summary", "position", "position:int question:text verdict:text answer:text")
 
 BY_NAME = {table.name: table for table in list(globals().values()) if isinstance(table, Table)}

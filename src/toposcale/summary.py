@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from toposcale.figures.names import feature_name
+from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.ranking import feature_group
 from toposcale.statistics.series import WEIGHT_NORM
 from toposcale.statistics.verdicts import POOLED
 from toposcale.tables import ALL_LAYERS
 
-TOPOLOGICAL_METHODS = ("topology_rate", "combined", "ridge_topology")
+LEVEL = 0.05
+UNTESTED = "Could not be tested"
 BASELINE = "power_law"
+METHODS = {
+    "topology_rate": "the rate of neural persistence",
+    "combined": "its mean with the power law",
+    "ridge_topology": "a regression on all topology",
+}
+"""Forecasting methods that read topology, in words."""
+
+
+class Answer(NamedTuple):
+    """A few words, and the sentence with the numbers behind them."""
+
+    verdict: str
+    text: str
 
 
 def summary(
@@ -24,7 +41,7 @@ def summary(
     *,
     metric: str = "validation_loss",
 ) -> pd.DataFrame:
-    """The answers as a table (position, question, answer); a question that the run cannot answer says why.
+    """The answers as a table (position, question, verdict, answer); a question that the run cannot answer says why.
 
     `verdicts`, `forecast_evaluation`, `decision_evaluation`: the tables of those names. The verdicts are those over all
     models, of features of whole models, on `metric`; where it was not measured, on the first metric that was.
@@ -42,86 +59,103 @@ def summary(
         "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
         "Would the advice have saved compute?": deciding(decision_evaluation),
     }
-    rows = [(position, *pair) for position, pair in enumerate(answers.items(), start=1)]
-    return pd.DataFrame(rows, columns=["position", "question", "answer"])
+    rows = [(position, question, *said) for position, (question, said) in enumerate(answers.items(), start=1)]
+    return pd.DataFrame(rows, columns=["position", "question", "verdict", "answer"])
 
 
-def following(pooled: pd.DataFrame) -> str:
-    """How many features follow the metric, the closest of each group, and the plain norm beside them."""
+def following(pooled: pd.DataFrame) -> Answer:
+    """How many features follow the metric, the closest of topology, and the plain norm beside them."""
     tested = pooled.dropna(subset=["follows_the_loss_rho"])
     if tested.empty:
-        return "No feature could be correlated: there are too few checkpoints or models."
+        return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints or models.")
     followers = tested[tested["follows_the_loss"]]
-    is_norm = (tested[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)
-    parts = [f"{len(followers)} of {len(tested)} features do, drifting together with it"]
+    verdict = f"{len(followers)} of {len(tested)}"
+    parts = [f"{len(followers)} of {len(tested)} features rise or fall with it, as anything that drifts does"]
     topological = followers[[feature_group(feature) == "topology" for feature in followers["feature"]]]
     if len(topological):
         closest = topological.iloc[int(topological["follows_the_loss_rho"].abs().to_numpy().argmax())]
-        parts.append(
-            f"the closest of topology is {closest['feature']} of the {closest['source']}, {_rho(closest)}"
+        parts.append(f"the closest of topology is {_name(closest)}, {_rho(closest)}")
+    norm = tested[(tested[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]
+    if len(norm):
+        parts.append(f"the plain norm of the weights has {_rho(norm.iloc[0])}")
+        verdict += (
+            ", and so does the plain norm" if norm["follows_the_loss"].iloc[0] else ", the plain norm not"
         )
-    if is_norm.any():
-        parts.append(f"the plain norm of the weights has {_rho(tested[is_norm].iloc[0])}")
-    return "; ".join(parts) + "."
+    return Answer(verdict, "; ".join(parts) + ".")
 
 
-def beyond(pooled: pd.DataFrame, question: str, what: str) -> str:
+def beyond(pooled: pd.DataFrame, question: str, what: str) -> Answer:
     """Which features pass the surrogate test given a control, before and after the correction for many tests."""
     tested = pooled.dropna(subset=[f"{question}_p"])
     if tested.empty:
-        return "No feature could be tested: the test needs at least 10 checkpoints."
+        return Answer(UNTESTED, "No feature could be tested: the test needs at least 10 checkpoints.")
     passed = tested[tested[question]].sort_values(f"{question}_p")
-    chance = 0.05 * len(tested)
-    corrected = int(tested["survives_correction"].sum())
-    text = f"{len(passed)} of {len(tested)} at the 5% level, where chance alone gives about {chance:.1f}"
-    named = [
-        f"{row['feature']} ({row['source']}, p = {row[f'{question}_p']:.2g})"
-        for _, row in passed.head(3).iterrows()
-    ]
-    if named:
-        text += ": " + ", ".join(named) + (" and others" if len(passed) > len(named) else "")
-    return f"{text}. {corrected} survive the correction for the number of tests. The drift with {what} is taken out."
+    corrected = int((benjamini_hochberg(tested[f"{question}_p"]) <= LEVEL).sum())
+    text = (
+        f"With {what} and the drift taken out of both, {len(passed)} of {len(tested)} still go with the loss at the "
+        f"{LEVEL:.0%} level, where chance alone gives about {LEVEL * len(tested):.1f}"
+    )
+    if len(passed):
+        text += f"; first {_left(passed.iloc[0], question)}"
+    text += f". Corrected for the number of tests, {corrected or 'none'} of them remain{'s' if corrected == 1 else ''}."
+    return Answer(f"{corrected} of {len(tested)}" if corrected else "None shown to", text)
 
 
-def forecasting(evaluation: pd.DataFrame) -> str:
+def forecasting(evaluation: pd.DataFrame) -> Answer:
     """Each method that reads topology against the power law on the loss, at the smallest share of training."""
     if evaluation.empty:
-        return "No forecast could be made."
+        return Answer(UNTESTED, "No forecast could be made.")
     fraction = evaluation["fraction"].min()
     rows = evaluation[evaluation["fraction"] == fraction].set_index("method")
     if BASELINE not in rows.index or math.isnan(rows.loc[BASELINE, "mae"]):
-        return "The power law on the loss, with which methods are compared, could not be fitted."
-    said = [
-        f"From the first {fraction:.0%}, the power law misses the final loss by {rows.loc[BASELINE, 'mae']:.3f}"
-    ]
-    for method in TOPOLOGICAL_METHODS:
-        if method in rows.index and not math.isnan(rows.loc[method, "improvement_percent"]):
-            row = rows.loc[method]
-            said.append(
-                f"{method} improves on it by {row['improvement_percent']:.0f}% "
-                f"(95% interval {row['improvement_low']:.0f} to {row['improvement_high']:.0f})"
-            )
-    return "; ".join(said) + f". With {int(rows['n_models'].max())} models such intervals are wide."
+        return Answer(
+            UNTESTED, "The power law on the loss, with which methods are compared, could not be fitted."
+        )
+    text = (
+        f"From the first {fraction:.0%} of training, a power law on the loss alone misses the final loss by "
+    )
+    said = [text + f"{rows.loc[BASELINE, 'mae']:.3f} nats"]
+    methods = [method for method in METHODS if method in rows.index]
+    judged = rows.loc[methods].dropna(subset=["improvement_percent"])
+    for method, row in judged.iterrows():
+        gain = row["improvement_percent"]
+        # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
+        sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
+        low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
+        said.append(f"{METHODS[str(method)]} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
+    if (judged["improvement_low"] > 0).any():
+        verdict = "Yes"
+    elif len(judged) and (judged["improvement_high"] < 0).all():
+        verdict = "No, it makes it worse"
+    else:
+        verdict = "Not shown" if len(judged) else UNTESTED
+    return Answer(
+        verdict, "; ".join(said) + f". With {int(rows['n_models'].max())} models intervals are wide."
+    )
 
 
-def deciding(evaluation: pd.DataFrame) -> str:
+def deciding(evaluation: pd.DataFrame) -> Answer:
     """What following the advice would have cost and saved, with the power law and with topology in it."""
     if evaluation.empty:
-        return "No model has a next size to be compared with."
+        return Answer(UNTESTED, "No model has a next size to be compared with.")
     fraction = evaluation["fraction"].min()
     rows = evaluation[evaluation["fraction"] == fraction].set_index("policy")
+    policies = [policy for policy in (BASELINE, "combined", "topology_rate") if policy in rows.index]
+    judged = rows.loc[policies].dropna(subset=["compute_saved_percent"])
+    if judged.empty:
+        return Answer(UNTESTED, f"From the first {fraction:.0%} of training, no method could give advice.")
+    words = METHODS | {BASELINE: "the power law on the loss"}
     said = []
-    for policy in (BASELINE, "combined", "topology_rate"):
-        if policy in rows.index and not math.isnan(rows.loc[policy, "compute_saved_percent"]):
-            row = rows.loc[policy]
-            said.append(
-                f"{policy} would have left out {row['compute_saved_percent']:.0f}% of the compute "
-                f"(95% interval {row['compute_saved_percent_low']:.0f} to {row['compute_saved_percent_high']:.0f}) "
-                f"at a regret of {row['regret']:.3f} in loss ({row['regret_low']:.3f} to {row['regret_high']:.3f})"
-            )
-    if not said:
-        return f"From the first {fraction:.0%}, no method could give advice."
-    return f"Advised at {fraction:.0%} of training, {'; '.join(said)}."
+    for policy, row in judged.iterrows():
+        saved = _interval(row["compute_saved_percent_low"], row["compute_saved_percent_high"], ".0f")
+        given_up = _interval(row["regret_low"], row["regret_high"], ".3f")
+        said.append(
+            f"{words[str(policy)]} would have saved {row['compute_saved_percent']:.0f}% of the compute {saved} "
+            f"for {row['regret']:.3f} in loss {given_up}"
+        )
+    sure = judged[judged["compute_saved_percent_low"] > 0]["compute_saved_percent"]
+    verdict = f"Yes, most by {words[str(sure.idxmax())]}" if len(sure) else "Not shown"
+    return Answer(verdict, f"Advised at {fraction:.0%} of training when to scale up, {'; '.join(said)}.")
 
 
 def warnings(
@@ -156,5 +190,24 @@ def warnings(
 
 
 def _rho(row: pd.Series) -> str:
-    low, high = row["follows_the_loss_low"], row["follows_the_loss_high"]
-    return f"rho {row['follows_the_loss_rho']:.2f} (95% interval {low:.2f} to {high:.2f})"
+    interval = _interval(row["follows_the_loss_low"], row["follows_the_loss_high"], ".2f")
+    return f"rank correlation {row['follows_the_loss_rho']:.2f} {interval}"
+
+
+def _left(row: pd.Series, question: str) -> str:
+    """What is left of one correlation, with its interval and the p-value of the test that decides."""
+    rho, p_value = row[f"{question}_rho"], f"p = {row[f'{question}_p']:.2g}"
+    if np.isnan(rho):
+        return f"{_name(row)}, {p_value}"
+    interval = _interval(row[f"{question}_low"], row[f"{question}_high"], ".2f")
+    return f"{_name(row)}, {p_value}, partial correlation {rho:.2f} {interval}"
+
+
+def _name(row: pd.Series) -> str:
+    return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
+
+
+def _interval(low: float, high: float, form: str) -> str:
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return "(no interval: too few models)"
+    return f"(95% interval {low:{form}} to {high:{form}})"

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from itertools import combinations, pairwise
 from pathlib import Path
 
-import figure_tables
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -23,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
+import figure_tables
 from toposcale.figures import FIGURES, load
 from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute

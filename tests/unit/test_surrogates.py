@@ -109,6 +109,15 @@ def test_p_values_are_those_of_counting_all_sign_flips(n_terms, quantiles):
             assert sign_flip_p_value(statistic, weights) == pytest.approx(counted, rel=0.2)
 
 
+def test_a_weight_that_is_rounding_noise_is_none():
+    """Products of several models may cancel at a checkpoint, and leave 1e-18 of a zero."""
+    weights = np.array([4.0, 1.0, -29.0, 16.0, 25.5, 34.0, -14.0, 12.5, 30.0, -15.0, 7.0, 4.0])
+    alone = sign_flip_p_value(weights.sum(), weights)
+    signs = np.array(list(itertools.product([-1.0, 1.0], repeat=len(weights))))
+    assert alone == pytest.approx((np.abs(signs @ weights) >= weights.sum() - 1e-9).mean(), rel=0.2)
+    assert sign_flip_p_value(weights.sum(), np.append(weights, -3e-18)) == pytest.approx(alone)
+
+
 def test_p_values_fall_from_one_to_the_smallest_possible():
     weights = np.ones(20)
     p_values = sign_flip_p_value(np.linspace(0, 20, 41), np.tile(weights, (41, 1)))

@@ -1,24 +1,11 @@
-"""Folders to run the workflow in."""
+"""The smallest run, undisturbed, and copies of it to disturb."""
 
 import shutil
 
 import pytest
 
 import faults
-from workspace import Workspace, new_workspace
-
-
-@pytest.fixture
-def workspace(tmp_path) -> Workspace:
-    return new_workspace(tmp_path / "work")
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Workspace:
-    """One finished run, for tests that only read it or plan on it."""
-    made = new_workspace(tmp_path_factory.mktemp("finished") / "work")
-    made.snakemake()
-    return made
+from workspace import Workspace
 
 
 @pytest.fixture(scope="session")

@@ -33,10 +33,12 @@ def test_a_run_makes_every_table_and_figure(finished):
     assert list(log["step"]) == list(range(41))
 
 
-def test_the_report_is_one_page_without_the_network(finished):
-    page = (finished.results / "report.html").read_text()
+@pytest.mark.parametrize("name", ["report", "explorer"])
+def test_a_page_is_one_file_without_the_network(finished, name):
+    page = (finished.results / f"{name}.html").read_text()
     assert not re.search(r"""<(script|link|img)[^>]+(src|href)=["']https?://""", page)
-    assert "overview" in page
+    assert not re.search(r"@import|url\(['\"]?https?:", page)
+    assert len(page) < 15_000_000
 
 
 def test_a_second_run_does_nothing_and_says_so(finished):
@@ -44,7 +46,7 @@ def test_a_second_run_does_nothing_and_says_so(finished):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("target", ["tables", "figures", "report", "landscape"])
+@pytest.mark.parametrize("target", ["tables", "figures", "report", "explorer", "landscape"])
 def test_targets_have_the_names_a_user_expects(finished, target):
     done = finished.snakemake("--dry-run", target)
     assert "Nothing to be done" in done.stdout + done.stderr

@@ -254,7 +254,7 @@ def final_step(model):
     return model.settings.get("final_step") or last
 
 
-# Tables of a row a layer are megabytes of CSV; the report is for the others.
+# Tables of a row a layer are megabytes of CSV; `snakemake --report` is for the others.
 TOO_LONG_FOR_THE_REPORT = {
     "correlations",
     "partial_correlations",
@@ -305,3 +305,14 @@ def figure_files(subject):
         f"{name}_png": FIGURE.format(figure=name) + ".png"
         for name in drawn_together(subject)
     }
+
+
+def page_files(page):
+    """What a page is made of beside the library's code: a template, style sheets and scripts."""
+    folder = HOME / "src" / "toposcale" / "pages"
+    return [
+        str(path)
+        for name in ("base", page)
+        for path in sorted(folder.glob(f"{name}.*"))
+        if path.suffix != ".py"
+    ]

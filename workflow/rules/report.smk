@@ -1,9 +1,14 @@
-# The configuration that was used, whole, and one page that holds every figure and table.
+# The configuration that was used, whole, and the pages that people open.
+
+from toposcale.pages.listed import LISTED
+
+CAPTION = str(HOME / "workflow/report/{name}.rst")
 
 
 localrules:
     resolved_configuration,
     report,
+    explorer,
 
 
 rule resolved_configuration:
@@ -30,6 +35,21 @@ rule report:
         rules.tables.input,
         rules.figures.input,
         configuration=rules.resolved_configuration.output[0],
+        corpus=rules.corpus.output.description,
+        features=rules.features_table.output[0],
+        metrics=rules.metrics_table.output[0],
+        models=rules.models_table.output[0],
+        summary=rules.summary.output.summary,
+        warnings=rules.warnings_table.output.warnings,
+        comparison=rules.comparison.output.comparison,
+        listings=expand(f"{TABLES}/{{table}}.parquet", table=LISTED),
+        made=[path for path in rules.tables.input if path.endswith(".parquet")],
+        figures=expand(f"{FIGURE}.svg", figure=DRAWN),
+        captions=[
+            *expand(CAPTION, name=["comparison", "warnings", *LISTED]),
+            *expand(CAPTION, name=[f"figures/{figure}" for figure in DRAWN]),
+        ],
+        page=page_files("report"),
     output:
         f"{RUN}/report.html",
     log:
@@ -42,7 +62,40 @@ rule report:
         runtime=on_attempt(10),
     params:
         snakefile=str(HOME / "Snakefile"),
+        logs=LOGS,
+        lock=str(HOME / "requirements.lock"),
+        code=fingerprint("report.py"),
     message:
         "The report: {output}"
     script:
         "../../scripts/report.py"
+
+
+rule explorer:
+    input:
+        features=rules.features_table.output[0],
+        metrics=rules.metrics_table.output[0],
+        models=rules.models_table.output[0],
+        diagrams=[
+            *of_every_checkpoint(DIAGRAMS, source="weights"),
+            FIGURE_TABLES["diagrams"],
+        ],
+        surfaces=FIGURE_TABLES.get("surfaces", []),
+        page=page_files("explorer"),
+    output:
+        f"{RUN}/explorer.html",
+    log:
+        f"{LOGS}/explorer.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        run=config["run"],
+        code=fingerprint("explorer.py"),
+    message:
+        "The explorer: {output}"
+    script:
+        "../../scripts/explorer.py"

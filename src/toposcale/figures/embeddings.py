@@ -30,7 +30,7 @@ from toposcale.figures.panels import (
     plain_log_ticks,
     say_missing,
 )
-from toposcale.figures.style import Appearance, model_appearances, styled
+from toposcale.figures.style import Appearance, mark_of, model_appearances, styled
 from toposcale.figures.verdicts import ranking_bars
 
 SOURCE = "embeddings"
@@ -141,10 +141,13 @@ def _paths(axes: Axes, rows: pd.DataFrame, appearances: dict[str, Appearance]) -
         path = rows[rows["model"] == model].sort_values("step")
         axes.plot(
             path["perplexity"], path["value"], color=look.color, marker=look.marker, linestyle=look.linestyle,
-            linewidth=0.9, markersize=3.5,
+            linewidth=0.9, markersize=3.5, gid=mark_of(model),
         )  # fmt: skip
         end = path.iloc[-1]
-        axes.plot(end["perplexity"], end["value"], "o", markersize=11, fillstyle="none", color=look.color)
+        axes.plot(
+            end["perplexity"], end["value"], "o", markersize=11, fillstyle="none", color=look.color,
+            gid=mark_of(model),
+        )  # fmt: skip
 
 
 @styled

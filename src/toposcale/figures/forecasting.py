@@ -34,7 +34,15 @@ from toposcale.figures.panels import (
     plain_log_ticks,
     say_missing,
 )
-from toposcale.figures.style import INK, MUTED, SEVERAL_COLOURS, SEVERAL_MARKERS, model_appearances, styled
+from toposcale.figures.style import (
+    INK,
+    MUTED,
+    SEVERAL_COLOURS,
+    SEVERAL_MARKERS,
+    mark_of,
+    model_appearances,
+    styled,
+)
 
 _FRACTION_MARKERS = ("o", "s", "^", "D")
 _FRACTION_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b")  # light to dark as more of the training is read
@@ -100,7 +108,9 @@ def loss_against_compute(
         rows = curves[curves["model"] == model].sort_values("compute")
         usable = finite(rows)
         left_out += len(rows) - len(usable)
-        upper.plot(usable["compute"], usable["value"], color=look.color, linestyle=look.linestyle)
+        upper.plot(
+            usable["compute"], usable["value"], color=look.color, linestyle=look.linestyle, gid=mark_of(model)
+        )
         drawn.append(model)
         _true_switch(upper, usable, chosen[chosen["model"] == model], look.color)
     upper.set(xscale="log", yscale="log", ylabel=metric_label(VALIDATION_LOSS))

@@ -22,7 +22,7 @@ from toposcale.figures.names import (
     feature_label,
     feature_name,
 )
-from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, model_appearances
+from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 
 MAX_MARKERS = 12
 MAX_DECADE_TICKS = 5
@@ -151,6 +151,7 @@ def draw_lines(
             "marker": appearance.marker,
             "markevery": (len(drawn) % every, every),
             "label": model,
+            "gid": mark_of(model),
         }
         axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(settings | style))
         drawn.append(model)

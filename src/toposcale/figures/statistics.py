@@ -46,6 +46,7 @@ from toposcale.figures.style import (
     INK,
     MUTED,
     Appearance,
+    mark_of,
     model_appearances,
     styled,
 )
@@ -163,6 +164,7 @@ def _scaling_panel(axes: Axes, points: pd.DataFrame, appearances: dict[str, Appe
             marker=look.marker,
             color=look.color,
             markersize=7,
+            gid=mark_of(model),
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -218,12 +220,14 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
     axes = figure.subplots()
     offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
     for (model, look), offset in zip(present, offsets, strict=True):
-        own, kinks = rows[rows["model"] == model], points[points["model"] == model]
+        own, kinks, mark = rows[rows["model"] == model], points[points["model"] == model], mark_of(model)
         heights = own["key"].map(places.index).to_numpy(dtype=float) + offset
-        axes.hlines(heights, own["transition_step"], own["settled_step"], color=look.color, linewidth=1.6)
-        axes.plot(own["transition_step"], heights, look.marker, color=look.color)
+        axes.hlines(
+            heights, own["transition_step"], own["settled_step"], color=look.color, linewidth=1.6, gid=mark
+        )
+        axes.plot(own["transition_step"], heights, look.marker, color=look.color, gid=mark)
         heights = kinks["key"].map(places.index).to_numpy(dtype=float) + offset
-        axes.plot(kinks["step"], heights, "|", color=look.color, markersize=7, markeredgewidth=1.2)
+        axes.plot(kinks["step"], heights, "|", color=look.color, markersize=7, markeredgewidth=1.2, gid=mark)
     axes.set_yticks(range(len(places)), [series_name(*key) for key in places])
     axes.set_ylim(-0.6, len(places) - 0.4)
     axes.grid(axis="y", visible=False)

@@ -88,6 +88,11 @@ class Appearance:
     linestyle: Any
 
 
+def mark_of(model: str) -> str:
+    """The `gid` of what a figure draws of one model: a page that holds the SVG finds it by this."""
+    return f"model={model}"
+
+
 UNKNOWN_MODEL = Appearance("#8c8c8c", "x", "-")
 """A model that is in the data but not in the models table."""
 

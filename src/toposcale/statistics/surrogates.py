@@ -146,6 +146,8 @@ def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         scale = np.sqrt((sizes * sizes).sum(axis=-1))  # the standard deviation of the sum
         sizes = sizes / scale[..., None]
+        # What cancels between models leaves 1e-18 and not 0, and no saddlepoint is found to that precision.
+        sizes = np.where(sizes > _NEGLIGIBLE, sizes, 0.0)
         total, least = sizes.sum(axis=-1), np.where(sizes > 0, sizes, np.inf).min(axis=-1)
         target = observed / scale
         # Beyond the second largest sum only the one with all signs alike is left, twice; there the

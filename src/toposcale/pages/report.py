@@ -1,0 +1,225 @@
+"""report.html: what was run, what it says, and everything behind it, in one page that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from docutils.core import publish_parts
+from markupsafe import Markup
+
+from toposcale import pages
+from toposcale.figures.names import feature_label, metric_label, series_name
+from toposcale.figures.style import model_appearances
+from toposcale.pages.listed import LISTED
+from toposcale.statistics.ranking import feature_group
+from toposcale.statistics.verdicts import POOLED
+from toposcale.tables import ALL_LAYERS
+
+LARGEST_SVG = 500_000
+"""Characters; a larger drawing is put in as its PNG."""
+
+FIRST_CHARTS = (
+    ("metric", "validation_loss"),
+    ("weights", "neural_persistence"),
+    ("weights", "h0_total"),
+    ("weights", "h1_total"),
+    ("weights", "frobenius_norm"),
+    ("weights", "stable_rank"),
+)
+"""(source, feature) of the charts that are open when the page is."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the run: its SVG as text, its PNG, and a caption in reStructuredText."""
+
+    name: str
+    title: str
+    category: str
+    svg: str
+    png: bytes
+    caption: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of the run for the page, with a caption in reStructuredText; `total` rows are in the file."""
+
+    name: str
+    rows: pd.DataFrame
+    caption: str
+    total: int
+
+
+def listing(name: str, rows: pd.DataFrame, caption: str) -> Listing:
+    """What the page shows of a table: whole models and not layers, and of the verdicts those over all models."""
+    total = len(rows)
+    if "layer" in rows:
+        rows = rows[rows["layer"] == ALL_LAYERS].drop(columns="layer")
+    if name == "verdicts":
+        rows = rows[rows["model"] == POOLED]
+    columns = LISTED.get(name, "").split() or list(rows.columns)
+    return Listing(name, rows[columns], caption, total)
+
+
+def report(
+    *,
+    run: str,
+    config_text: str,
+    facts: Sequence[tuple[str, str]],
+    lede: str,
+    models: pd.DataFrame,
+    summary: pd.DataFrame,
+    warnings: Listing,
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    pictures: Sequence[Picture],
+    listings: Sequence[Listing],
+    comparison: Listing,
+    graph: Markup | str,
+    runtimes: pd.DataFrame,
+    rerun: Mapping[str, Any],
+) -> str:
+    """The page as text. `graph`: the drawing, or in words why there is none; the other names are tables of the run."""
+    shown = [figure(picture) for picture in pictures]
+    looks = model_appearances(models)
+    return pages.render(
+        "report.html",
+        run=run,
+        lede=lede,
+        facts=facts,
+        answers=summary.sort_values("position").to_dict("records"),
+        overview=next((one for one in shown if one["name"] == "overview"), None),
+        figures=shown,
+        categories=list(dict.fromkeys(picture.category for picture in pictures)),
+        listings=[table(listing) for listing in listings],
+        comparison=table(comparison),
+        warnings=table(warnings),
+        runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
+        graph=graph,
+        charts={
+            "models": [{"name": name, "color": look.color} for name, look in looks.items()],
+            "series": series(features, metrics),
+            "first": [list(pair) for pair in FIRST_CHARTS],
+        },
+        config_text=config_text,
+        config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
+        rerun=rerun,
+    )
+
+
+def series(features: pd.DataFrame, metrics: pd.DataFrame) -> list[dict[str, Any]]:
+    """Every feature of the whole model and every metric as lines over the steps, rounded to five digits."""
+    whole = features[features["layer"] == ALL_LAYERS].drop(columns="layer")
+    measured = metrics.rename(columns={"metric": "feature"}).assign(source="metric")
+    found = []
+    for key, rows in pd.concat([measured, whole]).groupby(["source", "feature"]):
+        source, feature = map(str, key)
+        label = metric_label(feature) if source == "metric" else feature_label(feature, source)
+        lines = [
+            {
+                "name": model,
+                "steps": own["step"].tolist(),
+                "values": [float(f"{v:.5g}") if math.isfinite(v) else None for v in own["value"]],
+            }
+            for model, own in rows.sort_values("step").groupby("model")
+        ]
+        found.append(
+            {
+                "source": source,
+                "feature": feature,
+                "name": series_name(source, feature),
+                "label": " ".join(label.split()),
+                "lines": lines,
+            }
+        )
+    return sorted(found, key=lambda one: (one["source"] != "metric", one["source"] != "weights", one["name"]))
+
+
+def figure(picture: Picture) -> dict[str, Any]:
+    """What the template needs of a figure."""
+    return {
+        "name": picture.name,
+        "title": picture.title,
+        "category": picture.category,
+        "caption": html_of(picture.caption),
+        "drawing": drawing(picture),
+    }
+
+
+def drawing(picture: Picture) -> Markup:
+    """The SVG as an element of the page, or the PNG where the SVG is too large to be one."""
+    if len(picture.svg) > LARGEST_SVG:
+        data = base64.b64encode(picture.png).decode()
+        return Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, picture.title)
+    svg = picture.svg[picture.svg.index("<svg") :]
+    # A line that is marked with its model can be hidden. Other names become the figure's own: one page holds them all.
+    svg = re.sub(r'\bid="model=([^"]+)"', r'data-model="\1"', svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
+    start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}/{}"').format(
+        picture.title, width, height
+    )
+    svg = re.sub(
+        r'(<svg\b[^>]*?) width="[^"]+"',
+        r"\1",
+        re.sub(r'(<svg\b[^>]*?) height="[^"]+"', r"\1", svg, count=1),
+        count=1,
+    )
+    return start + Markup(svg[len("<svg") :])
+
+
+def html_of(caption: str) -> Markup:
+    """A caption as HTML."""
+    settings = {"report_level": 5, "file_insertion_enabled": False, "raw_enabled": False}
+    return Markup(publish_parts(caption, writer="html5", settings_overrides=settings)["body"])
+
+
+def table(listing: Listing) -> dict[str, Any]:
+    """What the template needs of a table: cells as (text, what they are sorted by), rows marked with their model."""
+    rows = listing.rows
+    # A long sentence that every row repeats is said once.
+    same = [
+        name
+        for name in rows.columns
+        if len(rows) > 1 and rows[name].nunique(dropna=False) == 1 and len(str(rows[name].iloc[0])) > 50
+    ]
+    said = [(name, rows[name].iloc[0]) for name in same]
+    rows = rows.drop(columns=same)
+    columns = [(name, pd.api.types.is_numeric_dtype(rows[name])) for name in rows.columns]
+    return {
+        "name": listing.name,
+        "title": listing.name.replace("_", " "),
+        "caption": html_of(listing.caption),
+        "same": said,
+        "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
+        "rows": [
+            {
+                "model": row.get("model", ""),
+                "group": feature_group(row["feature"]) if isinstance(row.get("feature"), str) else "",
+                "cells": [cell(row[name]) for name, _ in columns],
+            }
+            for row in rows.to_dict("records")
+        ],
+        "total": listing.total,
+    }
+
+
+def cell(value: Any) -> tuple[str, str]:
+    """A value as people read it, and as it is sorted."""
+    if isinstance(value, bool | np.bool_):
+        return ("yes", "1") if value else ("no", "0")
+    if isinstance(value, str):
+        return value, value
+    if pd.isna(value):
+        return "", ""
+    whole = float(value).is_integer() and abs(value) < 1e12
+    return (f"{int(value):,}" if whole else f"{value:.4g}"), repr(float(value))

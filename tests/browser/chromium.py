@@ -1,0 +1,178 @@
+"""A headless Chromium that the tests drive through its DevTools protocol, over a pipe: no package, no port."""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+PATIENCE = 60.0
+"""Seconds that an answer may take on a busy machine."""
+
+
+def executable() -> str | None:
+    """The browser, if one is installed."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Chromium:
+    """One browser with one tab. Everything that the page says or asks for is kept in `events`."""
+
+    def __init__(self, profile: Path) -> None:
+        answers, to_us = os.pipe()
+        from_us, commands = os.pipe()
+        # The browser reads commands from file descriptor 3 and answers on 4.
+        wiring = f'exec "$@" 3<&{from_us} 4>&{to_us}'
+        command = ["bash", "-c", wiring, "bash", executable(), *FLAGS, f"--user-data-dir={profile}"]
+        self._process = subprocess.Popen(
+            [*command, "about:blank"],
+            pass_fds=(from_us, to_us),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(from_us)
+        os.close(to_us)
+        self._commands, self._answers = commands, answers
+        self._buffer, self._number, self._session = b"", 0, None
+        self.events: list[dict] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters):
+        """One command of the protocol, and its answer."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def open(self, page: Path, *, width: int = 1280, height: int = 900) -> None:
+        """Load a page from disk in a window of that size, and forget the events of the one before."""
+        phone = width < 600
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
+        self.events.clear()
+        self.call("Page.navigate", url=page.as_uri())
+        self.wait_for("document.readyState === 'complete'")
+
+    def wait_for(self, condition: str) -> None:
+        """Until a JavaScript expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.run(condition):
+            assert time.monotonic() < end, f"never true: {condition}"
+
+    def run(self, script: str):
+        """The value of a JavaScript expression."""
+        done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in done, f"{script}: {done['exceptionDetails']}"
+        return done["result"].get("value")
+
+    def click(self, selector: str) -> None:
+        """A real click of the mouse in the middle of an element."""
+        x, y = self.run(
+            f"""(() => {{
+                const element = document.querySelector({json.dumps(selector)});
+                element.scrollIntoView({{block: 'center', behavior: 'instant'}});
+                const box = element.getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2];
+            }})()"""
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def put(self, selector: str, value: object, event: str = "change") -> None:
+        """Set the value of a form element and tell the page so."""
+        self.run(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)}; "
+            f"e.dispatchEvent(new Event('{event}')); }})()"
+        )
+
+    def errors(self) -> list[str]:
+        """What the page wrote to the console as an error or warning, and exceptions that nothing caught."""
+        self.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        found = []
+        for event in self.events:
+            method, parameters = event.get("method"), event.get("params", {})
+            if method == "Runtime.exceptionThrown":
+                found.append(json.dumps(parameters["exceptionDetails"]))
+            elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+                found.append(parameters["entry"]["text"])
+            elif method == "Runtime.consoleAPICalled" and parameters["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
+                found.append(json.dumps(parameters["args"]))
+        return found
+
+    def requests(self) -> list[str]:
+        """The addresses that the page asked for, but for itself and for what it holds."""
+        asked = [
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
+        own = self.run("location.href").partition("#")[0]
+        return [
+            url for url in asked if url.partition("#")[0] != own and not url.startswith(("data:", "blob:"))
+        ]
+
+    def screenshot(self, path: Path) -> None:
+        """The window as a PNG."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    def close(self) -> None:
+        """End the browser, gently first."""
+        self._session = None
+        try:
+            self.call("Browser.close")
+            self._process.wait(10)
+        except (OSError, EOFError, TimeoutError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        os.close(self._commands)
+        os.close(self._answers)
+
+    def _read(self) -> dict:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._answers], [], [], PATIENCE)
+            if not ready:
+                raise TimeoutError(f"Chromium said nothing for {PATIENCE:.0f} s")
+            data = os.read(self._answers, 1 << 20)
+            if not data:
+                raise EOFError("Chromium ended")
+            self._buffer += data
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(message)

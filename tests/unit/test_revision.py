@@ -1,0 +1,29 @@
+"""The revision in the metadata of every table names what ran, and says when it does not."""
+
+import subprocess
+
+import environment
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_revision_whose_files_were_changed_says_so(tmp_path):
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "file").write_text("one")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "--quiet", "--message", "one")
+    git(tmp_path, "tag", "v1")
+    revision = git(tmp_path, "rev-parse", "HEAD")
+    assert environment.revision(tmp_path) == revision
+    (tmp_path / "file").write_text("two")
+    assert environment.revision(tmp_path) == revision + "-dirty"
+
+
+def test_outside_a_checkout_the_revision_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOSCALE_REVISION", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert environment.revision(tmp_path) == "unknown"
