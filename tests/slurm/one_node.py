@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def cluster(cpus: int = 4, memory: int = 16_000) -> Iterator[dict[str, str]]:
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toposcale-slurm-")))
+        stack.callback(_end_processes, folder)
         stack.enter_context(_own_name_is_loopback())
         environment = _write_configuration(folder, cpus, memory)
         munged = ["munged", "--foreground", "--origin=lo", "--num-threads=2"]
@@ -177,6 +179,16 @@ def _end_jobs(environment: dict[str, str]) -> None:
             _output(["scancel", "--quiet", *options, *jobs()], environment)
         if _within(PATIENCE / 2, lambda: not jobs()):
             return
+
+
+def _end_processes(folder: Path) -> None:
+    """End what outlived its job: without control groups, SLURM loses sight of a process whose parent ended first."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"SLURM_CONF={folder}/" in (process / "environ").read_text(errors="replace"):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
 
 
 @contextmanager
