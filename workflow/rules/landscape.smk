@@ -1,12 +1,11 @@
 # The loss around checkpoints: surfaces, curvature and gradients of each, and the way of training between them.
 
-PARTS = f"{RUN}/landscape/{{part}}/{{model}}"
-SURFACE = PARTS.replace("{part}", "surfaces") + "/step-{step}.parquet"
-DENSITY = PARTS.replace("{part}", "densities") + "/step-{step}.parquet"
-PROFILE = PARTS.replace("{part}", "profiles") + "/step-{step}.parquet"
-PATH_SURFACE = PARTS.replace("{part}", "path_surfaces") + ".parquet"
-PATH_PROFILES = PARTS.replace("{part}", "path_profiles") + ".parquet"
-TRAJECTORY = PARTS.replace("{part}", "trajectories") + ".parquet"
+SURFACE = f"{RUN}/landscape/surfaces/{{model}}/step-{{step}}.parquet"
+DENSITY = f"{RUN}/landscape/densities/{{model}}/step-{{step}}.parquet"
+PROFILE = f"{RUN}/landscape/profiles/{{model}}/step-{{step}}.parquet"
+PATH_SURFACE = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
+PATH_PROFILES = f"{RUN}/landscape/path_profiles/{{model}}.parquet"
+TRAJECTORY = f"{RUN}/landscape/trajectories/{{model}}.parquet"
 
 LANDSCAPE_SETTINGS = {
     key: value

@@ -28,7 +28,7 @@ class HessianProduct:
 
     The graph of the gradient is built once and every product is one backward pass through it (the Hessian is
     symmetric): about half the time of a forward-mode pass through the gradient, for the memory of that graph.
-    By torch.autograd, because the first transform of torch.func loads the compiler, which takes a second.
+    By torch.autograd, because the first transform of torch.func loads sympy, which takes a second.
     The products are computed in the parameters' own precision; `count` says how many were taken.
     """
 
@@ -40,14 +40,17 @@ class HessianProduct:
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             self._inputs = [tensor.requires_grad_() for tensor in detached(parameters).values()]
             named = dict(zip(self._parameters, self._inputs, strict=True))
-            gradient = _derivative([loss(named)], self._inputs, create_graph=True)
+            gradient = _derivative(loss(named), self._inputs, create_graph=True)
         self._gradient = gradient
         self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in gradient)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         self.count += 1
-        direction = list(unflatten(vector, self._parameters).values())
-        product = _derivative(self._gradient, self._inputs, direction)
+        direction = unflatten(vector, self._parameters).values()
+        # The slope along the vector, and not the vector handed to autograd, which would load sympy for it.
+        with torch.enable_grad():
+            parts = [(g * v).sum() for g, v in zip(self._gradient, direction, strict=True)]
+            product = _derivative(torch.stack(parts).sum(), self._inputs)
         return flatten(dict(zip(self._parameters, product, strict=True)))
 
     @property
@@ -56,25 +59,13 @@ class HessianProduct:
         return 8 * max(torch.finfo(tensor.dtype).eps for tensor in self._parameters.values())
 
 
-def _derivative(
-    outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    weights: Sequence[Tensor] | None = None,
-    *,
-    create_graph: bool = False,
-) -> list[Tensor]:
-    """Gradient of sum(output * weight) with respect to every input; zero where nothing depends on it."""
-    chosen = [place for place, output in enumerate(outputs) if output.requires_grad]
-    if not chosen:
+def _derivative(output: Tensor, inputs: Sequence[Tensor], *, create_graph: bool = False) -> list[Tensor]:
+    """Gradient of a scalar with respect to every input; zero where nothing depends on it."""
+    if not output.requires_grad:
         return [torch.zeros_like(tensor) for tensor in inputs]
     return list(
         torch.autograd.grad(
-            [outputs[place] for place in chosen],
-            inputs,
-            None if weights is None else [weights[place] for place in chosen],
-            retain_graph=True,
-            create_graph=create_graph,
-            materialize_grads=True,
+            output, inputs, retain_graph=True, create_graph=create_graph, materialize_grads=True
         )
     )
 
@@ -278,5 +269,5 @@ def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np
     """
     inputs = {name: tensor.requires_grad_() for name, tensor in detached(parameters).items()}
     with torch.enable_grad():
-        gradient = _derivative([loss(inputs)], list(inputs.values()))
+        gradient = _derivative(loss(inputs), list(inputs.values()))
     return {name: tensor.double().cpu().numpy() for name, tensor in zip(inputs, gradient, strict=True)}
