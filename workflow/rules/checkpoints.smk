@@ -25,7 +25,7 @@ rule duplicates:
     priority: 10**12
     conda:
         "../../envs/toposcale.yaml"
-    threads: workflow.cores or 1
+    threads: workflow.resource_settings.cores or 1
     resources:
         mem_mb=on_attempt(500),
         runtime=on_attempt(30),

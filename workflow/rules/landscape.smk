@@ -52,8 +52,8 @@ rule loss_landscape:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=on_attempt(4000),
+        runtime=on_attempt(240),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
         settings=LANDSCAPE_SETTINGS,
@@ -82,8 +82,8 @@ rule training_path:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=120,
+        mem_mb=on_attempt(4000),
+        runtime=on_attempt(120),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
         settings=LANDSCAPE_SETTINGS,
@@ -109,8 +109,8 @@ rule trajectory:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(30),
     params:
         steps=steps_of_model,
         settings={
@@ -137,8 +137,8 @@ rule surfaces_table:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(10),
     params:
         table="surfaces",
         code=fingerprint("gather.py"),
@@ -213,8 +213,8 @@ rule graph_dependence:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=on_attempt(1000),
+        runtime=on_attempt(10),
     params:
         graphs=config["landscape"]["graphs"],
         code=fingerprint("graph_dependence.py"),

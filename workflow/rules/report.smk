@@ -90,8 +90,8 @@ rule explorer:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        mem_mb=on_attempt(2000),
+        runtime=on_attempt(10),
     params:
         run=config["run"],
         code=fingerprint("explorer.py"),

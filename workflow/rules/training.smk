@@ -82,8 +82,8 @@ rule loss_table:
         "../../envs/toposcale.yaml"
     threads: 1
     resources:
-        mem_mb=500,
-        runtime=5,
+        mem_mb=on_attempt(500),
+        runtime=on_attempt(5),
     params:
         code=fingerprint("loss_table.py"),
     message:
