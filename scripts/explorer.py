@@ -1,7 +1,5 @@
 """One page in which a slider over the checkpoints moves diagrams, merge trees, surfaces and the loss together."""
 
-import pandas as pd
-
 import frames
 import job
 from toposcale import files, tables
@@ -13,13 +11,12 @@ def main(snakemake):
     read = {name: frames.read(given[name]) for name in ("models", "metrics")}
     features = frames.read_features(given.features)
     diagrams = tables.gather(tables.DIAGRAMS, given.diagrams).to_pandas(strings_to_categorical=True)
-    surfaces = [frames.read(path) for path in given.get("surfaces", [])]
     page = explorer.explorer(
         run=snakemake.params.run,
         features=features,
         # Revisions that are left out of the tables are left out here as well.
         diagrams=diagrams.merge(features[["model", "step"]].drop_duplicates()),
-        surfaces=pd.concat(surfaces) if surfaces else None,
+        surfaces=frames.read(given.surfaces) if given.surfaces else None,
         **read,
     )
     with files.written(snakemake.output[0]) as path:

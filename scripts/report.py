@@ -1,7 +1,6 @@
 """One page that shows the run: what was run, the answers, figures, tables, warnings, and how to make it again."""
 
 import hashlib
-import json
 import logging
 import os
 import subprocess
@@ -22,7 +21,7 @@ def main(snakemake):
     given, params = snakemake.input, snakemake.params
     captions = {Path(path).stem: Path(path).read_text() for path in given.captions}
     config = yaml.safe_load(Path(given.configuration).read_text())
-    corpus = json.loads(Path(given.corpus).read_text())
+    corpus = files.read_json(given.corpus) if given.corpus else None
     read = {name: frames.read(given[name]) for name in PARTS} | {
         "features": frames.read_features(given.features)
     }

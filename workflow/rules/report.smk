@@ -2,6 +2,12 @@
 
 from toposcale.pages.listed import LISTED
 
+# Only a run with loss landscapes has all of them.
+LISTINGS = {
+    table: f"{TABLES}/{table}.parquet"
+    for table in LISTED
+    if f"{TABLES}/{table}.parquet" in rules.tables.input
+}
 CAPTION = str(HOME / "workflow/report/{name}.rst")
 
 
@@ -35,18 +41,18 @@ rule report:
         rules.tables.input,
         rules.figures.input,
         configuration=rules.resolved_configuration.output[0],
-        corpus=rules.corpus.output.description,
+        corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
         summary=rules.summary.output.summary,
         warnings=rules.warnings_table.output.warnings,
         comparison=rules.comparison.output.comparison,
-        listings=expand(f"{TABLES}/{{table}}.parquet", table=LISTED),
+        listings=list(LISTINGS.values()),
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
         captions=[
-            *expand(CAPTION, name=["comparison", "warnings", *LISTED]),
+            *expand(CAPTION, name=["comparison", "warnings", *LISTINGS]),
             *expand(CAPTION, name=[f"figures/{figure}" for figure in DRAWN]),
         ],
         page=page_files("report"),

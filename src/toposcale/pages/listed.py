@@ -20,5 +20,6 @@ LISTED: dict[str, str] = {
     "forecast_evaluation": "",
     "decisions": "",
     "decision_evaluation": "",
+    "graph_dependence": "",
 }
 """The tables of the page in their order, and the columns of those that have more than a page holds."""

@@ -13,9 +13,12 @@ TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "Wi
 
 
 def what_was_run(
-    config: Mapping[str, Any], corpus: Mapping[str, Any], models: pd.DataFrame, features: pd.DataFrame
+    config: Mapping[str, Any], corpus: Mapping[str, Any] | None, models: pd.DataFrame, features: pd.DataFrame
 ) -> dict[str, Any]:
-    """A sentence (`lede`) and a list of facts (`facts`, pairs of a name and a text) on models, text and checkpoints."""
+    """A sentence (`lede`) and a list of facts (`facts`, pairs of a name and a text) on models, text and checkpoints.
+
+    `corpus` is None in a run of models without weights, which reads no text.
+    """
     sizes = models.sort_values("n_parameters")
     n_checkpoints = len(features[["model", "step"]].drop_duplicates())
     smallest, largest = sizes.iloc[0], sizes.iloc[-1]
@@ -24,19 +27,20 @@ def what_was_run(
         span += f" to {largest['n_parameters']:,}"
     kinds = {model["kind"] for model in config["models"].values()}
     training = config["training"]
-    text = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["train"])))
-    read = f"{corpus['tokens']['train']:,} tokens ({corpus['tokenizer']}) of {text}"
+    read = _read(corpus, config) if corpus else ""
     count = f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''} of {span} parameters"
     # What is trained here reads the text in training; published models only have their embeddings computed on it.
     if kinds == {"gpt"}:
         lede = f"{count}, trained for {training['steps']:,} steps on {read}, with {n_checkpoints} checkpoints in all."
+    elif kinds == {"table"}:
+        lede = f"The loss curves of {count}, without their weights: forecasts and the decision alone."
     else:
         lede = f"{count}, published or trained here, at {n_checkpoints} checkpoints in all."
     facts = [
         ("Models", "; ".join(_model(row) for row in sizes.to_dict("records"))),
-        ("Text", f"{read} for training, {corpus['tokens']['validation']:,} for validation"),
+        *([("Text", f"{read} for training, {corpus['tokens']['validation']:,} for validation")] if corpus else []),
         ("Checkpoints", f"{n_checkpoints} in all, of {len(sizes)} models"),
-        ("Measured", _measured(features)),
+        ("Measured", _measured(features) or "no features"),
     ]
     if "gpt" in kinds:
         schedule = (
@@ -46,6 +50,11 @@ def what_was_run(
         )
         facts.insert(1, ("Training", schedule))
     return {"lede": lede, "facts": facts}
+
+
+def _read(corpus: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    text = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["train"])))
+    return f"{corpus['tokens']['train']:,} tokens ({corpus['tokenizer']}) of {text}"
 
 
 def _model(row: Mapping[Any, Any]) -> str:
