@@ -6,6 +6,7 @@ One forward pass of a checkpoint gives everything (`forward_pass`, needs torch);
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale import homology, spectra
-from toposcale.errors import UserError
 from toposcale.tables import ALL_LAYERS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def forward_pass(
     Texts of like length share a batch of at most `batch_tokens` tokens, padding included, and of their logits those of
     `vocabulary_block` tokens of the vocabulary exist at a time. The first token of a text is not predicted.
     ValueError: no texts, an empty one, one longer than the context or with a token that the model does not have,
-    or none with two tokens. UserError: hidden states that are NaN or infinite.
+    or none with two tokens. What a model with NaN weights gives is NaN.
     """
     import torch
 
@@ -109,8 +109,6 @@ def forward_pass(
                 model, tokens, states[-1], lengths[rows], vocabulary_block
             )
     assert pooled is not None
-    if not (np.isfinite(pooled).all() and np.isfinite(cross_entropies).all()):
-        raise UserError("the model's hidden states or losses are NaN or infinite; it has no embeddings")
     embeddings = {ALL_LAYERS: pooled[-1]}
     if all_layers:
         digits = max(2, len(str(len(pooled) - 1)))
@@ -206,17 +204,24 @@ def describe(
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
 
-    The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere.
+    The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
+    that is not finite throughout has every feature as NaN, and empty diagrams.
     """
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     for layer, points in embeddings.items():
+        finite = bool(np.isfinite(points).all())
+        # Any cloud of that shape tells the names.
+        cloud = points if finite else np.random.default_rng(0).standard_normal(np.shape(points))
         features[layer], diagrams[layer] = embedding_features(
-            points, components=settings.components, max_dimension=settings.max_dimension
+            cloud, components=settings.components, max_dimension=settings.max_dimension
         )
         if settings.repeats >= 2:
             rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
-            features[layer] |= feature_spread(points, settings, rng)
+            features[layer] |= feature_spread(cloud, settings, rng)
+        if not finite:
+            features[layer] = dict.fromkeys(features[layer], math.nan)
+            diagrams[layer] = [np.empty((0, 2)) for _ in diagrams[layer]]
     return features, diagrams
 
 

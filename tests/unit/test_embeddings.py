@@ -15,7 +15,6 @@ from toposcale.embeddings import (
     forward_pass,
     principal_components,
 )
-from toposcale.errors import UserError
 
 torch = pytest.importorskip("torch")
 from toposcale.language_models import LanguageModel  # noqa: E402
@@ -134,9 +133,19 @@ def test_texts_that_cannot_be_used(texts, message):
         forward_pass(causal_model(), texts)
 
 
-def test_a_model_that_gives_nan_is_refused():
-    with pytest.raises(UserError, match="NaN or infinite"):
-        forward_pass(causal_model(scale=float("nan")), [[1, 2, 3]])
+def test_a_model_that_gives_nan_has_the_same_features_all_nan():
+    texts = [[1, 2, 3], [2, 3], [3, 1, 2], [1, 1]]
+    settings = Settings(repeats=2)
+    found = {}
+    for scale in (1.0, float("nan")):
+        passed = forward_pass(causal_model(scale=scale), texts)
+        features, diagrams = describe(passed.embeddings, settings, model="m")
+        found[scale == 1.0] = passed.perplexity, features["all"], diagrams["all"]
+    assert np.isfinite(found[True][0])
+    assert np.isnan(found[False][0])
+    assert found[True][1].keys() == found[False][1].keys()
+    assert np.isnan(list(found[False][1].values())).all()
+    assert [diagram.shape for diagram in found[False][2]] == [(0, 2)] * len(found[True][2])
 
 
 # Features.

@@ -13,7 +13,7 @@ from toposcale.figures import names
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
 GRAPHS = re.compile(r"_(grid4|grid8|delaunay|gabriel|aknn8)$")
-SUFFIXES = ("_z_permuted", "_z_gaussian", "_spread", "_scaled")
+SUFFIXES = ("_z_permuted", "_z_gaussian", "_spread", "_standard_error", "_scaled")
 
 
 def documented(feature):
@@ -70,7 +70,16 @@ def code_block(heading, language):
 @pytest.mark.workflow
 def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace):
     copy = workspace.path / "toposcale"
-    for part in ("Snakefile", "workflow", "scripts", "src", "profiles", "config", "envs"):
+    for part in (
+        "Snakefile",
+        "workflow",
+        "scripts",
+        "src",
+        "profiles",
+        "config",
+        "envs",
+        "requirements.lock",
+    ):
         source = ROOT / part
         if source.is_dir():
             shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))

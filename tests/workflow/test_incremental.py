@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
 # Rules through which a model's weights enter everything else.
 GPT, PUBLISHED = {"train"}, {"fetch", "duplicates"}
 METRICS = {"metrics_table"}
+LANDSCAPE = {"loss_landscape"}
+WITH_PATH = {"loss_landscape", "training_path"}
 
 # key: (another value, the rules at which the change enters). `models.{name}.` stands for the model that has the key.
 CHANGES = {
@@ -45,7 +47,13 @@ CHANGES = {
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
     "hub.keep": (False, {"release"}),
-    "hub.duplicates": ("include", {"features_table", "diagrams_table", "metrics_table"}),
+    "hub.duplicates": (
+        "include",
+        {
+            *("features_table", "diagrams_table", "metrics_table", "graph_dependence"),
+            *("surfaces_table", "densities_table", "profiles_table"),
+        },
+    ),
     "hub.timeout": (7, set()),
     "embeddings.texts": (5, {"embeddings"}),
     "embeddings.max_tokens": (7, {"embeddings"}),
@@ -56,6 +64,29 @@ CHANGES = {
     "embeddings.dtype": ("bfloat16", {"embeddings"}),
     "embeddings.device": ("cpu", {"embeddings"}),
     "embeddings.seed": (7, {"embeddings"}),
+    "training.sketch.size": (7, {"train"}),
+    "training.sketch.every": (2, {"train"}),
+    "landscape.dimensions": (3, LANDSCAPE),
+    "landscape.axes": ("eigenvectors", LANDSCAPE),
+    "landscape.directions": ("per_checkpoint", LANDSCAPE),
+    "landscape.resolution": (7, WITH_PATH),
+    "landscape.random_extent": (2.0, LANDSCAPE),
+    "landscape.eigenvector_extent": (2.0, LANDSCAPE),
+    "landscape.graphs": (["grid4"], {"loss_landscape", "graph_dependence"}),
+    "landscape.batch_size": (3, WITH_PATH),
+    "landscape.max_tokens": (7, WITH_PATH),
+    "landscape.repeats": (1, WITH_PATH),
+    "landscape.eigenvalues": (3, LANDSCAPE),
+    "landscape.trace_probes": (3, LANDSCAPE),
+    "landscape.density_runs": (1, LANDSCAPE),
+    "landscape.density_steps": (7, LANDSCAPE),
+    "landscape.max_points": (7, LANDSCAPE),
+    "landscape.max_dimension": (0, LANDSCAPE),
+    "landscape.device": ("cpu", WITH_PATH),
+    "landscape.seed": (7, LANDSCAPE),
+    "trajectory.window": (30, {"trajectory"}),
+    "trajectory.repeats": (3, {"trajectory"}),
+    "trajectory.seed": (7, {"trajectory"}),
     "metrics.harness": ("scores", METRICS),
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
@@ -71,6 +102,8 @@ CHANGES = {
     "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
     "models.{name}.family": ("other", {"models_table"}),
+    "models.{name}.n_parameters": (7, {"models_table"}),
+    "models.{name}.final_step": (7, {"models_table"}),
 }
 
 # Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
@@ -87,6 +120,10 @@ IDENTITY = {
     "training.jobs": "other jobs, with other inputs",
     "embeddings.enabled": "embeddings are made, or leave the tables",
     "embeddings.every": "checkpoints that are added are embedded",
+    "landscape.enabled": "landscapes are made, or leave the tables",
+    "landscape.every": "checkpoints that are added have their landscape computed",
+    "landscape.gradients": "jobs with other outputs",
+    "trajectory.enabled": "the topology of paths is made, or leaves the tables",
 }
 
 
@@ -119,6 +156,7 @@ def starting_configuration():
                 **{"kind": "folder", "path": "found", "pattern": "step{step}.safetensors"},
                 **{"steps": [0, 4], "tokens_per_step": 16},
             },
+            "curve": {"kind": "table", "path": "curve.csv", "n_parameters": 9, "tokens_per_step": 16},
         },
         "corpus": {"source": "files", "train": ["train.txt"], "validation": ["validation.txt"]},
         "training": {
@@ -126,6 +164,7 @@ def starting_configuration():
             **{"learning_rate": 0.003, "validation_windows": 2},
         },
         "embeddings": {"repeats": 2},
+        "landscape": {"enabled": True},
         "statistics": {"resamples": 10},
     }
 
@@ -136,6 +175,7 @@ def made(tmp_path_factory):
     workspace = new_workspace(tmp_path_factory.mktemp("incremental") / "work")
     workspace.config = starting_configuration()
     (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
+    (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
     for step in (0, 4, 8):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)
@@ -156,8 +196,9 @@ def changed(key, value):
     part = config
     for section in sections:
         if section == "{name}":
-            name = "published" if last in ("tokens_per_step", *configuration.NEEDED["hub"]) else "one"
-            part = part[name]
+            names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
+            names |= {"n_parameters": "curve", "final_step": "curve"}
+            part = part[names.get(last, "one")]
         else:
             part = part.setdefault(section, {})
     assert part.get(last) != value
@@ -258,22 +299,22 @@ def jobs(counts):
     [
         (
             "a model",
-            {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 2},
+            {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 4},
         ),
         (
             "a seed",
-            {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 4},
+            {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8},
         ),
-        ("a published step", {"fetch": 1, "weight_features": 1, "embeddings": 1, "diagram_distances": 2}),
-        ("a found step", {"weight_features": 1, "embeddings": 1, "diagram_distances": 2}),
+        ("a published step", {"fetch": 1, "weight_features": 1, "embeddings": 1, "diagram_distances": 4}),
+        ("a found step", {"weight_features": 1, "embeddings": 1, "diagram_distances": 4}),
         # The schedule of the learning rate is another one from the first step on.
         (
             "a longer training",
-            {"train": 6, "training_log": 2, "weight_features": 6, "embeddings": 6, "diagram_distances": 4},
+            {"train": 6, "training_log": 2, "weight_features": 6, "embeddings": 6, "diagram_distances": 8},
         ),
         (
             "one job a model",
-            {"train": 2, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 4},
+            {"train": 2, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8},
         ),
         ("embedded as before", {}),
         ("no embeddings", {}),

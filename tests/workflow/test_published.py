@@ -48,7 +48,7 @@ def test_from_a_repository_to_the_report(hub, published):
     published.snakemake()
     features = pd.read_parquet(published.results / "tables" / "features.parquet")
     assert set(features["step"]) == set(STEPS)
-    assert set(features["source"]) == {"weights", "embeddings"}
+    assert set(features["source"]) == {"weights", "embeddings", "landscape", "gradients"}
     facts = json.loads((published.results / "checkpoints" / "tiny" / "duplicates.json").read_text())
     assert facts["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
     metrics = pd.read_parquet(published.results / "tables" / "metrics.parquet")

@@ -12,6 +12,11 @@ LANDSCAPE_SETTINGS = {
     for key, value in config["landscape"].items()
     if key not in ("enabled", "every")
 }
+# The landscape along the way of training is one surface and some lines.
+PATH_SETTINGS = {
+    key: config["landscape"][key]
+    for key in ("batch_size", "max_tokens", "repeats", "resolution", "device")
+}
 # The way of training is that of models trained here: it needs every checkpoint of a model at once.
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
@@ -86,7 +91,7 @@ rule training_path:
         runtime=on_attempt(120),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings=LANDSCAPE_SETTINGS,
+        settings=PATH_SETTINGS,
         steps=steps_of_model,
         profiled=landscaped_steps,
         code=fingerprint("training_path.py"),

@@ -38,7 +38,11 @@ def what_was_run(
         lede = f"{count}, published or trained here, at {n_checkpoints} checkpoints in all."
     facts = [
         ("Models", "; ".join(_model(row) for row in sizes.to_dict("records"))),
-        *([("Text", f"{read} for training, {corpus['tokens']['validation']:,} for validation")] if corpus else []),
+        *(
+            [("Text", f"{read} for training, {corpus['tokens']['validation']:,} for validation")]
+            if corpus
+            else []
+        ),
         ("Checkpoints", f"{n_checkpoints} in all, of {len(sizes)} models"),
         ("Measured", _measured(features) or "no features"),
     ]
