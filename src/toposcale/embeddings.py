@@ -205,7 +205,7 @@ def describe(
     """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
 
     The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
-    that is not finite throughout has every feature as NaN, and empty diagrams.
+    that is not finite throughout has every feature as NaN, and diagrams of one bar that is NaN.
     """
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
@@ -221,7 +221,7 @@ def describe(
             features[layer] |= feature_spread(cloud, settings, rng)
         if not finite:
             features[layer] = dict.fromkeys(features[layer], math.nan)
-            diagrams[layer] = [np.empty((0, 2)) for _ in diagrams[layer]]
+            diagrams[layer] = [np.full((1, 2), math.nan) for _ in diagrams[layer]]
     return features, diagrams
 
 

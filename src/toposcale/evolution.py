@@ -25,6 +25,8 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
     dimensions = diagrams["dimension"].to_numpy()
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
     keys = list(zip(layers, dimensions, strict=True))
+    if not keys:
+        return {}
     # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
     starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
     return {

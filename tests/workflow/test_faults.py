@@ -6,6 +6,7 @@ of the same small configuration, byte for byte.
 
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -82,10 +83,17 @@ def test_two_runs_in_one_folder_and_a_job_that_outlives_its_snakemake(undisturbe
     os.mkfifo(reached)
     os.mkfifo(hold)
     fault = {"where": "job", "event": "os.rename", "path": "/features/weights/", "victim": "hold"}
-    first = faults.start(copy, TARGET, fault={**fault, "reached": str(reached), "hold": str(hold)})
-    assert reached.read_text() == "reached"
+    targets = (TARGET, str(features.relative_to(copy.path)))
+    first = faults.start(copy, *targets, fault={**fault, "reached": str(reached), "hold": str(hold)})
+    with os.fdopen(os.open(reached, os.O_RDONLY | os.O_NONBLOCK)) as pipe:
+        while first.poll() is None and not select.select([pipe], [], [], 1)[0]:
+            pass
+        assert first.poll() is None, "the run ended before its job was held up"
+        while not (word := pipe.read()):
+            pass
+    assert word == "reached"
 
-    status, said = faults.run(copy, TARGET)
+    status, said = faults.run(copy, *targets)
     assert status == 1
     assert "Directory cannot be locked" in said
     assert not features.exists()
@@ -94,7 +102,7 @@ def test_two_runs_in_one_folder_and_a_job_that_outlives_its_snakemake(undisturbe
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     assert faults.run(copy, "--unlock")[0] == 0
-    second = faults.start(copy, TARGET)
+    second = faults.start(copy, *targets)
     lines = iter(second.stdout.readline, "")
     assert any("Topology of the weights of one at step 00000002" in line for line in lines)
     hold.write_text("go on")
@@ -123,8 +131,11 @@ def in_a_mount_namespace(script):
 
 
 def test_a_full_disk_is_one_line_and_the_rerun_completes(undisturbed, copy):
-    run, again = shlex.join(copy.command(TARGET)), shlex.join(copy.command("--quiet", "all", "--", TARGET))
     part = f"results/small/features/weights/one/{STEP}2.parquet"
+    run, again = (
+        shlex.join(copy.command(part)),
+        shlex.join(copy.command("--quiet", "all", "--", TARGET, part)),
+    )
     said = in_a_mount_namespace(f"""
         cd {shlex.quote(str(copy.path))}
         mv results whole && mkdir results && mount -t tmpfs -o size=2m none results && cp -a whole/. results
@@ -136,7 +147,9 @@ def test_a_full_disk_is_one_line_and_the_rerun_completes(undisturbed, copy):
         {again}
         cp -a results/. whole && umount results && rmdir results && mv whole results
     """)
-    [line] = faults.complaints(said)
+    lines = faults.complaints(said)
+    assert len(lines) == 1, lines
+    [line] = lines
     assert re.fullmatch(
         rf"toposcale: weight_features: {part}: not written \(no space left.*\); make room .*", line
     )

@@ -12,7 +12,7 @@ from workspace import new_workspace
 pytestmark = pytest.mark.workflow
 
 TARGET = "results/small/training/one.parquet"
-STEPS, EVERY = 1500, 100
+STEPS, EVERY = 1200, 150
 
 
 def long_training(path, jobs):
