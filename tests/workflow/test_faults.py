@@ -151,7 +151,8 @@ def test_a_full_disk_is_one_line_and_the_rerun_completes(undisturbed, copy):
     assert len(lines) == 1, lines
     [line] = lines
     assert re.fullmatch(
-        rf"toposcale: weight_features: results/small/(features|diagrams)/weights/one/{STEP}2.parquet: not written \(no space left.*\); make room .*",
+        rf"toposcale: weight_features: results/small/(features|diagrams)/weights/one/{STEP}2\.parquet: "
+        r"not written \(no space left.*\); make room .*",
         line,
     )
     assert "ended with status 1" in said
