@@ -6,9 +6,9 @@ One forward pass of a checkpoint gives everything (`forward_pass`, needs torch);
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,18 +210,20 @@ def describe(
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     for layer, points in embeddings.items():
-        finite = bool(np.isfinite(points).all())
-        # Any cloud of that shape tells the names.
-        cloud = points if finite else np.random.default_rng(0).standard_normal(np.shape(points))
-        features[layer], diagrams[layer] = embedding_features(
-            cloud, components=settings.components, max_dimension=settings.max_dimension
-        )
-        if settings.repeats >= 2:
-            rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
-            features[layer] |= feature_spread(cloud, settings, rng)
-        if not finite:
-            features[layer] = dict.fromkeys(features[layer], math.nan)
-            diagrams[layer] = [np.full((1, 2), math.nan) for _ in diagrams[layer]]
+        describe_layer = partial(_describe_layer, settings=settings, model=model)
+        finite = np.isfinite(points).all()
+        described = describe_layer(points) if finite else homology.undefined(describe_layer, np.shape(points))
+        features[layer], diagrams[layer] = described
+    return features, diagrams
+
+
+def _describe_layer(points: ArrayLike, *, settings: Settings, model: str) -> tuple[Features, Diagrams]:
+    features, diagrams = embedding_features(
+        points, components=settings.components, max_dimension=settings.max_dimension
+    )
+    if settings.repeats >= 2:
+        rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
+        features |= feature_spread(points, settings, rng)
     return features, diagrams
 
 

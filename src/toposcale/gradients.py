@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,9 @@ def describe(
             warnings.warn(
                 f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2
             )
-            stand_in = np.random.default_rng(0).standard_normal(gradient.shape)
-            named, bars = _describe_matrix(stand_in, layer, settings, model)
-            features[layer] = dict.fromkeys(named, math.nan)
-            diagrams[layer] = [np.full((1, 2), math.nan) for _ in bars]
+            features[layer], diagrams[layer] = homology.undefined(
+                partial(_describe_matrix, layer=layer, settings=settings, model=model), gradient.shape
+            )
     norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
     features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
     return features, diagrams

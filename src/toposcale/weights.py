@@ -179,10 +179,7 @@ def _undefined(
     weight: np.ndarray, layer: str, settings: Settings, model: str
 ) -> tuple[Features, Diagrams, np.ndarray]:
     """The same names as for a healthy matrix of that shape, every value NaN."""
-    stand_in = np.random.default_rng(0).standard_normal(weight.shape)
-    features, diagrams, tree = _describe_matrix(stand_in, layer, settings, model)
-    return (
-        dict.fromkeys(features, np.nan),
-        [np.full((1, 2), np.nan) for _ in diagrams],
-        np.full_like(tree, np.nan),
+    features, diagrams = homology.undefined(
+        lambda matrix: _describe_matrix(matrix, layer, settings, model)[:2], weight.shape
     )
+    return features, diagrams, np.full(1, np.nan)

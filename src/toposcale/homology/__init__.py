@@ -3,7 +3,7 @@
 gudhi and scipy are imported by the functions that need them, so importing this package costs numpy alone.
 """
 
-from toposcale.homology.clouds import cloud_features
+from toposcale.homology.clouds import cloud_features, undefined
 from toposcale.homology.diagrams import (
     betti_curve,
     crocker,
@@ -28,7 +28,7 @@ from toposcale.homology.rips import (
     rips_diagrams_of_distances,
     spanning_tree_lengths,
 )
-from toposcale.homology.sampling import null_z_scores, seeded_generator, subsample_rows
+from toposcale.homology.sampling import null_z_scores, seeded_generator, seeded_number, subsample_rows
 
 __all__ = [
     "betti_curve",
@@ -49,8 +49,10 @@ __all__ = [
     "rips_diagrams",
     "rips_diagrams_of_distances",
     "seeded_generator",
+    "seeded_number",
     "spanning_tree_lengths",
     "spanning_tree_weights",
     "subsample_rows",
     "summarize_diagram",
+    "undefined",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale.homology.diagrams import summarize_diagram
 from toposcale.homology.rips import mean_pairwise_distance, pairwise_distances, rips_diagrams_of_distances
 
+Description = tuple[dict[str, float], list[NDArray[np.float64]]]
+"""Named numbers and the diagrams H0, H1, ... that they summarise."""
+
 _WITHOUT_UNIT = ("count", "entropy")
 
 
-def cloud_features(
-    points: ArrayLike, *, maxdim: int = 1
-) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
+def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     """Named summaries of the diagrams H0 .. H`maxdim` of points (n, d), and the diagrams, (k, 2) each.
 
     `h{k}_{name}` for every name of `summarize_diagram`, in the unit of the points; those with a unit again as
@@ -32,3 +34,13 @@ def cloud_features(
             if name not in _WITHOUT_UNIT:
                 features[f"h{dimension}_{name}_scaled"] = value / unit if unit else math.nan
     return features, diagrams
+
+
+def undefined(describe: Callable[[NDArray[np.float64]], Description], shape: Sequence[int]) -> Description:
+    """What stands for the description of a matrix of `shape` that holds NaN or infinity.
+
+    The names that `describe` gives to a finite matrix of that shape, every value NaN, and in each dimension a diagram
+    of one NaN bar.
+    """
+    features, diagrams = describe(np.random.default_rng(0).standard_normal(shape))
+    return dict.fromkeys(features, math.nan), [np.full((1, 2), math.nan) for _ in diagrams]

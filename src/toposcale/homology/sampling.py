@@ -22,6 +22,11 @@ def seeded_generator(seed: Sequence[SeedPart]) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
+def seeded_number(seed: Sequence[SeedPart]) -> int:
+    """One integer below 2**62 that is a function of all parts of `seed`, for what takes a number as its seed."""
+    return int(seeded_generator(seed).integers(1 << 62))
+
+
 def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) -> NDArray[np.intp]:
     """Ascending indices of at most `max_points` of `n_rows` rows, drawn without replacement.
 
