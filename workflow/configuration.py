@@ -202,7 +202,7 @@ NEEDED = {
 """Keys without which an entry of `models:` of that kind means nothing."""
 
 ALLOWED = {
-    "gpt": (*NEEDED["gpt"],),
+    "gpt": NEEDED["gpt"],
     "hub": (*NEEDED["hub"], "tokens_per_step"),
     "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step"),
     "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),

@@ -39,7 +39,8 @@ def read(path: str | Path, model: str) -> tuple[pa.Table, pa.Table]:
     found, counts = np.unique(steps, return_counts=True)
     if counts.max() > 1:
         raise UserError(f"{path}: step {found[counts > 1][0]:.0f} stands there {counts.max()} times")
-    columns = {name: values[np.argsort(steps)] for name, values in columns.items()}
+    order = np.argsort(steps)
+    columns = {name: values[order] for name, values in columns.items()}
     columns = {name: columns.get(name, np.full(len(steps), np.nan)) for name in (*_REQUIRED, *_OPTIONAL)}
     columns["step"] = columns["step"].astype(np.int64)
     log = pa.table(

@@ -53,7 +53,7 @@ def describe(
 def _window_features(
     window: NDArray[np.float64], settings: Settings, seed: Sequence[int | str]
 ) -> dict[str, float]:
-    number = int(homology.seeded_generator(seed).integers(1 << 62))
+    number = homology.seeded_number(seed)
     dimension, spread = homology.persistent_homology_dimension(window, repeats=settings.repeats, seed=number)
     features, _ = homology.cloud_features(window)
     return {

@@ -111,7 +111,7 @@ def describe(
         seed: tuple[int | str, ...] = (settings.seed, model, "landscape", place)
         if settings.directions == "per_checkpoint":
             seed = (*seed, step)
-        measured.append(_measure(loss, parameters, settings, model, number_of(seed)))
+        measured.append(_measure(loss, parameters, settings, model, homology.seeded_number(seed)))
     first = measured[0]
     return Description(
         with_spread([one.features for one in measured]),
@@ -136,11 +136,6 @@ def _has_axes(losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings
 
 def _finite(tensors: Mapping[str, Tensor]) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
-
-
-def number_of(seed: Sequence[int | str]) -> int:
-    """One integer that is a function of all parts of `seed`."""
-    return int(homology.seeded_generator(seed).integers(1 << 62))
 
 
 def layer_of(name: str, parameters: Mapping[str, Tensor]) -> str:
