@@ -11,6 +11,7 @@ HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 
 import configuration
+import forkserver
 import plan
 from fingerprint import fingerprint
 
@@ -60,3 +61,10 @@ onstart:
     # later: looks a second grow with the number of jobs done. On one machine the cores are limit enough.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
+        # The server's jobs are forks of processes of this Python, on this machine; and what it wants before each command is
+        # for scripts alone.
+        if sys.platform == "linux" and not (
+            workflow.deployment_settings.deployment_method
+            or any(rule.shellcmd for rule in workflow.rules)
+        ):
+            shell.prefix(f"set -euo pipefail; {forkserver.start()}")

@@ -5,7 +5,9 @@ import hashlib
 import json
 import logging
 import os
+import resource
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from toposcale.errors import UserError
-from toposcale.files import read_json
+from toposcale.files import read_json, written
 
 # Packages whose version can change a number. Only those that a job has loaded are asked.
 _PACKAGES = (
@@ -39,7 +41,9 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
                 filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s"
             )
             logging.captureWarnings(True)
+            start = time.perf_counter()
             main(snakemake)
+            _write_cost(log.with_suffix(".cost.json"), time.perf_counter() - start)
             # What is left is to take hundreds of modules apart: 25 ms of each job, 100 ms with torch.
             logging.shutdown()
             sys.stdout.flush()
@@ -83,6 +87,18 @@ def _alone(log: Path) -> Iterator[None]:
         with suppress(OSError):  # some network file systems have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _write_cost(path: Path, seconds: float) -> None:
+    """What the job took, for the report. Not Snakemake's `benchmark`: that asks too late about jobs of under a second."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cost = {
+        "wall_seconds": seconds,
+        "cpu_seconds": time.process_time(),
+        "peak_memory_mb": used.ru_maxrss / 1024,  # Linux counts in kilobytes
+    }
+    with written(path) as file:
+        file.write_text(json.dumps(cost), encoding="utf-8")
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

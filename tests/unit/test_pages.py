@@ -70,30 +70,29 @@ def test_boxes_of_a_graph_do_not_overlap():
     assert min(np.diff(heights)) >= rule_graph.BOX
 
 
-def benchmark(path, seconds, cpu="1.5"):
+def leave_cost(path, seconds, memory=120.5):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
-        f"{seconds}\t0:00:02\t{'NA' if cpu == 'NA' else 120.5}\t1\t1\t1\t0\t0\t50\t{cpu}\n"
+        json.dumps({"wall_seconds": seconds, "cpu_seconds": seconds / 2, "peak_memory_mb": memory})
     )
 
 
 def test_runtimes_are_added_up_by_rule_and_model(tmp_path):
-    benchmark(tmp_path / "train" / "one.step-00000000.benchmark.tsv", 2.0)
-    benchmark(tmp_path / "train" / "one.step-00000040.benchmark.tsv", 3.0)
-    benchmark(tmp_path / "train" / "one.seed43.benchmark.tsv", 7.0)
-    benchmark(tmp_path / "diagram_distances" / "weights" / "one.benchmark.tsv", 0.2, cpu="NA")
+    leave_cost(tmp_path / "train" / "one.step-00000000.cost.json", 2.0)
+    leave_cost(tmp_path / "train" / "one.step-00000040.cost.json", 3.0, memory=130.0)
+    leave_cost(tmp_path / "train" / "one.seed43.cost.json", 7.0)
+    leave_cost(tmp_path / "diagram_distances" / "weights" / "one.cost.json", 0.2)
+    leave_cost(tmp_path / "summary.cost.json", 0.5)
     table = made.runtimes(tmp_path, ["one", "one.seed43"]).set_index(["rule", "model"])
     train = table.loc[("train", "one")]
     assert (train["jobs"], train["wall_seconds"], train["longest_job_seconds"]) == (2, 5.0, 3.0)
-    assert (train["cpu_seconds"], train["peak_memory_mb"], train["not_measured"]) == (3.0, 120.5, 0)
+    assert (train["cpu_seconds"], train["peak_memory_mb"]) == (2.5, 130.0)
     assert table.loc[("train", "one.seed43"), "wall_seconds"] == 7.0
-    short = table.loc[("diagram_distances", "one")]
-    assert short["not_measured"] == 1
-    assert np.isnan(short["cpu_seconds"])
+    assert table.loc[("diagram_distances", "one"), "jobs"] == 1
+    assert table.loc[("summary", ""), "wall_seconds"] == 0.5
 
 
-def test_no_benchmarks_are_an_empty_table(tmp_path):
+def test_no_costs_are_an_empty_table(tmp_path):
     assert made.runtimes(tmp_path, []).empty
 
 

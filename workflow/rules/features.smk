@@ -31,8 +31,6 @@ rule weight_features:
         diagrams=DIAGRAMS.replace("{source}", "weights"),
     log:
         f"{LOGS}/weight_features/{{model}}/step-{{step}}.log",
-    benchmark:
-        f"{LOGS}/weight_features/{{model}}/step-{{step}}.benchmark.tsv"
     wildcard_constraints:
         model=one_of(WITH_WEIGHTS),
     conda:
@@ -84,8 +82,6 @@ rule embeddings:
         metrics=EMBEDDING_METRICS,
     log:
         f"{LOGS}/embeddings/{{model}}/step-{{step}}.log",
-    benchmark:
-        f"{LOGS}/embeddings/{{model}}/step-{{step}}.benchmark.tsv"
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
@@ -114,8 +110,6 @@ rule diagram_distances:
         vectors=VECTORS,
     log:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
-    benchmark:
-        f"{LOGS}/diagram_distances/{{source}}/{{model}}.benchmark.tsv"
     wildcard_constraints:
         source=one_of(DIAGRAM_SOURCES),
     conda:

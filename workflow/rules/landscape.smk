@@ -51,8 +51,6 @@ rule loss_landscape:
         profile=PROFILE,
     log:
         f"{LOGS}/loss_landscape/{{model}}/step-{{step}}.log",
-    benchmark:
-        f"{LOGS}/loss_landscape/{{model}}/step-{{step}}.benchmark.tsv"
     conda:
         "../../envs/toposcale.yaml"
     threads: 1
@@ -79,8 +77,6 @@ rule training_path:
         profiles=PATH_PROFILES,
     log:
         f"{LOGS}/training_path/{{model}}.log",
-    benchmark:
-        f"{LOGS}/training_path/{{model}}.benchmark.tsv"
     wildcard_constraints:
         model=one_of(TRAINED),
     conda:

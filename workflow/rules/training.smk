@@ -34,8 +34,6 @@ rule train:
         state=temp(OPTIMIZER_STATE) if ONE_JOB_A_CHECKPOINT else [],
     log:
         f"{TRAIN_JOB}.log",
-    benchmark:
-        f"{TRAIN_JOB}.benchmark.tsv"
     priority: longest_chain_first
     conda:
         "../../envs/toposcale.yaml"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from toposcale.files import read_json
+
 TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "WikiText-2"}
 
 
@@ -77,28 +79,28 @@ def _measured(features: pd.DataFrame) -> str:
 
 
 def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
-    """What the timed jobs cost, by rule and model, from the benchmark files below the folder of logs.
+    """What the jobs cost, by rule and model, from what they left beside their logs.
 
-    Columns: rule, model, jobs, wall_seconds, longest_job_seconds, cpu_seconds, peak_memory_mb, not_measured (jobs too
-    short for Snakemake to see their processor time and memory; they are not in these two columns).
+    Columns: rule, model, jobs, wall_seconds, longest_job_seconds, cpu_seconds, peak_memory_mb. A job in a fresh
+    Python counts the processor time of its imports; one that is forked with them done does not.
     """
     rows = []
-    for path in sorted(Path(logs).rglob("*.benchmark.tsv")):
-        parts = path.relative_to(logs).parts
-        names = [part.removesuffix(".benchmark.tsv").partition(".step-")[0] for part in parts[1:]]
-        model = next((name for name in names if name in models), "")
-        cost = pd.read_csv(path, sep="\t", na_values=["-", "NA"]).iloc[-1]
-        rows.append((parts[0], model, *(float(cost[key]) for key in ("s", "cpu_time", "max_rss"))))
-    table = pd.DataFrame(rows, columns=["rule", "model", "seconds", "cpu", "memory"])
-    by = table.groupby(["rule", "model"], as_index=False).agg(
-        jobs=("seconds", "size"),
-        wall_seconds=("seconds", "sum"),
-        longest_job_seconds=("seconds", "max"),
-        cpu_seconds=("cpu", lambda cpu: cpu.sum(min_count=1)),
-        peak_memory_mb=("memory", "max"),
-        not_measured=("cpu", lambda cpu: int(cpu.isna().sum())),
+    for path in sorted(Path(logs).rglob("*.cost.json")):
+        parts = [part.removesuffix(".cost.json") for part in path.relative_to(logs).parts]
+        model = next((name for part in parts[1:] if (name := part.partition(".step-")[0]) in models), "")
+        rows.append({"rule": parts[0], "model": model, **read_json(path)})
+    columns = ["rule", "model", "wall_seconds", "cpu_seconds", "peak_memory_mb"]
+    return (
+        pd.DataFrame(rows, columns=columns)
+        .groupby(["rule", "model"], as_index=False)
+        .agg(
+            jobs=("wall_seconds", "size"),
+            wall_seconds=("wall_seconds", "sum"),
+            longest_job_seconds=("wall_seconds", "max"),
+            cpu_seconds=("cpu_seconds", "sum"),
+            peak_memory_mb=("peak_memory_mb", "max"),
+        )
     )
-    return by
 
 
 def rerun(
