@@ -11,7 +11,7 @@ HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 
 import configuration
-import forkserver
+import environment
 import plan
 from fingerprint import fingerprint
 
@@ -57,14 +57,4 @@ rule all:
 
 
 onstart:
-    # With a limit on jobs a second, which Snakemake 9.27 always has, every look for work makes it look again a second
-    # later: looks a second grow with the number of jobs done. On one machine the cores are limit enough.
-    if workflow.local_exec:
-        workflow.scheduler.job_rate_limiter = None
-        # The server's jobs are forks of processes of this Python, on this machine; and what it wants before each command is
-        # for scripts alone.
-        if sys.platform == "linux" and not (
-            workflow.deployment_settings.deployment_method
-            or any(rule.shellcmd for rule in workflow.rules)
-        ):
-            shell.prefix(f"set -euo pipefail; {forkserver.start()}")
+    environment.prepare_run(workflow, shell)

@@ -6,7 +6,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import pytest
 
-from workspace import Workspace, new_workspace
+from workspace import Workspace, new_workspace, with_landscapes
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def workspace(tmp_path) -> Workspace:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Workspace:
-    """One finished run, for tests that only read it or plan on it."""
-    made = new_workspace(tmp_path_factory.mktemp("finished") / "work")
+    """One finished run with all that a run can have, for tests that only read it or plan on it."""
+    made = with_landscapes(new_workspace(tmp_path_factory.mktemp("finished") / "work"))
     made.snakemake()
     return made

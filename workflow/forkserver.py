@@ -33,15 +33,22 @@ _running: list[subprocess.Popen] = []
 
 
 def start() -> str:
-    """Start the server; returns what to put before `python SCRIPT` in a shell command. It ends with this process."""
-    address = str(Path(tempfile.mkdtemp(prefix="toposcale-")) / "jobs")
+    """Start the server, which ends with this process; returns what to put before `python SCRIPT` in a shell command.
+
+    OSError: there is no place for its socket.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="toposcale-"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address)
+        try:
+            listener.bind(str(folder / "jobs"))
+        except OSError:  # a name of more than 107 bytes
+            folder.rmdir()
+            raise
         listener.listen(64)  # from now on clients wait, also while the server starts
         number = listener.fileno()
         command = [sys.executable, __file__, str(number)]
         _running.append(subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number]))
-    return shlex.join([sys.executable, "-I", "-S", str(CLIENT), address])
+    return shlex.join([sys.executable, "-I", "-S", str(CLIENT), str(folder / "jobs")])
 
 
 def serve(listener: socket.socket) -> None:

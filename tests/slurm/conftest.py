@@ -27,7 +27,6 @@ def small_workspace(path) -> Workspace:
     made = new_workspace(path)
     made.config["training"] |= {"steps": 8, "checkpoint_every": 8}
     made.config["embeddings"] = {"enabled": False}
-    made.config["landscape"] = {"enabled": False}
     return made
 
 

@@ -154,3 +154,12 @@ def test_the_server_ends_with_the_process_that_started_it():
     )
     # Its standard output is the server's too, so that `run` came back means that the server is gone.
     assert not Path(shlex.split(said.stdout)[-1]).parent.exists()
+
+
+def test_a_place_that_is_too_long_for_a_socket_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with pytest.raises(OSError, match="too long"):
+        forkserver.start()
+    assert list(folder.iterdir()) == []

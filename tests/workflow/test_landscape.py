@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from toposcale import tensor_files
-from workspace import new_workspace
+from workspace import new_workspace, with_landscapes
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("landscape")]
 
@@ -20,7 +20,7 @@ def landscape(tmp_path_factory):
 
 def new_landscape(path):
     path.mkdir(exist_ok=True)
-    made = new_workspace(path / "work")
+    made = with_landscapes(new_workspace(path / "work"))
     made.config["models"] = {"one": made.config["models"]["one"]}
     return made
 

@@ -8,6 +8,7 @@ import pytest
 
 from small_hub import Repository, SmallHub
 from tiny_model import REPO, STEPS, save_checkpoints
+from workspace import with_landscapes
 
 pytestmark = pytest.mark.workflow
 
@@ -41,7 +42,7 @@ def published(workspace):
     }
     workspace.config["hub"] = {"cache": str(workspace.path / "cache"), "keep": False}
     workspace.config["embeddings"] = {"texts": 20, "repeats": 0, "max_tokens": 16}
-    return workspace
+    return with_landscapes(workspace)
 
 
 def test_from_a_repository_to_the_report(hub, published):

@@ -5,6 +5,8 @@ import re
 import pandas as pd
 import pytest
 
+from workspace import with_landscapes
+
 # One worker for all of them: they share the finished run.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
 
@@ -54,7 +56,7 @@ def test_targets_have_the_names_a_user_expects(finished, target):
 
 def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace):
     """Everything at once; tests/workflow/test_determinism.py takes cores and jobs apart, on a smaller run."""
-    workspace.config["training"]["jobs"] = "model"
+    with_landscapes(workspace).config["training"]["jobs"] = "model"
     workspace.snakemake("tables", cores=4)
     for pattern in (
         "checkpoints/*/*.safetensors",

@@ -1,6 +1,4 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
-import environment
-
 from plan import step_name
 from toposcale.checkpoints import open_source
 from toposcale.errors import UserError
@@ -203,6 +201,12 @@ def steps_of_model(wildcards):
 def landscaped_steps(wildcards):
     """The checkpoints of a model whose loss landscape is computed, as numbers."""
     return list(LANDSCAPED[wildcards.model])
+
+
+def explored_diagrams(wildcards):
+    """All the diagrams there are. (Of a list, Snakemake would compute a hash for each of its files.)"""
+    weights = of_every_checkpoint(DIAGRAMS, source="weights")
+    return [*weights, FIGURE_TABLES["diagrams"]]
 
 
 def diagrams_of_model(wildcards):

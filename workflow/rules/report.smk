@@ -82,10 +82,7 @@ rule explorer:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        diagrams=[
-            *of_every_checkpoint(DIAGRAMS, source="weights"),
-            FIGURE_TABLES["diagrams"],
-        ],
+        diagrams=explored_diagrams,
         surfaces=FIGURE_TABLES.get("surfaces", []),
         page=page_files("explorer"),
     output:
