@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import subprocess
@@ -65,8 +66,9 @@ def prepare_run(workflow: Any, shell: Any) -> None:
     scripts_alone = not any(rule.shellcmd for rule in workflow.rules)
     if sys.platform == "linux" and in_this_python and scripts_alone:
         with suppress(OSError):  # without it, jobs start as they always did
-            before = forkserver.start().replace("{", "{{").replace("}", "}}")
-            shell.prefix(f"set -euo pipefail; {before}")
+            server, before = forkserver.start()
+            atexit.register(forkserver.stop, server)
+            shell.prefix("set -euo pipefail; " + before.replace("{", "{{").replace("}", "}}"))
 
 
 def refuse_read_only(folder: Path) -> None:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from forkclient import COLD
@@ -28,12 +29,9 @@ from forkclient import COLD
 CLIENT = Path(__file__).with_name("forkclient.py")
 LONGEST_REQUEST = 1 << 20
 
-_running: list[subprocess.Popen] = []
-"""Held here, for the server ends when its standard input does."""
 
-
-def start() -> str:
-    """Start the server, which ends with this process; returns what to put before `python SCRIPT` in a shell command.
+def start() -> tuple[subprocess.Popen[bytes], str]:
+    """The server, started, and what to put before `python SCRIPT` in a shell command for it to run it.
 
     OSError: there is no place for its socket.
     """
@@ -47,15 +45,19 @@ def start() -> str:
         listener.listen(64)  # from now on clients wait, also while the server starts
         number = listener.fileno()
         command = [sys.executable, __file__, str(number)]
-        _running.append(subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number]))
-    return shlex.join([sys.executable, "-I", "-S", str(CLIENT), str(folder / "jobs")])
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
+    return server, shlex.join([sys.executable, "-I", "-S", str(CLIENT), str(folder / "jobs")])
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """End a server and wait for its last job. (If the process that started it is killed, it ends by itself.)"""
+    server.stdin.close()
+    server.wait()
 
 
 def serve(listener: socket.socket) -> None:
     """Answer clients until the standard input ends."""
-    # Ctrl-C is for Snakemake and its jobs; and nobody waits for stems.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for Snakemake and its jobs
     stems: dict[tuple[str, ...], socket.socket | None] = {}
     address = Path(listener.getsockname())
     while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
@@ -63,6 +65,9 @@ def serve(listener: socket.socket) -> None:
             answer(client, stems, listener)
     address.unlink()
     address.parent.rmdir()
+    for stem in filter(None, stems.values()):
+        stem.close()
+    reap(wait=True)
 
 
 def answer(
@@ -112,6 +117,7 @@ def grow(script: str, environment: dict[str, str], not_for_the_stem: list[socket
     gc.freeze()  # collections in jobs leave these objects, and so their shared memory, alone
     while True:
         request, descriptors, _, _ = socket.recv_fds(its, LONGEST_REQUEST, 1)
+        reap(wait=not request)
         if not request:
             os._exit(0)
         with socket.socket(fileno=descriptors[0]) as client:
@@ -120,6 +126,13 @@ def grow(script: str, environment: dict[str, str], not_for_the_stem: list[socket
             elif not os.fork():
                 its.close()
                 watch(client, *parsed(request))
+
+
+def reap(*, wait: bool) -> None:
+    """Take note of children that have ended, or wait until all have: so what they used counts as used by this process."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
+            pass
 
 
 def become(script: str, environment: dict[str, str]) -> None:
@@ -132,7 +145,6 @@ def become(script: str, environment: dict[str, str]) -> None:
 
 def watch(client: socket.socket, script: str, environment: dict[str, str]) -> None:
     """Run a job in a fork and tell the client how it ended; kill it if the client is no more. Does not return."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ended, held = os.pipe()  # that the job alone holds, so that its end is an end of file
     job = os.fork()
     if not job:

@@ -44,7 +44,8 @@ class Shell:
 def started(monkeypatch):
     """The fork servers that were asked for."""
     asked = []
-    monkeypatch.setattr(forkserver, "start", lambda: asked.append(1) or "client {address}")
+    monkeypatch.setattr(forkserver, "start", lambda: (asked.append(1), "client {address}"))
+    monkeypatch.setattr(environment.atexit, "register", lambda *_: None)
     monkeypatch.setattr(environment.sys, "platform", "linux")
     return asked
 

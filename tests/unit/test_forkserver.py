@@ -32,14 +32,14 @@ class Server:
         self.folder, self.jobs = folder, 0
 
     def __enter__(self) -> "Server":
-        self.before = shlex.split(forkserver.start())
+        self.process, before = forkserver.start()
+        self.before = shlex.split(before)
         self.address = Path(self.before[-1])
         return self
 
     def __exit__(self, *_) -> None:
-        process = forkserver._running.pop()
-        process.stdin.close()
-        assert process.wait(timeout=30) == 0
+        forkserver.stop(self.process)
+        assert self.process.returncode == 0
         assert not self.address.parent.exists()
 
     def start(self, body: str, script: str = SCRIPT) -> subprocess.Popen:
@@ -148,7 +148,7 @@ def test_without_a_server_the_client_runs_the_job_itself(tmp_path, server, capfd
 
 def test_the_server_ends_with_the_process_that_started_it():
     folder = str(Path(forkserver.__file__).parent)
-    code = f"import sys; sys.path[:0] = [{folder!r}]; import forkserver; print(forkserver.start())"
+    code = f"import sys; sys.path[:0] = [{folder!r}]; import forkserver; server, before = forkserver.start(); print(before)"
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
     )
