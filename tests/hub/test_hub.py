@@ -18,7 +18,7 @@ from small_hub import Fault, Repository, SmallHub
 from tiny_model import LIMITS, REPO, STEPS, TEXT, VOCABULARY
 from toposcale import checkpoints, embeddings, language_models
 from toposcale.errors import UserError
-from toposcale.hub import HubSource, fetch, list_revisions
+from toposcale.hub import HubSource, fetch, list_revisions, read_manifest, write_manifest
 from toposcale.hub_client import HubUnreachableError
 
 
@@ -125,6 +125,35 @@ def test_a_damaged_cached_file_is_fetched_again(hub, tmp_path, damage):
     assert source(tmp_path).fetch(0) == folder
     assert weight_blob(tmp_path).read_bytes() == whole
     assert hub.fetched("model.safetensors") == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "removed"])
+def test_a_file_that_is_damaged_between_fetching_and_reading_is_fetched_again(hub, tmp_path, damage):
+    """Between two jobs of a run: the one that fetches, and one that reads what its manifest names."""
+    manifest = tmp_path / "manifest.json"
+    write_manifest(manifest, source(tmp_path), 0)
+    assert read_manifest(manifest) == source(tmp_path).fetch(0)
+    blob = weight_blob(tmp_path)
+    whole = blob.read_bytes()
+    if damage == "removed":
+        blob.unlink()
+    else:
+        blob.write_bytes(whole[:-7] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    before = hub.fetched("model.safetensors")
+    folder = read_manifest(manifest)
+    assert (folder / "model.safetensors").read_bytes() == whole
+    assert hub.fetched("model.safetensors") == before + 1
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_file_that_is_damaged_after_fetching_is_named_where_it_cannot_be_fetched(tmp_path, monkeypatch):
+    manifest = tmp_path / "manifest.json"
+    write_manifest(manifest, source(tmp_path), 0)
+    blob = weight_blob(tmp_path)
+    whole = blob.read_bytes()
+    blob.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    offline(monkeypatch)
+    assert "model.safetensors: damaged in the cache" in failure(lambda: read_manifest(manifest))
 
 
 def test_content_that_is_not_what_the_hub_states_is_refused(hub, monkeypatch, tmp_path):
