@@ -51,7 +51,8 @@ CHANGES = {
         "include",
         {
             *("features_table", "diagrams_table", "metrics_table", "graph_dependence"),
-            *("surfaces_table", "densities_table", "profiles_table"),
+            *("surfaces_table", "densities_table", "profiles_table", "path_surfaces_table"),
+            "trajectories_table",
         },
     ),
     "hub.timeout": (7, set()),

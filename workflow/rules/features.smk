@@ -13,8 +13,6 @@ MODELS_OF = {
     for source, models in {"weights": WITH_FEATURES, **CHOSEN}.items()
     if models
 }
-DIAGRAM_SOURCES = list(MODELS_OF)
-FEATURE_SOURCES = DIAGRAM_SOURCES
 # Models that leave sketches of their weights on the way.
 WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
 
@@ -111,7 +109,7 @@ rule diagram_distances:
     log:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
     wildcard_constraints:
-        source=one_of(DIAGRAM_SOURCES),
+        source=one_of(MODELS_OF),
     conda:
         "../../envs/toposcale.yaml"
     threads: 1

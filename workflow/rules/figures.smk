@@ -34,7 +34,7 @@ DRAWN = {
     name: figure
     for name, figure in FIGURES.items()
     if set(figure.tables) <= set(FIGURE_TABLES)
-    and figure.source in ["metrics", *FEATURE_SOURCES]
+    and figure.source in ["metrics", *MODELS_OF]
 }
 SUBJECTS = list(dict.fromkeys(figure.category for figure in DRAWN.values()))
 

@@ -22,11 +22,6 @@ WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
 
 localrules:
-    surfaces_table,
-    densities_table,
-    profiles_table,
-    path_surfaces_table,
-    trajectories_table,
     graph_dependence,
     landscape,
 
@@ -126,80 +121,51 @@ rule trajectory:
         "../../scripts/trajectory.py"
 
 
-rule surfaces_table:
-    input:
-        parts=of_every_checkpoint(SURFACE, LANDSCAPED, source="landscape"),
-        left_out=LEFT_OUT,
-    output:
-        f"{TABLES}/surfaces.parquet",
-    log:
-        f"{LOGS}/surfaces_table.log",
-    conda:
-        "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(2000),
-        runtime=on_attempt(10),
-    params:
-        table="surfaces",
-        code=fingerprint("gather.py"),
-    message:
-        "Gathering {params.table}"
-    script:
-        "../../scripts/gather.py"
+# What each table is gathered from, and the tables by name, for figures and for who else reads them; empty where the
+# run makes none.
+LANDSCAPE_PARTS = {
+    "surfaces": of_every_checkpoint(SURFACE, LANDSCAPED, source="landscape"),
+    "densities": of_every_checkpoint(DENSITY, LANDSCAPED, source="landscape"),
+    "profiles": [
+        *of_every_checkpoint(PROFILE, LANDSCAPED, source="landscape"),
+        *of_every_model(PATH_PROFILES, WITH_PATH),
+    ],
+    "path_surfaces": of_every_model(PATH_SURFACE, WITH_PATH),
+    "trajectories": of_every_model(TRAJECTORY, WITH_PATH),
+}
+LANDSCAPE_TABLES = {
+    table: f"{TABLES}/{table}.parquet"
+    for table, parts in LANDSCAPE_PARTS.items()
+    if parts
+}
 
 
-use rule surfaces_table as densities_table with:
-    input:
-        parts=of_every_checkpoint(DENSITY, LANDSCAPED, source="landscape"),
-        left_out=LEFT_OUT,
-    output:
-        f"{TABLES}/densities.parquet",
-    log:
-        f"{LOGS}/densities_table.log",
-    params:
-        table="densities",
-        code=fingerprint("gather.py"),
+for table, path in LANDSCAPE_TABLES.items():
 
-
-use rule surfaces_table as profiles_table with:
-    input:
-        parts=[
-            *of_every_checkpoint(PROFILE, LANDSCAPED, source="landscape"),
-            *of_every_model(PATH_PROFILES, WITH_PATH),
-        ],
-        left_out=LEFT_OUT,
-    output:
-        f"{TABLES}/profiles.parquet",
-    log:
-        f"{LOGS}/profiles_table.log",
-    params:
-        table="profiles",
-        code=fingerprint("gather.py"),
-
-
-use rule surfaces_table as path_surfaces_table with:
-    input:
-        parts=of_every_model(PATH_SURFACE, WITH_PATH),
-    output:
-        f"{TABLES}/path_surfaces.parquet",
-    log:
-        f"{LOGS}/path_surfaces_table.log",
-    params:
-        table="path_surfaces",
-        code=fingerprint("gather.py"),
-
-
-use rule surfaces_table as trajectories_table with:
-    input:
-        parts=of_every_model(TRAJECTORY, WITH_PATH),
-    output:
-        f"{TABLES}/trajectories.parquet",
-    log:
-        f"{LOGS}/trajectories_table.log",
-    params:
-        table="trajectories",
-        code=fingerprint("gather.py"),
+    rule:
+        name:
+            f"{table}_table"
+        input:
+            parts=LANDSCAPE_PARTS[table],
+            left_out=LEFT_OUT,
+        output:
+            path,
+        log:
+            f"{LOGS}/{table}_table.log",
+        localrule: True
+        conda:
+            "../../envs/toposcale.yaml"
+        threads: 1
+        resources:
+            mem_mb=on_attempt(2000),
+            runtime=on_attempt(10),
+        params:
+            table=table,
+            code=fingerprint("gather.py"),
+        message:
+            "Gathering {params.table}"
+        script:
+            "../../scripts/gather.py"
 
 
 rule graph_dependence:
@@ -225,31 +191,12 @@ rule graph_dependence:
         "../../scripts/graph_dependence.py"
 
 
-# By table name, for figures and for who else reads them; empty where the run makes none.
-LANDSCAPE_TABLES = (
-    {
-        "surfaces": rules.surfaces_table.output[0],
-        "densities": rules.densities_table.output[0],
-        "profiles": rules.profiles_table.output[0],
-    }
-    if LANDSCAPED
-    else {}
-) | (
-    {
-        "path_surfaces": rules.path_surfaces_table.output[0],
-        "trajectories": rules.trajectories_table.output[0],
-    }
-    if WITH_PATH
-    else {}
-)
-
-
 rule landscape:
     input:
         [
             path
             for source in ("landscape", "gradients")
-            if source in FEATURE_SOURCES
+            if source in MODELS_OF
             for path in of_every_checkpoint(FEATURES, LANDSCAPED, source=source)
         ],
         of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),

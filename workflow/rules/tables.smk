@@ -23,10 +23,10 @@ rule features_table:
         parts=[
             *(
                 path
-                for source in FEATURE_SOURCES
+                for source, models in MODELS_OF.items()
                 for path in [
-                    *of_every_checkpoint(FEATURES, MODELS_OF[source], source=source),
-                    *of_every_model(DISTANCES, MODELS_OF[source], source=source),
+                    *of_every_checkpoint(FEATURES, models, source=source),
+                    *of_every_model(DISTANCES, models, source=source),
                 ]
             ),
             *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
