@@ -51,6 +51,9 @@ wildcard_constraints:
 
 
 environment.prepare(HOME)
+# As a module of another workflow, this one leaves Snakemake as it is.
+if workflow.modifier.is_main_snakefile():
+    environment.plan_fast()
 
 
 def steps(model, source="weights"):
@@ -62,11 +65,9 @@ def steps(model, source="weights"):
 def of_every_checkpoint(pattern, models=MODELS, source="weights"):
     """The files of each (model, checkpoint) that a pattern with {model}, {step} and perhaps {source} stands for."""
     return [
-        path
+        pattern.format(model=model, step=step, source=source)
         for model in models
-        for path in expand(
-            pattern, model=model, step=steps(model, source), source=source
-        )
+        for step in steps(model, source)
     ]
 
 
