@@ -51,9 +51,11 @@ VERDICTS = _analysis(
     """
     model:text source:text layer:text feature:text metric:text follows_the_loss:bool
     follows_the_loss_rho follows_the_loss_low follows_the_loss_high beyond_the_norm:bool
-    beyond_the_norm_rho beyond_the_norm_low beyond_the_norm_high beyond_the_norm_p
-    beyond_the_norm_reason:text beyond_the_step:bool beyond_the_step_rho beyond_the_step_low
-    beyond_the_step_high beyond_the_step_p beyond_the_step_reason:text survives_correction:bool
+    beyond_the_norm_rho beyond_the_norm_low beyond_the_norm_high beyond_the_norm_innovation
+    beyond_the_norm_innovation_low beyond_the_norm_innovation_high beyond_the_norm_p beyond_the_norm_reason:text
+    beyond_the_step:bool beyond_the_step_rho beyond_the_step_low beyond_the_step_high beyond_the_step_innovation
+    beyond_the_step_innovation_low beyond_the_step_innovation_high beyond_the_step_p beyond_the_step_reason:text
+    survives_correction:bool
     survives_correction_p reason:text
     """,
 )

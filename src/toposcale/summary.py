@@ -195,12 +195,12 @@ def _rho(row: pd.Series) -> str:
 
 
 def _left(row: pd.Series, question: str) -> str:
-    """What is left of one correlation, with its interval and the p-value of the test that decides."""
-    rho, p_value = row[f"{question}_rho"], f"p = {row[f'{question}_p']:.2g}"
-    if np.isnan(rho):
-        return f"{_name(row)}, {p_value}"
-    interval = _interval(row[f"{question}_low"], row[f"{question}_high"], ".2f")
-    return f"{_name(row)}, {p_value}, partial correlation {rho:.2f} {interval}"
+    """What is left of one correlation: the one that the test looks at, with its interval and the test's p-value."""
+    rho, p_value = row[f"{question}_innovation"], row[f"{question}_p"]
+    interval = _interval(row[f"{question}_innovation_low"], row[f"{question}_innovation_high"], ".2f")
+    return (
+        f"{_name(row)}, correlation {rho:.2f} of what is new at each checkpoint {interval}, p = {p_value:.2g}"
+    )
 
 
 def _name(row: pd.Series) -> str:

@@ -155,6 +155,12 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     assert persistence.beyond_the_norm
     assert persistence.beyond_the_step
     assert persistence.survives_correction
+    # The number beside a p-value is the one that was tested.
+    for question, given in (("beyond_the_norm", "weight_norm"), ("beyond_the_step", "step")):
+        tested = one(analysed[2], feature="neural_persistence", given=given)
+        named = [f"{question}_{name}" for name in ("innovation", "innovation_low", "innovation_high", "p")]
+        names = ["innovation_correlation", "innovation_low", "innovation_high", "p_surrogate"]
+        assert list(persistence[named]) == list(tested[names])
     drifters = ["h0_total", "stable_rank", "powerlaw_alpha"]
     alone = verdicts[verdicts.feature.isin(drifters) & (verdicts.model != POOLED)]
     assert len(alone) == 12

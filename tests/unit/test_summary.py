@@ -21,14 +21,14 @@ def verdict(feature, rho, follows, beyond_p, survives, source="weights"):
         **NUMBERS,
         "beyond_the_norm": beyond_p <= 0.05,
         "beyond_the_norm_p": beyond_p,
-        "beyond_the_norm_rho": -0.4,
-        "beyond_the_norm_low": -0.7,
-        "beyond_the_norm_high": -0.1,
+        "beyond_the_norm_innovation": -0.4,
+        "beyond_the_norm_innovation_low": -0.7,
+        "beyond_the_norm_innovation_high": -0.1,
         "beyond_the_step": beyond_p <= 0.05,
         "beyond_the_step_p": beyond_p,
-        "beyond_the_step_rho": -0.4,
-        "beyond_the_step_low": np.nan,
-        "beyond_the_step_high": np.nan,
+        "beyond_the_step_innovation": -0.4,
+        "beyond_the_step_innovation_low": np.nan,
+        "beyond_the_step_innovation_high": np.nan,
         "survives_correction": survives,
     }
 
@@ -62,8 +62,8 @@ def test_who_says_something_beyond_the_norm():
     text = answers()["Which say something beyond the norm of the weights?"]
     assert text.startswith("1 of 3. With the norm and the drift taken out of both, 1 of 3 still go")
     assert (
-        "first H₁ total persistence of the weights, p = 0.01, partial correlation -0.40 (95% interval -0.70 to -0.10)"
-        in text
+        "first H₁ total persistence of the weights, correlation -0.40 of what is new at each checkpoint "
+        "(95% interval -0.70 to -0.10), p = 0.01" in text
     )
     assert "Corrected for the number of tests, 1 of them remains" in text
     assert "H₀" not in text

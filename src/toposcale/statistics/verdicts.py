@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from toposcale.statistics.correlation_tables import PAIR_KEY
@@ -21,7 +22,9 @@ def verdict_table(
     - follows_the_loss: the interval of the Spearman correlation excludes 0 (moving blocks; pooled: random
       effects). Drifting together is enough. Columns follows_the_loss_rho, _low, _high.
     - beyond_the_norm, beyond_the_step: the surrogate test, given the weight norm and the trend (the trend
-      alone), has p <= alpha. Columns _rho (partial Spearman), _low, _high (blocks), _p.
+      alone), has p <= alpha. Columns _innovation (the correlation that is tested), _innovation_low, _innovation_high
+      (over models; NaN for one model), _p; beside them _rho (partial Spearman), _low, _high (blocks), which still hold the
+      memory of the series, so that the two may differ.
     - survives_correction: the surrogate p-value, after Benjamini-Hochberg over the table, is <= alpha.
       Column _p.
 
@@ -30,7 +33,9 @@ def verdict_table(
     intervals = {"spearman": "rho", "spearman_block_low": "low", "spearman_block_high": "high"}
     per_model = _verdicts(
         correlations.rename(columns=intervals),
-        partials.rename(columns={name: name.replace("partial_", "") for name in partials.columns}),
+        partials.rename(columns={name: name.replace("partial_", "") for name in partials.columns}).assign(
+            innovation_low=np.nan, innovation_high=np.nan
+        ),
         alpha,
     )
     over_models = pooled.assign(model=POOLED, reason="")
@@ -46,8 +51,8 @@ def verdict_table(
 
 
 def _verdicts(plain: pd.DataFrame, partial: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """plain: rho, low, high, p_surrogate_bh, reason; partial: given, spearman with bounds, p_surrogate,
-    reason."""
+    """plain: rho, low, high, p_surrogate_bh, reason; partial: given, spearman and innovation_correlation
+    with bounds, p_surrogate, reason."""
     table = plain[PAIR_KEY].copy()
     table["follows_the_loss"] = (plain["low"] > 0) | (plain["high"] < 0)
     for name in ("rho", "low", "high"):
@@ -60,6 +65,9 @@ def _verdicts(plain: pd.DataFrame, partial: pd.DataFrame, alpha: float) -> pd.Da
             "spearman": f"{question}_rho",
             "spearman_low": f"{question}_low",
             "spearman_high": f"{question}_high",
+            "innovation_correlation": f"{question}_innovation",
+            "innovation_low": f"{question}_innovation_low",
+            "innovation_high": f"{question}_innovation_high",
             "p_surrogate": f"{question}_p",
             "reason": f"{question}_reason",
         }
@@ -77,6 +85,7 @@ def _column_order() -> list[str]:
         "follows_the_loss",
         *(f"follows_the_loss_{name}" for name in ("rho", "low", "high")),
     ]
+    numbers = ("rho", "low", "high", "innovation", "innovation_low", "innovation_high", "p", "reason")
     for question in _QUESTIONS:
-        columns += [question, *(f"{question}_{name}" for name in ("rho", "low", "high", "p", "reason"))]
+        columns += [question, *(f"{question}_{name}" for name in numbers)]
     return [*columns, "survives_correction", "survives_correction_p", "reason"]
