@@ -112,7 +112,8 @@ def feature_stage(folder: str) -> Iterator[Row]:
 
 def growth(folder: str) -> Iterator[Row]:
     """Whether the cost of a job stays what it is as jobs become more: 1, 2, 4 and 8 x 30 of them."""
-    paths = list(checkpoints_of_a_paper_run(folder).values())
+    # By step, so that each stretch has as many checkpoints of large models as of small ones.
+    paths = sorted(checkpoints_of_a_paper_run(folder).values(), key=lambda path: path.stem)
     costs = {}
     for factor in (1, 2, 4, 8):
         shutil.rmtree(Path(folder) / "results/paper/features", ignore_errors=True)
