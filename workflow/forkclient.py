@@ -30,6 +30,12 @@ def main(address: str, *command: str) -> None:
     reply = hand_over(address, command[1]) if len(command) == 2 else COLD
     if reply == COLD:
         os.execv(command[0], command)
+    if not reply:
+        print(
+            "toposcale: what ran this job ended without a word; it may have been killed",
+            file=sys.stderr,
+            flush=True,
+        )
     status = int(reply or 1)
     if status < 0:  # killed by a signal: so are we, that whoever waits sees the same
         signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None

@@ -61,7 +61,10 @@ def serve(listener: socket.socket) -> None:
     stems: dict[tuple[str, ...], socket.socket | None] = {}
     address = Path(listener.getsockname())
     while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
-        with listener.accept()[0] as client:
+        with (
+            listener.accept()[0] as client,
+            suppress(ConnectionError),
+        ):  # a client may be killed at any moment
             answer(client, stems, listener)
     address.unlink()
     address.parent.rmdir()
@@ -84,13 +87,12 @@ def answer(
         stems[key] = None
         client.send(COLD)
         return
-    stem = stems[key] or grow(script, environment, [*filter(None, stems.values()), listener, client])
-    stems[key] = stem
     try:
-        socket.send_fds(stem, [request], [client.fileno()])
-    except OSError:
-        stem.close()
-        del stems[key]
+        if stems[key] is None:
+            stems[key] = grow(script, environment, [*filter(None, stems.values()), listener, client])
+        socket.send_fds(stems[key], [request], [client.fileno()])
+    except OSError:  # no memory for a stem, or it was killed
+        stems[key] = None
         client.send(COLD)
 
 
@@ -101,13 +103,21 @@ def parsed(request: bytes) -> tuple[str, dict[str, str]]:
 
 
 def grow(script: str, environment: dict[str, str], not_for_the_stem: list[socket.socket]) -> socket.socket:
-    """Fork a stem for a script; the socket that takes its requests."""
+    """Fork a stem for a script; the socket that takes its requests. OSError: there is no room for one more process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         its.close()
         return ours
-    for inherited in (ours, *not_for_the_stem):
-        inherited.close()
+    try:
+        for inherited in (ours, *not_for_the_stem):
+            inherited.close()
+        stand_by(its, script, environment)
+    finally:
+        os._exit(0)  # and never on with what the server was at
+
+
+def stand_by(requests: socket.socket, script: str, environment: dict[str, str]) -> None:
+    """What a stem does: the imports of the script, then a fork for each request, until there are no more."""
     become(script, environment)
     try:
         runpy.run_path(script, run_name="__imports__")
@@ -116,15 +126,15 @@ def grow(script: str, environment: dict[str, str], not_for_the_stem: list[socket
         usable = False  # a fresh Python will say what is wrong
     gc.freeze()  # collections in jobs leave these objects, and so their shared memory, alone
     while True:
-        request, descriptors, _, _ = socket.recv_fds(its, LONGEST_REQUEST, 1)
+        request, descriptors, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 1)
         reap(wait=not request)
         if not request:
-            os._exit(0)
-        with socket.socket(fileno=descriptors[0]) as client:
+            return
+        with socket.socket(fileno=descriptors[0]) as client, suppress(ConnectionError):
             if not usable:
                 client.send(COLD)
             elif not os.fork():
-                its.close()
+                requests.close()
                 watch(client, *parsed(request))
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ class Server:
 
     def __init__(self, folder: Path):
         self.folder, self.jobs = folder, 0
+        self.clients: set[int] = set()
 
     def __enter__(self) -> "Server":
         self.process, before = forkserver.start()
@@ -48,9 +50,11 @@ class Server:
         # As Snakemake writes them: a name for each job before the name of the rule's script.
         path = self.folder / f"tmp{self.jobs}.rule.py"
         path.write_text(script.format(body=body))
-        return subprocess.Popen(
+        client = subprocess.Popen(
             [*self.before, sys.executable, str(path)], env=os.environ | {"JOB": "a = b\n"}
         )
+        self.clients.add(client.pid)
+        return client
 
     def run(self, body: str, script: str = SCRIPT) -> int:
         return self.start(body, script).wait(timeout=30)
@@ -122,6 +126,33 @@ def test_a_killed_client_takes_its_job_along(server, tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         client.wait(timeout=30)
+
+
+def children(process: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def test_a_killed_stem_is_grown_again(server, capfd):
+    with server:
+        assert [server.run("pass"), server.run("pass")] == [0, 0]
+        (stem,) = children(server.process.pid)
+        os.kill(stem, signal.SIGKILL)
+        while Path(f"/proc/{stem}/stat").read_text().split(") ")[1][0] != "Z":
+            time.sleep(0.01)
+        assert [server.run(TELL), server.run(TELL)] == [0, 0]
+        cold, warm = (json.loads(line)[0] for line in capfd.readouterr().out.splitlines())
+        assert cold in server.clients
+        assert warm not in server.clients
+
+
+def test_a_client_that_is_killed_while_it_hands_over_stops_nobody(server):
+    with server:
+        for _ in range(3):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.connect(str(server.address))
+                connection.send(b"/no/such/tmp1.rule.py\0A=b")
+        assert [server.run("pass"), server.run("raise SystemExit(3)")] == [0, 3]
+        assert server.process.poll() is None
 
 
 def test_jobs_run_side_by_side(server, tmp_path):
