@@ -55,8 +55,7 @@ VERDICTS = _analysis(
     beyond_the_norm_innovation_low beyond_the_norm_innovation_high beyond_the_norm_p beyond_the_norm_reason:text
     beyond_the_step:bool beyond_the_step_rho beyond_the_step_low beyond_the_step_high beyond_the_step_innovation
     beyond_the_step_innovation_low beyond_the_step_innovation_high beyond_the_step_p beyond_the_step_reason:text
-    survives_correction:bool
-    survives_correction_p reason:text
+    survives_correction:bool survives_correction_p reason:text
     """,
 )
 RANKING = _analysis(

@@ -35,6 +35,17 @@ def weight_blob(cache: Path) -> Path:
     return link.resolve()
 
 
+def damage_weights(cache: Path, damage: str) -> bytes:
+    """Truncate, change or remove the weights in the cache; returns what they were."""
+    blob = weight_blob(cache)
+    whole = blob.read_bytes()
+    if damage == "removed":
+        blob.unlink()
+    else:
+        blob.write_bytes(whole[:-7] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    return whole
+
+
 # What is there.
 
 
@@ -116,12 +127,7 @@ def test_one_format_is_fetched_once(hub, contents, tmp_path):
 @pytest.mark.parametrize("damage", ["truncated", "changed", "removed"])
 def test_a_damaged_cached_file_is_fetched_again(hub, tmp_path, damage):
     folder = source(tmp_path).fetch(0)
-    blob = weight_blob(tmp_path)
-    whole = blob.read_bytes()
-    if damage == "removed":
-        blob.unlink()
-    else:
-        blob.write_bytes(whole[:-7] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    whole = damage_weights(tmp_path, damage)
     assert source(tmp_path).fetch(0) == folder
     assert weight_blob(tmp_path).read_bytes() == whole
     assert hub.fetched("model.safetensors") == 2
@@ -133,12 +139,7 @@ def test_a_file_that_is_damaged_between_fetching_and_reading_is_fetched_again(hu
     manifest = tmp_path / "manifest.json"
     write_manifest(manifest, source(tmp_path), 0)
     assert read_manifest(manifest) == source(tmp_path).fetch(0)
-    blob = weight_blob(tmp_path)
-    whole = blob.read_bytes()
-    if damage == "removed":
-        blob.unlink()
-    else:
-        blob.write_bytes(whole[:-7] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    whole = damage_weights(tmp_path, damage)
     before = hub.fetched("model.safetensors")
     folder = read_manifest(manifest)
     assert (folder / "model.safetensors").read_bytes() == whole
@@ -149,9 +150,7 @@ def test_a_file_that_is_damaged_between_fetching_and_reading_is_fetched_again(hu
 def test_a_file_that_is_damaged_after_fetching_is_named_where_it_cannot_be_fetched(tmp_path, monkeypatch):
     manifest = tmp_path / "manifest.json"
     write_manifest(manifest, source(tmp_path), 0)
-    blob = weight_blob(tmp_path)
-    whole = blob.read_bytes()
-    blob.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    damage_weights(tmp_path, "changed")
     offline(monkeypatch)
     assert "model.safetensors: damaged in the cache" in failure(lambda: read_manifest(manifest))
 
@@ -319,9 +318,7 @@ def test_offline_with_cache(hub, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("hub")
 def test_offline_with_a_damaged_cache(tmp_path, monkeypatch):
     folder = source(tmp_path).fetch(0)
-    blob = weight_blob(tmp_path)
-    whole = blob.read_bytes()
-    blob.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    damage_weights(tmp_path, "changed")
     offline(monkeypatch)
     assert failure(lambda: source(tmp_path).fetch(0)).startswith(f"{folder / 'model.safetensors'}: damaged")
 

@@ -89,7 +89,7 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
     with (copy / "src" / "toposcale" / "weights.py").open("a") as module:
         module.write("\n\n" + code_block("Add a feature", "python"))
     workspace.home = copy
-    workspace.config |= {"embeddings": {"enabled": False}}
+    workspace.config["embeddings"] = {"enabled": False}
     workspace.snakemake()
     made = workspace.results / "tables"
     features = pd.read_parquet(made / "features.parquet").query("feature == 'near_zero_share'")
