@@ -4,7 +4,7 @@ CONFIG ?= config/config.yaml
 CORES ?= all
 BIN := .venv/bin
 
-.PHONY: run test test-slurm lint bench check-gpu config-reference rulegraph clean
+.PHONY: run test test-slurm lint bench check-gpu reference rulegraph clean
 
 run: .venv/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile $(CONFIG)
@@ -32,11 +32,14 @@ bench: .venv/.test
 check-gpu: .venv/.runtime
 	$(BIN)/python -m benchmarks.check_gpu
 
-config-reference: .venv/.runtime
+reference: .venv/.runtime
 	$(BIN)/python workflow/configuration.py reference > config/README.md
+	$(BIN)/python -c "from toposcale.io import schemas; print(schemas.reference(), end='')" > docs/tables.md
 
+# The rules of the default run as Snakemake draws them, in a form that code hosts and the documentation render.
 rulegraph: .venv/.runtime
-	$(BIN)/python workflow/rulegraph.py > docs/images/rulegraph.svg
+	{ printf '# The rules of the default run\n\nDrawn by Snakemake; written by `make rulegraph`.\n\n```mermaid\n'; \
+	  $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
 
 clean:
 	rm -rf .venv .snakemake

@@ -32,9 +32,6 @@ except configuration.ConfigurationError as error:
     raise WorkflowError(f"\n{error}") from None
 
 
-report: "workflow/report/workflow.rst"
-
-
 include: "workflow/rules/common.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/training.smk"
@@ -54,7 +51,3 @@ rule all:
         rules.figures.input,
         rules.report.output,
         rules.explorer.output,
-
-
-onstart:
-    environment.prepare_run(workflow, shell)

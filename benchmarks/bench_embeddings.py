@@ -69,8 +69,8 @@ def random_texts() -> list[list[int]]:
 
 def one_pass(model: Any, texts: list[list[int]]) -> float:
     """Ours: perplexity, with the embeddings made on the way."""
-    from toposcale.embeddings import forward_pass
-    from toposcale.language_models import wrap_pretrained
+    from toposcale.checkpoints.language_models import wrap_pretrained
+    from toposcale.features.embeddings import forward_pass
 
     return forward_pass(wrap_pretrained(model, "random"), texts).perplexity
 
@@ -96,12 +96,13 @@ def full_logits(model: Any, texts: list[list[int]]) -> float:
 
 def weight_features() -> None:
     """A checkpoint of that shape in half precision: every matrix read, and all its features."""
-    from toposcale import checkpoints, weights
+    from toposcale import checkpoints
+    from toposcale.features import weights
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         subprocess.run([sys.executable, "-m", "benchmarks.bench_embeddings", "save", str(file)], check=True)
-        weights.describe(checkpoints.iterate_matrices(folder), weights.Settings(), model="70m")
+        weights.compute_features(checkpoints.iterate_matrices(folder), weights.Settings(), model="70m")
 
 
 def save_checkpoint(file: str) -> None:

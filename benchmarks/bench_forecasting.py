@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import Row
+from toposcale.analysis.decisions import decision_table
+from toposcale.analysis.forecasts import evaluate, forecast_table
 from toposcale.forecasting import METHODS, Chinchilla, History, MultiPowerLaw
-from toposcale.forecasting.decision import decision_table
-from toposcale.forecasting.evaluation import evaluate, forecast_table
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_STEP, WARMUP, PEAK = 5000, 200, 3e-3

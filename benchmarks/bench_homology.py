@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.timing import Row, best_in_turn
+from toposcale.features.spectra import powerlaw_alpha, stable_rank
 from toposcale.homology import diagram_distance, h0_lifetimes, neural_persistence, rips_diagrams
-from toposcale.spectra import powerlaw_alpha, stable_rank
 
 
 def compare(name: str, ours: Callable[[], object], reference: Callable[[], object], limit: float) -> Row:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.timing import Row
-from toposcale.gpt import GPT, GPTShape
 from toposcale.landscape import (
     grid_edges,
     hessian_eigenpairs,
@@ -20,7 +19,8 @@ from toposcale.landscape import (
     probe_loss,
     random_directions,
 )
-from toposcale.landscape.hessian import HessianProduct
+from toposcale.landscape.curvature import HessianProduct
+from toposcale.training.gpt import GPT, GPTShape
 
 Measured = tuple[str, float, float, float, float]
 

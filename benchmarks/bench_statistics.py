@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.timing import Row
-from toposcale.statistics.correlation_tables import correlation_table, partial_correlation_table
-from toposcale.statistics.early_stopping_tables import early_stopping_table
-from toposcale.statistics.pooled_tables import pooled_table
-from toposcale.statistics.ranking import group_table, ranking_table
-from toposcale.statistics.scaling_tables import largest_model_table, scaling_table
-from toposcale.statistics.transition_tables import coincidence_table, transition_table
-from toposcale.statistics.verdicts import verdict_table
+from toposcale.analysis.correlations import correlation_table, partial_correlation_table
+from toposcale.analysis.early_stopping import early_stopping_table
+from toposcale.analysis.pooled import pooled_table
+from toposcale.analysis.ranking import group_table, ranking_table
+from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
+from toposcale.analysis.transitions import change_point_coincidence_table, transition_table
+from toposcale.analysis.verdicts import verdict_table
 
 LIMIT = 60.0
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
@@ -72,9 +72,9 @@ def rows() -> list[Row]:
     timed(ranking_table, features, metrics, seed=1)
     timed(group_table, features, metrics, seed=1)
     timed(scaling_table, features, metrics, models, seed=1)
-    timed(largest_model_table, features, metrics, models)
+    timed(size_extrapolation_table, features, metrics, models)
     timed(transition_table, features, metrics)
-    timed(coincidence_table, features, metrics)
+    timed(change_point_coincidence_table, features, metrics)
     timed(early_stopping_table, features, metrics)
     total = sum(row.ours for row in measured)
     return [*measured, Row("statistics of a paper run, all", total, 1, LIMIT, absolute=True)]

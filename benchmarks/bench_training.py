@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.timing import Row
-from toposcale.gpt import GPTShape
-from toposcale.training import TrainingPlan, configure_torch, initial_state, train
+from toposcale.training.gpt import GPTShape
+from toposcale.training.trainer import TrainingPlan, configure_torch, initial_state, train
 
 FAMILY = {
     "tiny-3k": GPTShape(128, 128, 8, 1, 1),

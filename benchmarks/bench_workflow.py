@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.timing import Row
-from toposcale import checkpoints, tables, tensor_files, weights
+from toposcale import checkpoints
+from toposcale.features import weights
+from toposcale.io import tables, tensor_files
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {"tiny-3k": (8, 1), "small-7k": (16, 1), "med-21k": (24, 2), "large-46k": (32, 3), "xl-97k": (48, 3)}
@@ -97,7 +99,7 @@ def feature_stage(folder: str) -> Iterator[Row]:
     paths = checkpoints_of_a_paper_run(folder)
     start = time.perf_counter(), time.process_time()
     for (model, step), path in paths.items():
-        features, diagrams = weights.describe(
+        features, diagrams = weights.compute_features(
             checkpoints.iterate_matrices(path), weights.Settings(), model=model
         )
         where = {"model": model, "step": step, "source": "weights"}
@@ -147,7 +149,7 @@ def memory(folder: str) -> Iterator[Row]:
     )
     code = (
         "import sys; from pathlib import Path; from toposcale import checkpoints, weights;"
-        "weights.describe(checkpoints.iterate_matrices(sys.argv[1]), weights.Settings(), model='m');"
+        "weights.compute_features(checkpoints.iterate_matrices(sys.argv[1]), weights.Settings(), model='m');"
         # Not getrusage: a child's peak there starts from its parent's.
         "status = Path('/proc/self/status').read_text();"
         "print(int(status.split('VmHWM:')[1].split()[0]) / 1024)"

@@ -5,7 +5,7 @@ is.
 
 For unrelated pairs of many kinds of process, the share that each method rejects at 5% (it should be 5); for
 related pairs, the share that it finds; and how often bootstrap intervals hold the true correlation. Chosen:
-`sign flips`, which is `toposcale.statistics.surrogates`; the rest are the usual alternatives, kept here only
+`sign flips`, which is `toposcale.statistics.innovations`; the rest are the usual alternatives, kept here only
 to be measured.
 """
 
@@ -18,13 +18,13 @@ import numpy as np
 from scipy.special import stdtr
 from scipy.stats import rankdata
 
+from toposcale.statistics.innovations import innovations, sign_flip_p_value
 from toposcale.statistics.resampling import (
     bootstrap_spearman,
     independent_counts,
     moving_block_counts,
     percentile_interval,
 )
-from toposcale.statistics.surrogates import innovations, sign_flip_p_value
 
 SURROGATES = 199
 Array = np.ndarray

@@ -11,15 +11,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from toposcale import cuda_graphs, embeddings, language_models, training
-from toposcale.gpt import GPTShape
+from toposcale.checkpoints import language_models
+from toposcale.features import embeddings
+from toposcale.training import trainer
+from toposcale.training.gpt import GPTShape
 
 LOSSES, FEATURES = 1e-4, 1e-5
 STEPS = 100
 SHAPE = GPTShape(
     vocab_size=128, context=128, d_model=48, n_layers=3, n_heads=4
 )  # the default family's largest
-PLAN = training.TrainingPlan(steps=1000, batch_size=32)
+PLAN = trainer.TrainingPlan(steps=1000, batch_size=32)
 
 
 def text(length: int = 50_000) -> np.ndarray:
@@ -28,16 +30,16 @@ def text(length: int = 50_000) -> np.ndarray:
     return (np.cumsum(steps) % SHAPE.vocab_size).astype(np.uint16)
 
 
-def trained(device: torch.device, steps: int = STEPS) -> tuple[training.TrainingState, np.ndarray, float]:
+def trained(device: torch.device, steps: int = STEPS) -> tuple[trainer.TrainingState, np.ndarray, float]:
     """A model after `steps` steps, their losses (steps,), and the seconds that a step took once it was warm."""
     tokens = text()
-    state = training.initial_state("check", SHAPE, PLAN, device)
+    state = trainer.initial_state("check", SHAPE, PLAN, device)
     marks = []
 
-    def watch(_: training.TrainingState, row: training.Row) -> None:
+    def watch(_: trainer.TrainingState, row: trainer.Row) -> None:
         marks.append(time.perf_counter())  # the loss has been read: the GPU has nothing left to do
 
-    _, rows = training.train(state, PLAN, tokens, steps, [watch])
+    _, rows = trainer.train(state, PLAN, tokens, steps, [watch])
     return state, np.array([row["loss"] for row in rows]), float(np.median(np.diff(marks)))
 
 
@@ -46,7 +48,9 @@ def embedded(checkpoint: Path, device: torch.device) -> dict[str, float]:
     tokens = text()
     probes = [tokens[start : start + 100].tolist() for start in range(0, 6000, 60)]
     passed = embeddings.forward_pass(language_models.load_model(checkpoint, device=str(device)), probes)
-    features, _ = embeddings.describe(passed.embeddings, embeddings.Settings(repeats=0), model="check")
+    features, _ = embeddings.compute_features(
+        passed.embeddings, embeddings.Settings(repeats=0), model="check"
+    )
     return {**features["all"], "perplexity": passed.perplexity}
 
 
@@ -82,7 +86,7 @@ def compare(device: torch.device) -> Iterator[tuple[bool, str]]:
     )
     with TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "checkpoint.safetensors"
-        training.save_weights(checkpoint, state, {name: str(size) for name, size in vars(SHAPE).items()})
+        trainer.save_weights(checkpoint, state, {name: str(size) for name, size in vars(SHAPE).items()})
         difference, name = largest_difference(embedded(checkpoint, cpu), embedded(checkpoint, device))
     yield verdict(f"embedding features (worst: {name})", difference, FEATURES)
     yield (
@@ -92,27 +96,17 @@ def compare(device: torch.device) -> Iterator[tuple[bool, str]]:
     )
 
 
-def without_graph(device: torch.device) -> float:
-    """Seconds of a step where every kernel is launched by itself."""
-    graph, cuda_graphs.replayed = cuda_graphs.replayed, lambda function, example: function
-    try:
-        return trained(device)[2]
-    finally:
-        cuda_graphs.replayed = graph
-
-
 def main() -> int:
     """Print the checks; 1 where one is missed."""
     if not torch.cuda.is_available():
         print("no GPU: PyTorch sees no CUDA device here, so there is nothing to compare")
         return 0
-    device = training.configure_torch("cuda")
+    device = trainer.configure_torch("cuda")
     print(torch.cuda.get_device_name(device))
     agree = True
     for agrees, line in compare(device):
         agree &= agrees
         print(line, flush=True)
-    print(f"the same without a CUDA graph: {without_graph(device) * 1e3:.2f} ms")
     return 0 if agree else 1
 
 

@@ -6,27 +6,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import job
-from toposcale import checkpoints, loss_table, tables
-from toposcale.forecasting.advice import advice
-from toposcale.forecasting.evaluation import histories_from_tables
-from toposcale.training import TrainingPlan, learning_rate
+import _job
+from toposcale import checkpoints
+from toposcale.analysis.advice import advice
+from toposcale.analysis.forecasts import histories_from_tables
+from toposcale.io import loss_curves, schemas, tables
+from toposcale.training.trainer import TrainingPlan, learning_rate
 
 
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     # A monitored model is where its monitor writes; its training is not ours, and neither is its schedule.
     folders = {name: Path(path) for name, path in params.folders.items()}
-    curves = {name: loss_table.read(path, name) for name, path in params.curves.items()}
-    logs = {name: gathered(tables.TRAINING, {name: path}, "training/{}") for name, path in folders.items()}
+    curves = {name: loss_curves.read(path, name) for name, path in params.curves.items()}
+    logs = {name: gathered(schemas.TRAINING, {name: path}, "training/{}") for name, path in folders.items()}
     begun = {name: path for name, path in folders.items() if len(logs[name])}
     logs = {name: logs[name] for name in begun} | {name: log.to_pandas() for name, (log, _) in curves.items()}
     if not logs:
         print(f"\nNothing is trained yet in {run}: start the run, and ask again after some checkpoints.\n")
         return
-    measured = gathered(tables.METRICS, begun, "metrics/*/{}")
+    measured = gathered(schemas.METRICS, begun, "metrics/*/{}")
     histories = histories_from_tables(
-        gathered(tables.FEATURES, begun, "features/*/{}"),
+        gathered(schemas.FEATURES, begun, "features/*/{}"),
         pd.concat([measured, *(metrics.to_pandas() for _, metrics in curves.values())]),
         pd.concat([log.assign(model=name) for name, log in logs.items()]),
         pd.DataFrame([model_row(name, params.models[name], log, run) for name, log in logs.items()]),
@@ -62,4 +63,4 @@ def schedule(training):
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

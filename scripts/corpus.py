@@ -3,8 +3,9 @@
 import json
 import logging
 
-import job
-from toposcale import corpus, files
+import _job
+from toposcale.io import files
+from toposcale.training import corpus
 
 
 def main(snakemake):
@@ -28,10 +29,10 @@ def main(snakemake):
         "dropped_characters": dict(text.dropped),
         "sha256": dict(text.sha256),
     }
-    with files.written(snakemake.output.description) as path:
+    with files.atomic_write(snakemake.output.description) as path:
         path.write_text(json.dumps(facts, indent=2) + "\n")
     corpus.save_corpus(text, snakemake.output.tokens)
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

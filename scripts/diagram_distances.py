@@ -1,30 +1,24 @@
-"""The diagrams of one model, checkpoint after checkpoint: how far they move, and each as vectors of one length."""
+"""How far the diagrams of one model move from each checkpoint to the next."""
 
 import pyarrow as pa
 
-import job
-from toposcale import evolution, tables, vectors
+import _job
+from toposcale.features import diagram_distances
+from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    diagrams = [tables.read(tables.DIAGRAMS, path) for path in snakemake.input]
+    diagrams = [tables.read(schemas.DIAGRAMS, path) for path in snakemake.input]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
-    steps, metadata = snakemake.params.steps, job.provenance(snakemake)
-    moved = evolution.consecutive_distances(diagrams)
-    parts = [tables.FEATURES.schema.empty_table()]
+    moved = diagram_distances.consecutive_distances(diagrams)
+    parts = [schemas.FEATURES.schema.empty_table()]
     parts += [
-        tables.feature_rows(named, step=step, **where) for step, named in zip(steps[1:], moved, strict=True)
+        tables.feature_rows(features, step=step, **where)
+        for step, features in zip(snakemake.params.steps[1:], moved, strict=True)
     ]
-    rows = tables.sort(tables.FEATURES, pa.concat_tables(parts))
-    tables.write(rows, snakemake.output.distances, metadata)
-    entries = [
-        {**where, "step": step, "vector": name, "index": index, "value": value}
-        for step, diagram in zip(steps, diagrams, strict=True)
-        for name, vector in vectors.diagram_vectors(diagram).items()
-        for index, value in enumerate(vector.tolist())
-    ]
-    tables.write(tables.from_rows(tables.VECTORS, entries), snakemake.output.vectors, metadata)
+    rows = tables.sort(schemas.FEATURES, pa.concat_tables(parts))
+    tables.write(rows, snakemake.output[0], _job.provenance(snakemake))
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

@@ -3,9 +3,10 @@
 import json
 import logging
 
-import job
-from toposcale import files, hub
-from toposcale.hub_client import HubUnreachableError
+import _job
+from toposcale.checkpoints import hub
+from toposcale.checkpoints.hub_client import HubUnreachableError
+from toposcale.io import files
 
 
 def main(snakemake):
@@ -18,9 +19,9 @@ def main(snakemake):
         found = None
     for step, revision in (found or {}).items():
         logging.warning("step %s serves the weights of %s", step, revision)
-    with files.written(snakemake.output[0]) as path:
+    with files.atomic_write(snakemake.output[0]) as path:
         path.write_text(json.dumps({"model": snakemake.wildcards.model, "duplicates": found}) + "\n")
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

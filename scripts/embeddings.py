@@ -1,31 +1,54 @@
-"""One forward pass of a checkpoint over the probe texts: embeddings, their topology and spectra, and the perplexity."""
+"""Checkpoints of one model over the probe texts: embeddings, their topology and spectra, and the perplexity."""
 
 import logging
 
-import job
-from toposcale import checkpoints, corpus, embeddings, language_models, tables
-from toposcale.errors import UserError
-from toposcale.training import configure_torch
+import _job
+from toposcale import checkpoints
+from toposcale.checkpoints import language_models
+from toposcale.features import embeddings
+from toposcale.io import schemas, tables
+from toposcale.io.errors import UserError
+from toposcale.training import corpus
+from toposcale.training.trainer import configure_torch
 
 
 def main(snakemake):
-    settings, wildcards = snakemake.params.settings, snakemake.wildcards
-    where = {"model": wildcards.model, "step": int(wildcards.step)}
-    path = checkpoints.locate(snakemake.input.checkpoint)
-    model = language_models.load_model(
-        path, dtype=settings["dtype"], device=str(configure_torch(settings["device"]))
+    settings, output, model = snakemake.params.settings, snakemake.output, snakemake.wildcards.model
+    text = corpus.load_corpus(snakemake.input.corpus)
+    metadata = _job.provenance(snakemake)
+    jobs = zip(
+        snakemake.params.steps,
+        _job.each(snakemake.input.checkpoints),
+        _job.each(output.features),
+        _job.each(output.diagrams),
+        _job.each(output.metrics),
+        strict=True,
     )
-    tokens = tokens_of(path, model, corpus.load_corpus(snakemake.input.corpus), settings)
-    passed = embeddings.forward_pass(model, tokens, all_layers=settings["layers"] == "all")
+    for step, checkpoint, features_path, diagrams_path, metrics_path in jobs:
+        passed = embed(checkpoints.locate(checkpoint), text, settings)
+        features, diagrams = embeddings.compute_features(
+            passed.embeddings, summary_settings(settings), model=model
+        )
+        where = {"model": model, "step": step}
+        rows = tables.feature_rows(features, source="embeddings", **where)
+        tables.write(rows, features_path, metadata)
+        rows = tables.diagram_rows(diagrams, source="embeddings", **where)
+        tables.write(rows, diagrams_path, metadata)
+        row = {**where, "metric": "perplexity", "value": passed.perplexity}
+        tables.write(tables.from_rows(schemas.METRICS, [row]), metrics_path, metadata)
+
+
+def summary_settings(settings):
     names = ("components", "max_dimension", "repeats", "seed")
-    described = embeddings.Settings(**{name: settings[name] for name in names})
-    features, diagrams = embeddings.describe(passed.embeddings, described, model=wildcards.model)
-    metadata = job.provenance(snakemake)
-    output = snakemake.output
-    tables.write(tables.feature_rows(features, source="embeddings", **where), output.features, metadata)
-    tables.write(tables.diagram_rows(diagrams, source="embeddings", **where), output.diagrams, metadata)
-    row = {**where, "metric": "perplexity", "value": passed.perplexity}
-    tables.write(tables.from_rows(tables.METRICS, [row]), output.metrics, metadata)
+    return embeddings.Settings(**{name: settings[name] for name in names})
+
+
+def embed(path, text, settings):
+    """One forward pass of a checkpoint over the probe texts."""
+    device = configure_torch(settings["device"])
+    model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
+    tokens = tokens_of(path, model, text, settings)
+    return embeddings.forward_pass(model, tokens, all_layers=settings["layers"] == "all")
 
 
 def tokens_of(path, model, text, settings):
@@ -51,4 +74,4 @@ def tokens_of(path, model, text, settings):
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

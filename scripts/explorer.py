@@ -1,27 +1,28 @@
 """One page in which a slider over the checkpoints moves diagrams, merge trees, surfaces and the loss together."""
 
-import frames
-import job
-from toposcale import files, tables
+import _job
+import _tables
+from toposcale.io import files, schemas, tables
 from toposcale.pages import explorer
 
 
 def main(snakemake):
     given = snakemake.input
-    read = {name: frames.read(given[name]) for name in ("models", "metrics")}
-    features = frames.read_features(given.features)
-    diagrams = tables.gather(tables.DIAGRAMS, given.diagrams).to_pandas(strings_to_categorical=True)
+    read = {name: _tables.read(given[name]) for name in ("models", "metrics")}
+    features = _tables.read_features(given.features)
+    diagram_files = [*given.diagrams, *_job.each(given.other_diagrams)]
+    diagrams = tables.gather(schemas.DIAGRAMS, diagram_files).to_pandas(strings_to_categorical=True)
     page = explorer.explorer(
         run=snakemake.params.run,
         features=features,
         # Revisions that are left out of the tables are left out here as well.
         diagrams=diagrams.merge(features[["model", "step"]].drop_duplicates()),
-        surfaces=frames.read(given.surfaces) if given.surfaces else None,
+        surfaces=_tables.read(given.surfaces) if given.surfaces else None,
         **read,
     )
-    with files.written(snakemake.output[0]) as path:
+    with files.atomic_write(snakemake.output[0]) as path:
         path.write_text(page)
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

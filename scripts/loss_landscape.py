@@ -1,41 +1,55 @@
 """The loss landscape around one checkpoint: its surface, shape, curvature and gradients."""
 
-import job
-import landscape_stage as stage
-from toposcale import gradients, tables
-from toposcale.landscape import describe
+import _job
+import _landscape
+from toposcale.features import gradients, landscape
+from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    settings, wildcards, output = snakemake.params.settings, snakemake.wildcards, snakemake.output
-    where = {"model": wildcards.model, "step": int(wildcards.step)}
-    path, model = stage.load(snakemake.input.checkpoint, settings)
-    losses = stage.probe_losses(path, model, snakemake.input.corpus, settings)
+    metadata = _job.provenance(snakemake)
+    output = {name: _job.each(snakemake.output[name]) for name in snakemake.output.keys()}  # noqa: SIM118
+    checkpoints = _job.each(snakemake.input.checkpoints)
+    for place, (step, checkpoint) in enumerate(zip(snakemake.params.steps, checkpoints, strict=True)):
+        where = {"model": snakemake.wildcards.model, "step": step}
+        files = {name: paths[place] for name, paths in output.items()}
+        write(measure(checkpoint, snakemake, **where), files, metadata, **where)
+
+
+def measure(checkpoint, snakemake, **where):
+    """The landscape around one checkpoint."""
+    settings = snakemake.params.settings
+    path, model = _landscape.load(checkpoint, settings)
+    losses = _landscape.probe_losses(path, model, snakemake.input.corpus, settings)
     parameters = dict(model.module.named_parameters())
-    found = describe.describe(losses, parameters, settings_of(settings), **where)
-    metadata = job.provenance(snakemake)
+    return landscape.compute_features(losses, parameters, settings_of(settings), **where)
+
+
+def write(found, files, metadata, **where):
+    """Its features, diagrams and curves into the files of the rule's outputs."""
     for source, features, diagrams in (
         ("landscape", found.features, found.diagrams),
         ("gradients", found.gradient_features, found.gradient_diagrams),
     ):
         if features:
             rows = tables.feature_rows(features, source=source, **where)
-            tables.write(rows, output[f"{source}_features"], metadata)
+            tables.write(rows, files[f"{source}_features"], metadata)
             rows = tables.diagram_rows(diagrams, source=source, **where)
-            tables.write(rows, output[f"{source}_diagrams"], metadata)
-    stage.write(tables.SURFACES, stage.surface_rows(found.surface, **where), output.surface, metadata)
-    stage.write(tables.DENSITIES, density_rows(found.density, **where), output.density, metadata)
-    profile = stage.profile_rows(found.profile, "top eigenvector", **where)
-    stage.write(tables.PROFILES, profile, output.profile, metadata)
+            tables.write(rows, files[f"{source}_diagrams"], metadata)
+    surface = _landscape.surface_rows(found.surface, **where)
+    _landscape.write(schemas.SURFACES, surface, files["surface"], metadata)
+    _landscape.write(schemas.DENSITIES, density_rows(found.density, **where), files["density"], metadata)
+    profile = _landscape.profile_rows(found.profile, "top eigenvector", **where)
+    _landscape.write(schemas.PROFILES, profile, files["profile"], metadata)
 
 
 def settings_of(settings):
     clouds = None
     if settings["gradients"]:
         clouds = gradients.Settings(settings["max_points"], settings["max_dimension"], settings["seed"])
-    names = set(describe.Settings.__dataclass_fields__) - {"gradients", "graphs"}
+    names = set(landscape.Settings.__dataclass_fields__) - {"gradients", "graphs"}
     chosen = {name: settings[name] for name in names}
-    return describe.Settings(graphs=tuple(settings["graphs"]), gradients=clouds, **chosen)
+    return landscape.Settings(graphs=tuple(settings["graphs"]), gradients=clouds, **chosen)
 
 
 def density_rows(density, **where):
@@ -46,4 +60,4 @@ def density_rows(density, **where):
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

@@ -5,29 +5,29 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import job
-from toposcale import harness, tables
+import _job
+from toposcale.io import lm_eval, schemas, tables
 
 
 def main(snakemake):
     params, given = snakemake.params, snakemake.input
-    parts = [tables.gather(tables.METRICS, given.metrics)]
+    parts = [tables.gather(schemas.METRICS, given.metrics)]
     parts += [training_losses(path, params.steps[Path(path).stem]) for path in given.training]
-    parts += [tables.read_user_table(tables.METRICS, path) for path in given.tables]
+    parts += [tables.read_user_table(schemas.METRICS, path) for path in given.tables]
     [folder] = params.harness
     if folder:
         models = {
-            name: harness.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
+            name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
             for name, settings in params.evaluated.items()
         }
-        parts.append(tables.from_rows(tables.METRICS, harness.read_folder(folder, models)))
-    rows = tables.without(pa.concat_tables(parts), job.duplicates(given.left_out))
-    tables.write(tables.sort(tables.METRICS, rows), snakemake.output[0], job.provenance(snakemake))
+        parts.append(tables.from_rows(schemas.METRICS, lm_eval.read_folder(folder, models)))
+    rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
+    tables.write(tables.sort(schemas.METRICS, rows), snakemake.output[0], _job.provenance(snakemake))
 
 
 def training_losses(path, steps):
     """The loss of each checkpoint's weights on the batch of its step."""
-    log = tables.read(tables.TRAINING, path)
+    log = tables.read(schemas.TRAINING, path)
     log = log.filter(pc.is_in(log["step"], pa.array(steps)))
     return pa.table(
         {
@@ -36,9 +36,9 @@ def training_losses(path, steps):
             "metric": ["training_loss"] * len(log),
             "value": log["loss"],
         },
-        schema=tables.METRICS.schema,
+        schema=schemas.METRICS.schema,
     )
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

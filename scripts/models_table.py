@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import job
-from toposcale import checkpoints, tables
+import _job
+from toposcale import checkpoints
+from toposcale.io import schemas, tables
 
 
 def main(snakemake):
@@ -12,7 +13,7 @@ def main(snakemake):
         name: checkpoints.count_parameters(checkpoints.locate(path))
         for name, path in zip(params.with_weights, given.checkpoints, strict=True)
     }
-    ends = {Path(path).stem: tables.read(tables.TRAINING, path)["step"][-1].as_py() for path in given.logs}
+    ends = {Path(path).stem: tables.read(schemas.TRAINING, path)["step"][-1].as_py() for path in given.logs}
     rows = []
     for name, model in params.models.items():
         row = {"model": name, **model}
@@ -20,8 +21,8 @@ def main(snakemake):
         row["tokens_per_step"] = row["tokens_per_step"] or params.trained_tokens_per_step
         row["final_step"] = row["final_step"] or ends[name]
         rows.append(row)
-    tables.write(tables.from_rows(tables.MODELS, rows), snakemake.output[0], job.provenance(snakemake))
+    tables.write(tables.from_rows(schemas.MODELS, rows), snakemake.output[0], _job.provenance(snakemake))
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

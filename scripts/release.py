@@ -1,7 +1,7 @@
 """Remove the weights of one published checkpoint from the cache, once everything was computed of them."""
 
-import job
-from toposcale import hub
+import _job
+from toposcale.checkpoints import hub
 
 
 def main(snakemake):
@@ -9,4 +9,4 @@ def main(snakemake):
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

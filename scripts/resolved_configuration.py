@@ -2,14 +2,14 @@
 
 import yaml
 
-import job
-from toposcale import files
+import _job
+from toposcale.io import files
 
 
 def main(snakemake):
-    with files.written(snakemake.output[0]) as path:
+    with files.atomic_write(snakemake.output[0]) as path:
         path.write_text(yaml.safe_dump(snakemake.params.config, sort_keys=False))
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

@@ -4,30 +4,31 @@ import os
 import shutil
 from pathlib import Path
 
-import job
-from toposcale import corpus, observers, tables, tensor_files, training
-from toposcale.errors import UserError
-from toposcale.gpt import GPTShape
+import _job
+from toposcale.io import schemas, tables, tensor_files
+from toposcale.io.errors import UserError
+from toposcale.training import callbacks, corpus, trainer
+from toposcale.training.gpt import GPTShape
 
 
 def main(snakemake):
     params = snakemake.params
-    device = training.configure_torch(params.device)
+    device = trainer.configure_torch(params.device)
     text = corpus.load_corpus(snakemake.input.corpus)
     shape = shape_of(params, text.vocab_size)
     plan = plan_of(params)
     metadata = {
         "seed": str(params.seed),
-        "configuration": job.digest(
+        "configuration": _job.digest(
             [params.architecture, params.seed, params.training, text.sha256, text.tokenizer_json]
         ),
         **{name: str(size) for name, size in vars(shape).items()},
     }
-    trainer = Trainer(snakemake, text, shape, plan, device, metadata)
+    job = TrainingJob(snakemake, text, shape, plan, device, metadata)
     if hasattr(snakemake.wildcards, "step"):
-        trainer.one_checkpoint()
+        job.one_checkpoint()
     else:
-        trainer.every_checkpoint()
+        job.every_checkpoint()
 
 
 def shape_of(params, vocab_size):
@@ -38,10 +39,10 @@ def shape_of(params, vocab_size):
 def plan_of(params):
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
     settings = {name: params.training[name] for name in names}
-    return training.TrainingPlan(**settings, clip=params.training["gradient_clip"], seed=params.seed)
+    return trainer.TrainingPlan(**settings, clip=params.training["gradient_clip"], seed=params.seed)
 
 
-class Trainer:
+class TrainingJob:
     """The pieces of one job, held together: from a state to the files of the next checkpoint."""
 
     def __init__(self, snakemake, text, shape, plan, device, metadata):
@@ -49,17 +50,17 @@ class Trainer:
         self.device, self.metadata = device, metadata
         self.name = snakemake.wildcards.model
         count = snakemake.params.training["validation_windows"]
-        self.windows = training.validation_windows(text.validation, shape.context, count)
+        self.windows = trainer.validation_windows(text.validation, shape.context, count)
 
     def one_checkpoint(self):
         """The job of one checkpoint: the state before is an input, the state after an output."""
         given, made = self.snakemake.input, self.snakemake.output
         state = self.start()
         if given.checkpoint:
-            state = training.load_state(given.checkpoint, given.state, self.shape, self.device)
+            state = trainer.load_state(given.checkpoint, given.state, self.shape, self.device)
         step = int(self.snakemake.wildcards.step)
         self.advance(state, step, made.checkpoint, made.log, made.metrics, made.sketch)
-        training.save_optimiser(made.state, state, self.metadata)
+        trainer.save_optimiser(made.state, state, self.metadata)
 
     def every_checkpoint(self):
         """The job of one model. What is done lies in a folder of its own, from which a killed job goes on."""
@@ -73,14 +74,14 @@ class Trainer:
         state, done = self.resume(files, optimiser)
         for step in self.snakemake.params.steps[done:]:
             self.advance(state, step, *files[step])
-            training.save_optimiser(optimiser, state, self.metadata)
+            trainer.save_optimiser(optimiser, state, self.metadata)
         for step, *targets in zip(files, made.checkpoint, made.log, made.metrics, made.sketch, strict=True):
             for source, target in zip(files[step], targets, strict=True):
                 os.replace(source, target)
         shutil.rmtree(folder)
 
     def start(self):
-        return training.initial_state(self.name, self.shape, self.plan, self.device)
+        return trainer.initial_state(self.name, self.shape, self.plan, self.device)
 
     def resume(self, files, optimiser):
         """The state that a killed job left and the number of checkpoints that are done; the start, and 0, without one."""
@@ -88,28 +89,28 @@ class Trainer:
             metadata = tensor_files.read(optimiser)[1]
             if metadata["configuration"] == self.metadata["configuration"]:
                 step = int(metadata["step"])
-                state = training.load_state(files[step][0], optimiser, self.shape, self.device)
+                state = trainer.load_state(files[step][0], optimiser, self.shape, self.device)
                 return state, list(files).index(step) + 1
         except (UserError, KeyError):
             pass  # nothing usable was left: begin anew
         return self.start(), 0
 
     def advance(self, state, until, checkpoint, log, metrics, sketch):
-        """Train up to `until`, then write its weights, the log and the sketches of the way, and the validation loss."""
-        path = observers.WeightSketch(
+        """Train up to `until`, then write its weights, the log and the sketches on the way, and the validation loss."""
+        path = callbacks.WeightSketch(
             self.shape.n_parameters, seed=self.plan.seed, **self.snakemake.params.sketch
         )
         with Path(str(self.snakemake.log)).open("a") as file:
-            progress = observers.ProgressLog(file, until)
-            _, rows = training.train(state, self.plan, self.text.train, until, [progress, path])
-        training.save_weights(checkpoint, state, self.metadata)
+            progress = callbacks.ProgressLog(file, until)
+            _, rows = trainer.train(state, self.plan, self.text.train, until, [progress, path])
+        trainer.save_weights(checkpoint, state, self.metadata)
         path.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
-        provenance = job.provenance(self.snakemake)
-        tables.write(tables.from_rows(tables.TRAINING, rows), log, provenance)
-        loss = training.validation_loss(state.model, self.windows)
+        provenance = _job.provenance(self.snakemake)
+        tables.write(tables.from_rows(schemas.TRAINING, rows), log, provenance)
+        loss = trainer.validation_loss(state.model, self.windows)
         row = {"model": self.name, "step": until, "metric": "validation_loss", "value": loss}
-        tables.write(tables.from_rows(tables.METRICS, [row]), metrics, provenance)
+        tables.write(tables.from_rows(schemas.METRICS, [row]), metrics, provenance)
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

@@ -1,23 +1,23 @@
-"""The way of training of one model: seen in its principal plane, and the landscape along its segments."""
+"""The training trajectory of one model: in its principal plane, and the landscape along its segments."""
 
 import logging
 from itertools import pairwise
 
-import job
-import landscape_stage as stage
-from toposcale import tables
+import _job
+import _landscape
+from toposcale.features.landscape import profile_of
+from toposcale.io import schemas
 from toposcale.landscape import path, surface
-from toposcale.landscape.describe import profile_of
 
 
 def main(snakemake):
-    params, output, metadata = snakemake.params, snakemake.output, job.provenance(snakemake)
+    params, output, metadata = snakemake.params, snakemake.output, _job.provenance(snakemake)
     name, settings = snakemake.wildcards.model, params.settings
     points = {}
     for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True):
-        place, model = stage.load(checkpoint, settings)
+        place, model = _landscape.load(checkpoint, settings)
         points[step] = {key: tensor.detach() for key, tensor in model.module.named_parameters()}
-    loss = stage.probe_losses(place, model, snakemake.input.corpus, settings)[0]
+    loss = _landscape.probe_losses(place, model, snakemake.input.corpus, settings)[0]
     last = params.steps[-1]
     try:
         plane = path.principal_plane(list(points.values()))
@@ -26,7 +26,7 @@ def main(snakemake):
         window, trajectory = [], []
     else:
         around = path.path_surface(loss, points[last], plane, steps=settings["resolution"])
-        window = stage.surface_rows(around, model=name, step=last)
+        window = _landscape.surface_rows(around, model=name, step=last)
         columns = zip(points, plane.coordinates.tolist(), plane.distance.tolist(), strict=True)
         trajectory = [
             {"model": name, "step": step, "x": x, "y": y, "distance": distance}
@@ -36,11 +36,11 @@ def main(snakemake):
     for earlier, later in pairwise(params.profiled):
         line = surface.segment_losses(loss, points[earlier], points[later], steps=settings["resolution"])
         where = {"model": name, "step": later}
-        profiles += stage.profile_rows(profile_of(line), "from the checkpoint before", **where)
-    stage.write(tables.PATH_SURFACES, window, output.surface, metadata)
-    stage.write(tables.TRAJECTORIES, trajectory, output.trajectory, metadata)
-    stage.write(tables.PROFILES, profiles, output.profiles, metadata)
+        profiles += _landscape.profile_rows(profile_of(line), "from the checkpoint before", **where)
+    _landscape.write(schemas.PATH_SURFACES, window, output.surface, metadata)
+    _landscape.write(schemas.TRAJECTORIES, trajectory, output.trajectory, metadata)
+    _landscape.write(schemas.PROFILES, profiles, output.profiles, metadata)
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

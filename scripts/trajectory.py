@@ -1,10 +1,11 @@
-"""Topology of the way of training of one model, at each of its checkpoints, from the sketches of its weights."""
+"""Topology of the training trajectory of one model, at each of its checkpoints, from the sketches of its weights."""
 
 import numpy as np
 import pyarrow as pa
 
-import job
-from toposcale import tables, tensor_files, trajectories
+import _job
+from toposcale.features import trajectory
+from toposcale.io import schemas, tables, tensor_files
 
 
 def main(snakemake):
@@ -12,16 +13,16 @@ def main(snakemake):
     parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
-    settings = trajectories.Settings(**params.settings)
-    found = trajectories.describe(steps, sketches, params.steps, settings, model=model)
-    rows = [tables.FEATURES.schema.empty_table()]
+    settings = trajectory.Settings(**params.settings)
+    found = trajectory.compute_features(steps, sketches, params.steps, settings, model=model)
+    rows = [schemas.FEATURES.schema.empty_table()]
     rows += [
         tables.feature_rows(features, model=model, step=step, source="trajectory")
         for step, features in found.items()
     ]
-    rows = tables.sort(tables.FEATURES, pa.concat_tables(rows))
-    tables.write(rows, snakemake.output[0], job.provenance(snakemake))
+    rows = tables.sort(schemas.FEATURES, pa.concat_tables(rows))
+    tables.write(rows, snakemake.output[0], _job.provenance(snakemake))
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

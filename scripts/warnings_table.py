@@ -1,8 +1,9 @@
 """What a reader has to know before trusting a number: duplicated revisions, values that are NaN, dropped characters."""
 
-import frames
-import job
-from toposcale import files, summary
+import _job
+import _tables
+from toposcale.analysis import summary
+from toposcale.io import files
 
 
 def main(snakemake):
@@ -10,13 +11,13 @@ def main(snakemake):
     found = [files.read_json(path) for path in given.duplicates]
     corpus = files.read_json(given.corpus) if given.corpus else {"dropped_characters": {}}
     table = summary.warnings(
-        frames.read_features(given.features),
-        frames.read(given.metrics),
+        _tables.read_features(given.features),
+        _tables.read(given.metrics),
         {fact["model"]: fact["duplicates"] for fact in found},
         corpus["dropped_characters"],
     )
-    frames.write(snakemake, warnings=table)
+    _tables.write(snakemake, {"warnings": table})
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

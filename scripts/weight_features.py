@@ -1,19 +1,29 @@
-"""The weight matrices of one checkpoint into feature rows and persistence diagrams."""
+"""The weight matrices of checkpoints of one model into feature rows and persistence diagrams."""
 
-import job
-from toposcale import checkpoints, tables, weights
+import _job
+from toposcale import checkpoints
+from toposcale.features import weights
+from toposcale.io import tables
 
 
 def main(snakemake):
-    model, step = snakemake.wildcards.model, int(snakemake.wildcards.step)
+    model, output = snakemake.wildcards.model, snakemake.output
     settings = weights.Settings.from_mapping(snakemake.params.settings)
-    matrices = checkpoints.iterate_matrices(checkpoints.locate(snakemake.input[0]))
-    features, diagrams = weights.describe(matrices, settings, model=model)
-    where = {"model": model, "step": step, "source": "weights"}
-    metadata = job.provenance(snakemake)
-    tables.write(tables.feature_rows(features, **where), snakemake.output.features, metadata)
-    tables.write(tables.diagram_rows(diagrams, **where), snakemake.output.diagrams, metadata)
+    metadata = _job.provenance(snakemake)
+    jobs = zip(
+        snakemake.params.steps,
+        _job.each(snakemake.input.checkpoints),
+        _job.each(output.features),
+        _job.each(output.diagrams),
+        strict=True,
+    )
+    for step, checkpoint, features_path, diagrams_path in jobs:
+        matrices = checkpoints.iterate_matrices(checkpoints.locate(checkpoint))
+        features, diagrams = weights.compute_features(matrices, settings, model=model)
+        where = {"model": model, "step": step, "source": "weights"}
+        tables.write(tables.feature_rows(features, **where), features_path, metadata)
+        tables.write(tables.diagram_rows(diagrams, **where), diagrams_path, metadata)
 
 
 if __name__ == "__main__":
-    job.run(main, snakemake)
+    _job.run(main, snakemake)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,57 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
     """Steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
     last = training["steps"]
     return (*range(0, last, training["checkpoint_every"]), last)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work of a producer on some models is cut into jobs: one a checkpoint, or one for all `steps` of a model."""
+
+    models: tuple[str, ...]
+    steps: tuple[int, ...] | None = None
+    suffix: str = ""
+
+    @property
+    def is_by_model(self) -> bool:
+        """Whether one job does all checkpoints of a model."""
+        return self.steps is not None
+
+    def files(self, pattern: str) -> str | list[str]:
+        """What one job reads or makes of a pattern with {step}: the pattern itself, or a file for each step."""
+        if self.steps is None:
+            return pattern
+        return [pattern.replace("{step}", step_name(step)) for step in self.steps]
+
+    def steps_of(self, wildcards: Any) -> list[int]:
+        """The steps that a job does."""
+        return [int(wildcards.step)] if self.steps is None else list(self.steps)
+
+    def name(self, pattern: str) -> str:
+        """A job's log: a pattern with {model} and what tells its jobs apart."""
+        return pattern + ("" if self.is_by_model else "/step-{step}")
+
+    @property
+    def where(self) -> str:
+        """What a job is about, for its message."""
+        return "{wildcards.model}" + ("" if self.is_by_model else " at step {wildcards.step}")
+
+
+def cuts(jobs: str, steps: Mapping[str, tuple[int, ...]], trained: Collection[str]) -> list[Cut]:
+    """The cuts of a producer: `jobs` is checkpoint or model, `steps` its checkpoints by model.
+
+    `model` holds for the models that are trained here, a cut for each distinct list of steps; the others always have a
+    job a checkpoint, since what they cost is not known.
+    """
+    by_model = {name: own for name, own in steps.items() if jobs == "model" and name in trained}
+    lists = sorted(set(by_model.values()))
+    found = [
+        Cut(tuple(name for name in by_model if by_model[name] == own), own, f"_by_model{number or ''}")
+        for number, own in enumerate(lists)
+    ]
+    rest = tuple(name for name in steps if name not in by_model)
+    if rest:
+        found.insert(0, Cut(rest))
+    return [replace(found[0], suffix="")] if len(found) == 1 else found
 
 
 def step_name(step: int) -> str:

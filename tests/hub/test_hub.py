@@ -16,10 +16,12 @@ from safetensors.numpy import load_file
 
 from small_hub import Fault, Repository, SmallHub
 from tiny_model import LIMITS, REPO, STEPS, TEXT, VOCABULARY
-from toposcale import checkpoints, embeddings, language_models
-from toposcale.errors import UserError
-from toposcale.hub import HubSource, fetch, list_revisions, read_manifest, write_manifest
-from toposcale.hub_client import HubUnreachableError
+from toposcale import checkpoints
+from toposcale.checkpoints import language_models
+from toposcale.checkpoints.hub import HubSource, fetch, list_revisions, read_manifest, write_manifest
+from toposcale.checkpoints.hub_client import HubUnreachableError
+from toposcale.features import embeddings
+from toposcale.io.errors import UserError
 
 
 def source(cache: Path, pattern: str = "step{step}", **changes) -> HubSource:
@@ -331,7 +333,7 @@ def test_a_hub_that_goes_away_leaves_what_is_in_the_cache(hub, tmp_path, caplog)
 
 
 def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr("toposcale.hub_client._requested_wait", lambda response: 3600.0)
+    monkeypatch.setattr("toposcale.checkpoints.hub_client._requested_wait", lambda response: 3600.0)
     hub.faults = [Fault("500", "/refs")]
     with pytest.raises(HubUnreachableError, match="after 1 attempt at"):
         source(tmp_path).steps()

@@ -7,9 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from toposcale.errors import UserError
-from toposcale.landscape import describe, hessian_trace, probe_loss
-from toposcale.language_models import load_module
+from toposcale.checkpoints.language_models import load_module
+from toposcale.features import landscape
+from toposcale.io.errors import UserError
+from toposcale.landscape import hessian_trace, probe_loss
 
 TOKENS = torch.arange(48).reshape(3, 16) % 300
 
@@ -52,8 +53,8 @@ def test_curvature_through_a_model_of_transformers_is_that_of_finite_differences
 def test_a_landscape_has_the_layers_of_the_checkpoint(checkpoint_folders):
     module = load_module(checkpoint_folders["step10"]).module
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
-    settings = describe.Settings(resolution=3, trace_probes=2, density_runs=0)
-    found = describe.describe([loss], dict(module.named_parameters()), settings, model="m", step=10)
+    settings = landscape.Settings(resolution=3, trace_probes=2, density_runs=0)
+    found = landscape.compute_features([loss], dict(module.named_parameters()), settings, model="m", step=10)
     assert "gpt_neox.layers.0.attention.query_key_value.weight" in found.features
     assert np.isfinite(found.surface.values).all()
 

@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from tiny_model import TEXT, VOCABULARY
-from toposcale.embeddings import forward_pass, tokenize
-from toposcale.errors import UserError
-from toposcale.gpt import GPTShape
-from toposcale.language_models import load_model, load_tokenizer
-from toposcale.tensor_files import write
+from toposcale.checkpoints.language_models import load_model, load_tokenizer
+from toposcale.features.embeddings import forward_pass, tokenize
+from toposcale.io.errors import UserError
+from toposcale.io.tensor_files import write
+from toposcale.training.gpt import GPTShape
 
 TEXTS = [[1, 2, 3, 4, 5, 6, 7], [9, 8], [200, 300, 100, 4]]
 

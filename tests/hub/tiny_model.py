@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from toposcale.hub_client import Limits
+from toposcale.checkpoints.hub_client import Limits
 
 REPO = "tests/tiny-neox"
 STEPS = (0, 10, 100)

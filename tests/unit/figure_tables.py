@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.forecasting.decision import decision_table
-from toposcale.forecasting.evaluation import evaluate, forecast_table, histories_from_tables
-from toposcale.statistics.correlation_tables import correlation_table, partial_correlation_table
-from toposcale.statistics.early_stopping_tables import early_stopping_summary, early_stopping_table
-from toposcale.statistics.pooled_tables import pooled_table
-from toposcale.statistics.ranking import ranking_table
-from toposcale.statistics.scaling_tables import scaling_table
-from toposcale.statistics.transition_tables import change_point_table, transition_table
-from toposcale.statistics.verdicts import verdict_table
+from toposcale.analysis.correlations import correlation_table, partial_correlation_table
+from toposcale.analysis.decisions import decision_table
+from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
+from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
+from toposcale.analysis.pooled import pooled_table
+from toposcale.analysis.ranking import ranking_table
+from toposcale.analysis.scaling import scaling_table
+from toposcale.analysis.transitions import change_point_table, transition_table
+from toposcale.analysis.verdicts import verdict_table
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_LOSS = dict(zip(SIZES, (2.31, 1.92, 1.69, 1.49, 1.37), strict=True))

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from toposcale import comparison
+from toposcale.analysis import comparison
 
 WEIGHTS = {"source": "weights", "layer": "all"}
 LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p_spearman": 0.01}

@@ -153,7 +153,7 @@ def test_every_shipped_configuration_is_right(path):
 
 
 def test_the_sizes_of_the_shipped_families_are_what_their_names_say():
-    from toposcale.gpt import GPTShape
+    from toposcale.training.gpt import GPTShape
 
     paper = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
     plan = {"plan-1k": 1000, "plan-5k": 5000, "plan-10k": 10000, "plan-25k": 25000, "plan-50k": 50000}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import configuration
 import plan
-from toposcale.errors import UserError
+from toposcale.io.errors import UserError
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale import corpus as corpora
-from toposcale.corpus import (
+from toposcale.io.errors import UserError
+from toposcale.training import corpus as corpora
+from toposcale.training.corpus import (
     build_corpus,
     encode_characters,
     load_corpus,
@@ -24,7 +25,6 @@ from toposcale.corpus import (
     save_corpus,
     train_bpe,
 )
-from toposcale.errors import UserError
 
 ENGLISH = "The quick brown fox jumps over the lazy dog, and the dog sleeps on.\n" * 60
 
@@ -236,7 +236,7 @@ def test_wikitext_comes_from_the_hub_and_its_absence_names_the_way_out(tmp_path,
 def test_another_process_builds_the_same_bytes_and_needs_no_torch(files, tmp_path):
     script = (
         "import sys\n"
-        "from toposcale.corpus import build_corpus, save_corpus\n"
+        "from toposcale.training.corpus import build_corpus, save_corpus\n"
         "files = {'train': sys.argv[1], 'validation': sys.argv[2]}\n"
         "corpus = build_corpus('files', 'bpe', vocab_size=280, context=64, **files)\n"
         "save_corpus(corpus, sys.argv[3])\n"

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-import job
-from toposcale import files, tables, tensor_files
+import _job
 from toposcale.checkpoints import iterate_matrices
-from toposcale.errors import UserError
+from toposcale.io import files, schemas, tables, tensor_files
+from toposcale.io.errors import UserError
 
 
 def damaged(path):
@@ -30,13 +30,13 @@ def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
     path = tmp_path / "features.parquet"
     row = {"model": "a", "source": "weights", "layer": "all", "feature": "h0_total"}
     data = tables.from_rows(
-        tables.FEATURES, [{**row, "step": step, "value": 1.5 * step} for step in range(20)]
+        schemas.FEATURES, [{**row, "step": step, "value": 1.5 * step} for step in range(20)]
     )
     tables.write(data, path, {"seed": "1"})
     refused = 0
     for position in damaged(path):
         try:
-            found = tables.read(tables.FEATURES, path)
+            found = tables.read(schemas.FEATURES, path)
         except UserError:
             refused += 1
         else:
@@ -74,9 +74,9 @@ def test_a_damaged_small_file_is_named(tmp_path):
 
 def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_path):
     script = (
-        "import resource, sys\nfrom toposcale import files\n"
+        "import resource, sys\nfrom toposcale.io import files\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "with files.written(sys.argv[1]) as path:\n    path.write_bytes(bytes(2000))\n"
+        "with files.atomic_write(sys.argv[1]) as path:\n    path.write_bytes(bytes(2000))\n"
     )
     path = tmp_path / "table.parquet"
     done = subprocess.run(
@@ -91,7 +91,7 @@ def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_
 
 def test_a_job_is_alone_at_its_files(tmp_path):
     log = tmp_path / "one.log"
-    with job._alone(log), (tmp_path / ".one.log.lock").open() as other, pytest.raises(BlockingIOError):
+    with _job._alone(log), (tmp_path / ".one.log.lock").open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with (tmp_path / ".one.log.lock").open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

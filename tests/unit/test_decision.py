@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.forecasting import History
-from toposcale.forecasting.decision import (
+from toposcale.analysis.decisions import (
     ComputeCurve,
     compute_of,
     decision_table,
@@ -16,6 +15,7 @@ from toposcale.forecasting.decision import (
     observed_curve,
     switch_point,
 )
+from toposcale.forecasting import History
 from toposcale.forecasting.power_law import PowerLaw
 
 

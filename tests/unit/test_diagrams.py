@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from gudhi.representations import BettiCurve, Landscape
+from gudhi.representations import BettiCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +13,6 @@ from toposcale.homology import (
     crocker,
     neural_persistence,
     neural_persistence_diagram,
-    persistence_image,
-    persistence_landscape,
     summarize_diagram,
 )
 
@@ -94,34 +92,6 @@ def test_crocker_stacks_betti_curves():
     assert crocker([], radii).shape == (0, 3)
 
 
-def test_landscape_by_hand():
-    landscape = persistence_landscape([[0.0, 4.0], [2.0, 6.0]], [0, 1, 2, 3, 4, 5, 6], n_layers=3)
-    np.testing.assert_array_equal(landscape, [[0, 1, 2, 1, 2, 1, 0], [0, 0, 0, 1, 0, 0, 0], [0] * 7])
-    np.testing.assert_array_equal(persistence_landscape(EMPTY, [0, 1], n_layers=2), np.zeros((2, 2)))
-
-
-def test_landscape_equals_gudhi():
-    diagram = random_diagram(3, 30)
-    expected = Landscape(num_landscapes=4, resolution=25, sample_range=[0.0, 2.0]).fit_transform([diagram])[0]
-    ours = persistence_landscape(diagram, np.linspace(0.0, 2.0, 25), n_layers=4)
-    # gudhi's landscapes carry a factor sqrt(2).
-    np.testing.assert_allclose(ours.reshape(-1) * math.sqrt(2), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_image_has_the_mass_of_the_persistences():
-    diagram = random_diagram(4, 20)
-    image = persistence_image(diagram, np.linspace(-9, 12, 40), np.linspace(-9, 12, 30), bandwidth=0.5)
-    assert image.shape == (39, 29)
-    assert image.sum() == pytest.approx(summarize_diagram(diagram)["total"], rel=1e-12)
-
-
-def test_image_pixel_by_hand():
-    # One standard deviation to each side of the only bar, (birth 1, persistence 2), along both axes.
-    image = persistence_image([[1.0, 3.0]], [0.5, 1.5], [1.5, 2.5], bandwidth=0.5)
-    assert image[0, 0] == pytest.approx(2.0 * math.erf(1 / math.sqrt(2)) ** 2, rel=1e-14)
-    assert persistence_image(EMPTY, [0, 1, 2], [0, 1], bandwidth=1.0).tolist() == [[0.0], [0.0]]
-
-
 def test_bad_input_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^diagram must have shape"):
         summarize_diagram([[1.0, 2.0, 3.0]])
@@ -131,7 +101,3 @@ def test_bad_input_is_refused_by_name():
         betti_curve([[1.0, 0.5]], [0.0])
     with pytest.raises(ValueError, match=r"^radii must be"):
         betti_curve(EMPTY, [1.0, 0.0])
-    with pytest.raises(ValueError, match=r"^n_layers must be"):
-        persistence_landscape(EMPTY, [0.0], n_layers=0)
-    with pytest.raises(ValueError, match=r"^bandwidth must be"):
-        persistence_image(EMPTY, [0.0, 1.0], [0.0, 1.0], bandwidth=0.0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.homology import diagram_distance, rips_diagrams
+from toposcale.homology import diagram_distance, diagram_distances, distances, rips_diagrams
 
 KINDS = ("wasserstein_1", "wasserstein_2", "bottleneck")
 
@@ -61,6 +61,32 @@ def test_equals_hera(n_first, n_second, seed):
     for order in (1, 2):
         hera = gudhi.hera.wasserstein_distance(a, b, order=order, internal_p=np.inf, delta=1e-7)
         assert diagram_distance(a, b, kind=f"wasserstein_{order}") == pytest.approx(hera, rel=1.1e-7)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**32 - 1), st.booleans())
+def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, seed, tied):
+    rng = np.random.default_rng(seed)
+    deaths = [
+        rng.integers(1, 6, n).astype(float) if tied else rng.gamma(3.0, 1.0, n) for n in (n_first, n_second)
+    ]
+    a, b = (np.column_stack([np.zeros_like(one), one]) for one in deaths)
+    assigned = diagram_distances(a, b)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distances, "_FEW_BARS", 0)
+        aligned = diagram_distances(a, b)
+    assert aligned == pytest.approx(assigned, rel=1e-12, abs=1e-14)
+
+
+def test_many_bars_of_one_birth_are_aligned():
+    """One bar of the longer diagram has no partner; which one it is depends on the kind."""
+    lengths = np.arange(1.0, 201.0)
+    a = np.column_stack([np.zeros(200), lengths])
+    b = np.column_stack([np.zeros(199), lengths[:-1]])
+    assert diagram_distance(a, b, kind="wasserstein_1") == pytest.approx(100.0)  # the longest is left alone
+    assert diagram_distance(a, b, kind="bottleneck") == pytest.approx(
+        1.0
+    )  # the shortest is: all others move by one
 
 
 def test_equals_brute_force_where_gudhi_errs():

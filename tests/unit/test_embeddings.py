@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale import homology, spectra
-from toposcale.embeddings import (
+from toposcale import homology
+from toposcale.features import spectra
+from toposcale.features.embeddings import (
     Settings,
-    describe,
+    compute_features,
     embedding_features,
     feature_spread,
     forward_pass,
@@ -17,7 +18,7 @@ from toposcale.embeddings import (
 )
 
 torch = pytest.importorskip("torch")
-from toposcale.language_models import LanguageModel  # noqa: E402
+from toposcale.checkpoints.language_models import LanguageModel  # noqa: E402
 
 VOCABULARY, WIDTH, CONTEXT = 37, 8, 24
 
@@ -139,7 +140,7 @@ def test_a_model_that_gives_nan_has_the_same_features_all_nan():
     found = {}
     for scale in (1.0, float("nan")):
         passed = forward_pass(causal_model(scale=scale), texts)
-        features, diagrams = describe(passed.embeddings, settings, model="m")
+        features, diagrams = compute_features(passed.embeddings, settings, model="m")
         found[scale == 1.0] = passed.perplexity, features["all"], diagrams["all"]
     assert np.isfinite(found[True][0])
     assert np.isnan(found[False][0])
@@ -243,13 +244,15 @@ def test_the_whole_set_again_and_again_has_no_spread():
 
 def test_subsets_are_the_same_in_every_layer_and_at_every_step():
     points = cloud(8)
-    features, diagrams = describe({"hidden.00": points, "all": points}, Settings(repeats=2), model="small")
+    features, diagrams = compute_features(
+        {"hidden.00": points, "all": points}, Settings(repeats=2), model="small"
+    )
     assert features["hidden.00"] == features["all"]
     assert "h0_total_spread" in features["all"]
     assert len(diagrams["all"]) == 2
-    other, _ = describe({"all": points}, Settings(repeats=2), model="large")
+    other, _ = compute_features({"all": points}, Settings(repeats=2), model="large")
     assert other["all"]["h0_total_spread"] != features["all"]["h0_total_spread"]
-    without, _ = describe({"all": points}, Settings(repeats=0), model="small")
+    without, _ = compute_features({"all": points}, Settings(repeats=0), model="small")
     assert not any(name.endswith("_spread") for name in without["all"])
 
 

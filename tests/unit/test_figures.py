@@ -26,7 +26,7 @@ import figure_tables
 from toposcale.figures import FIGURES, load
 from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
-from toposcale.figures.layers import betti_numbers, layer_heat_map, layer_order, layer_part, short_layer
+from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
 from toposcale.figures.statistics import correlation_heat_map, scaling
 from toposcale.figures.style import model_appearances, save
@@ -35,17 +35,7 @@ from toposcale.figures.verdicts import verdict
 from toposcale.figures.weights import homology, neural_persistence, weights_validation
 
 GOLDEN = Path(__file__).parent / "golden"
-LANDSCAPE_IS_HERE = (Path(inspect.getfile(load)).parents[1] / "landscape" / "merge_tree.py").exists()
-DRAWABLE = [
-    pytest.param(
-        name,
-        marks=pytest.mark.skipif(
-            entry.function.startswith("landscape.") and not LANDSCAPE_IS_HERE,
-            reason="needs toposcale.landscape.merge_tree",
-        ),
-    )
-    for name, entry in FIGURES.items()
-]
+DRAWABLE = list(FIGURES)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +143,7 @@ def test_the_registry_imports_nothing_heavy():
 
 
 def test_drawing_imports_neither_pyplot_nor_torch_nor_seaborn():
-    modules = sorted({entry.function.split(".")[0] for entry in FIGURES.values()} - {"landscape"})
+    modules = sorted({entry.module for entry in FIGURES.values()} - {"landscape"})
     imports = "; ".join(f"import toposcale.figures.{module}" for module in modules)
     code = f"{imports}; import sys; print([m for m in ('matplotlib.pyplot', 'torch', 'seaborn') if m in sys.modules])"
     assert run_python(code) == "[]"
@@ -297,7 +287,7 @@ def test_running_median_by_hand_and_nan_is_not_hidden():
 def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
     figure = correlation_heat_map(run["correlations"], run["models"])
     axes = figure.axes[0]
-    shown = np.ma.filled(axes.images[0].get_array(), np.nan)
+    shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
     table = run["correlations"]
     table = table[(table["metric"] == "training_loss") & (table["layer"] == "all")]
     table = table.pivot(index="feature", columns="model", values="spearman")[list(figure_tables.SIZES)]
@@ -377,18 +367,6 @@ def test_rate_of_change_divides_by_the_steps_between_checkpoints():
     )
     rates = rate_of_change(features, "h0_wasserstein_1", source="embeddings")
     assert rates[["step", "value"]].to_numpy().tolist() == [[10, 0.5], [40, 0.2]]
-
-
-def test_betti_numbers_by_hand():
-    bars = pd.DataFrame({"step": [0, 0, 5], "birth": [0.0, 1.0, 0.0], "death": [2.0, 3.0, 1.0]})
-    steps, radii, betti = betti_numbers(bars, [0, 5])
-    assert steps == [0, 5]
-    assert betti[0, np.searchsorted(radii, 0.5)] == 1
-    assert betti[0, np.searchsorted(radii, 1.5)] == 2
-    assert betti[0, np.searchsorted(radii, 2.5)] == 1
-    assert betti[0, -1] == 0
-    assert betti[1, np.searchsorted(radii, 0.5)] == 1
-    assert betti[1, np.searchsorted(radii, 1.5)] == 0
 
 
 def test_layers_stand_in_the_order_of_the_network():

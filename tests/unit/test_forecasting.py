@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toposcale.analysis.advice import advice
+from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
 from toposcale.forecasting import METHODS, History, make_forecaster
-from toposcale.forecasting.advice import advice
-from toposcale.forecasting.evaluation import evaluate, forecast_table, histories_from_tables
 from toposcale.forecasting.intervals import variance_inflation
 from toposcale.forecasting.power_law import fit_power_law
 from toposcale.forecasting.rate import RateForecaster

@@ -12,62 +12,10 @@ import pytest
 from markupsafe import Markup
 
 import figure_tables
-from toposcale.figures import load, style
-from toposcale.pages import explorer, made, report, rule_graph
+from toposcale.figures import FIGURES, load, style
+from toposcale.pages import explorer, provenance, report
 
-DOT = """digraph snakemake_dag {
-    graph[bgcolor=white];
-    0[label = "all", color = "0.0 0.6 0.85"];
-    1[label = "report", color = "0.1 0.6 0.85"];
-    2[label = "train", color = "0.2 0.6 0.85"];
-    3[label = "corpus", color = "0.3 0.6 0.85"];
-    1 -> 0
-    2 -> 0
-    2 -> 1
-    2 -> 2
-    3 -> 2
-    3 -> 1
-}"""
-
-
-def test_the_graph_of_rules_keeps_what_no_longer_way_implies():
-    needs = rule_graph.parse_dot(DOT)
-    assert needs == {
-        "all": {"report", "train"},
-        "report": {"train", "corpus"},
-        "train": {"corpus"},
-        "corpus": set(),
-    }
-    assert rule_graph.reduced(needs) == {
-        "all": {"report"},
-        "report": {"train"},
-        "train": {"corpus"},
-        "corpus": set(),
-    }
-    assert rule_graph.columns(needs) == [["corpus"], ["train"], ["report"], ["all"]]
-
-
-def test_the_graph_is_drawn_with_a_box_a_rule_and_an_arrow_a_need():
-    drawn = rule_graph.svg(rule_graph.parse_dot(DOT) | {"<odd>": {"train"}})
-    assert drawn.count("<rect") == 5
-    assert drawn.count("<path") == 4
-    assert "&lt;odd&gt;" in drawn
-    rightmost = max(
-        float(x) + float(w) for x, w in re.findall(r'<rect x="(\d+)" y="\d+" width="(\d+)"', drawn)
-    )
-    assert rightmost <= float(re.search(r'viewBox="-2 0 (\d+)', drawn).group(1))
-
-
-def test_boxes_of_a_graph_do_not_overlap():
-    needs = (
-        {"start": set()}
-        | {f"rule_{k}": {"start"} for k in range(9)}
-        | {"end": {f"rule_{k}" for k in range(9)}}
-    )
-    places = re.findall(r'<rect x="(\d+)" y="(\d+)"', rule_graph.svg(needs))
-    assert len(set(places)) == 11
-    heights = sorted(int(y) for x, y in places if x == places[1][0])
-    assert min(np.diff(heights)) >= rule_graph.BOX
+ENTRY = FIGURES["homology"]._replace(title="A <title>")
 
 
 def leave_cost(path, seconds, memory=120.5):
@@ -83,7 +31,7 @@ def test_runtimes_are_added_up_by_rule_and_model(tmp_path):
     leave_cost(tmp_path / "train" / "one.seed43.cost.json", 7.0)
     leave_cost(tmp_path / "diagram_distances" / "weights" / "one.cost.json", 0.2)
     leave_cost(tmp_path / "summary.cost.json", 0.5)
-    table = made.runtimes(tmp_path, ["one", "one.seed43"]).set_index(["rule", "model"])
+    table = provenance.runtimes(tmp_path, ["one", "one.seed43"]).set_index(["rule", "model"])
     train = table.loc[("train", "one")]
     assert (train["jobs"], train["wall_seconds"], train["longest_job_seconds"]) == (2, 5.0, 3.0)
     assert (train["cpu_seconds"], train["peak_memory_mb"]) == (2.5, 130.0)
@@ -93,7 +41,7 @@ def test_runtimes_are_added_up_by_rule_and_model(tmp_path):
 
 
 def test_no_costs_are_an_empty_table(tmp_path):
-    assert made.runtimes(tmp_path, []).empty
+    assert provenance.runtimes(tmp_path, []).empty
 
 
 def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
@@ -103,12 +51,12 @@ def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
         "metrics": stored,
         "summary": {"revision": "b" * 40 + "-dirty", "versions": json.dumps({"numpy": "2.5", "scipy": "1"})},
     }
-    told = made.rerun(tables, run="mine", lock_name="requirements.lock", lock_hash="0" * 64)
+    told = provenance.rerun(tables, run="mine", lock_name="requirements.lock", lock_hash="0" * 64)
     assert told["commands"].splitlines()[:2] == ["git checkout " + "a" * 40, "make run CONFIG=mine.yaml"]
     assert told["revisions"] == [("a" * 40, "features, metrics"), ("b" * 40 + "-dirty", "summary")]
     assert told["changed"]
     assert told["versions"] == [("numpy", "2.4 and 2.5"), ("scipy", "1")]
-    assert not made.rerun({"features": stored}, run="mine", lock_name="x", lock_hash="0")["changed"]
+    assert not provenance.rerun({"features": stored}, run="mine", lock_name="x", lock_hash="0")["changed"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +81,7 @@ def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are(
     rows = pd.DataFrame(
         {"model": ["a", "a"], "layer": ["all", "wte"], "feature": ["h0_total"] * 2, "n": [1, 2]}
     )
-    listed = report.listing("transitions", rows, "")
+    listed = report.listing("transitions", rows)
     assert listed.rows.to_dict("list") == {"model": ["a"], "feature": ["h0_total"], "n": [1]}
     assert listed.total == 2
 
@@ -143,7 +91,7 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
     tables = figure_tables.models_table(), figure_tables.features_table()
     figure = load("homology")(models=tables[0], features=tables[1])
     svg, png = style.save(figure, tmp_path / "homology")
-    one = report.Picture("homology", "A <title>", "Weights", svg.read_text(), png.read_bytes(), "")
+    one = report.Picture("homology", ENTRY, svg.read_text(), png.read_bytes())
     drawn = report.drawing(one)
     names = set(re.findall(r'\bid="([^"]+)"', drawn))
     assert names
@@ -161,7 +109,7 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
 
 def test_a_drawing_that_is_too_large_is_put_in_as_its_png():
     svg = '<svg viewBox="0 0 1 1">' + " " * report.LARGEST_SVG + "</svg>"
-    drawn = report.drawing(report.Picture("x", "X", "Weights", svg, b"png", ""))
+    drawn = report.drawing(report.Picture("x", ENTRY._replace(title="X"), svg, b"png"))
     assert drawn == Markup('<img src="data:image/png;base64,{}" alt="X">').format(
         base64.b64encode(b"png").decode()
     )

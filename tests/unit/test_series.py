@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.statistics.series import aligned_series, final_values
+from toposcale.analysis.series import aligned_series, final_values
 
 
 def feature_rows(model, feature, values, *, steps=None, layer="all", source="weights"):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale import spectra
-from toposcale.spectra import (
+from toposcale.features import spectra
+from toposcale.features.spectra import (
     effective_rank,
     eigenspectrum_decay,
     participation_ratio,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale import summary
+from toposcale.analysis import summary
 
 NUMBERS = {"follows_the_loss_low": -0.99, "follows_the_loss_high": -0.9}
 

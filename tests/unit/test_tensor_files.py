@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as arrays
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from toposcale import tensor_files
-from toposcale.errors import UserError
+from toposcale.io import tensor_files
+from toposcale.io.errors import UserError
 
 TYPES = st.sampled_from(["uint8", "uint16", "int32", "int64", "float16", "float32", "float64"])
 CONTENT = st.dictionaries(
@@ -84,8 +84,8 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_one(tmp_path):
     path = tmp_path / "weights.safetensors"
     program = (
         "import os, sys\n"
-        "from toposcale.files import written\n"
-        "with written(sys.argv[1]) as temporary:\n"
+        "from toposcale.io.files import atomic_write\n"
+        "with atomic_write(sys.argv[1]) as temporary:\n"
         "    temporary.write_bytes(b'half')\n"
         "    os.kill(os.getpid(), 9)\n"
     )

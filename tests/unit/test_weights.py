@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from paths import ROOT
-from toposcale import homology, weights
+from toposcale import homology
+from toposcale.features import weights
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
@@ -19,7 +20,7 @@ def matrices(seed=0):
 
 
 def describe(named, **settings):
-    return weights.describe(iter(named), weights.Settings(**settings), model="m")
+    return weights.compute_features(iter(named), weights.Settings(**settings), model="m")
 
 
 def test_a_square_has_one_loop():
@@ -69,7 +70,7 @@ def test_the_same_rows_at_every_step_and_others_for_another_model():
     settings = weights.Settings(max_points=10)
 
     def total(matrix, model):
-        return weights.describe([("layer", matrix)], settings, model=model)[0]["layer"]["h0_total"]
+        return weights.compute_features([("layer", matrix)], settings, model=model)[0]["layer"]["h0_total"]
 
     # A later step of the same model: the same rows are drawn, so scaling the matrix scales the total exactly.
     assert total(2 * matrix, "m") == 2 * total(matrix, "m")
@@ -116,7 +117,7 @@ def test_half_precision_is_computed_in_double():
 
 
 def test_the_job_does_not_import_what_it_does_not_need():
-    code = "import sys, toposcale.weights, toposcale.tables; print(*sys.modules)"
+    code = "import sys, toposcale.features.weights, toposcale.io.tables; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True

@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
 def test_the_same_bytes_whatever_the_cores_and_jobs(undisturbed, tmp_path, cores, jobs):
     workspace = faults.smallest(tmp_path / "work")
     workspace.config["training"]["jobs"] = jobs
+    workspace.config["weights"] = {"jobs": jobs}
     status, said = faults.run(workspace, faults.TARGET, cores=cores)
     assert status == 0, said
-    assert said.count("rule train:") + said.count(": Training: ") == (1 if jobs == "model" else 3)
+    assert said.count("Training one") == (1 if jobs == "model" else 3)
+    assert said.count("Topology of the weights of one") == (1 if jobs == "model" else 3)
     faults.assert_same_bytes(workspace, undisturbed)

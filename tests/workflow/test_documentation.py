@@ -2,17 +2,20 @@
 
 import re
 import shutil
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
 
 import configuration
 from paths import ROOT
-from toposcale import analysis_tables, tables
-from toposcale.figures import names
+from toposcale.features import names
+from toposcale.features.registry import registered
+from toposcale.io import schemas
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
-GRAPHS = re.compile(r"_(grid4|grid8|delaunay|gabriel|aknn8)$")
+GRAPHS = re.compile(r"_(grid4|grid8|delaunay|gabriel|aknn8|\{graph\})$")
 SUFFIXES = ("_z_permuted", "_z_gaussian", "_spread", "_standard_error", "_scaled")
 
 
@@ -21,14 +24,21 @@ def documented(feature):
     for suffix in SUFFIXES:
         if feature.endswith(suffix):
             return f"`*{suffix}`" in METHOD and documented(feature.removesuffix(suffix))
-    feature = GRAPHS.sub("", feature)
-    return f"`{feature}`" in METHOD or f"`{re.sub(r'^h[0-9]_', 'h{k}_', feature)}`" in METHOD
+    feature = re.sub(r"^h[0-9]_", "h{k}_", GRAPHS.sub("", feature))
+    return f"`{feature}`" in METHOD or (
+        feature.endswith("_whole") and documented(feature.removesuffix("_whole"))
+    )
 
 
 def test_every_feature_and_metric_with_a_name_is_in_the_method():
-    statistics = [f"h0_{statistic}" for statistic in names._STATISTICS]
-    known = [*names._PLAIN_FEATURES, names.WEIGHT_NORM, *statistics, *names._METRICS]
-    known += [f"h1_total{suffix}" for suffix in names._NULLS]
+    known = [feature.name for feature in registered()]
+    known += [
+        names.TRAINING_LOSS,
+        names.VALIDATION_LOSS,
+        names.PERPLEXITY,
+        "h1_total_z_permuted",
+        "h1_total_scaled",
+    ]
     assert [name for name in known if not documented(name)] == []
 
 
@@ -58,7 +68,7 @@ def test_the_keys_and_files_that_the_questions_name_are_there():
     for link in re.findall(r"\]\(([^)#:]+)\)", text + METHOD):
         assert (ROOT / "docs" / link).exists(), link
     for table in re.findall(r"`tables/([a-z_]+)`", text + METHOD):
-        assert table in {*tables.BY_NAME, *analysis_tables.BY_NAME}, table
+        assert table in schemas.BY_NAME, table
 
 
 def code_block(heading, language):
@@ -86,7 +96,7 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
         else:
             copy.mkdir(exist_ok=True)
             shutil.copy(source, copy / part)
-    with (copy / "src" / "toposcale" / "weights.py").open("a") as module:
+    with (copy / "src" / "toposcale" / "features" / "weights.py").open("a") as module:
         module.write("\n\n" + code_block("Add a feature", "python"))
     workspace.home = copy
     workspace.config["embeddings"] = {"enabled": False}
@@ -102,10 +112,13 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
     assert "near_zero_share" in (workspace.results / "report.html").read_text()
 
 
-@pytest.mark.workflow
-def test_the_picture_of_the_rules_is_that_of_the_rules():
-    import rulegraph
+def test_the_tables_are_documented_as_they_are():
+    assert (ROOT / "docs" / "tables.md").read_text() == schemas.reference(), "run make reference"
 
-    assert (ROOT / "docs" / "images" / "rulegraph.svg").read_text() == rulegraph.picture(), (
-        "run make rulegraph"
-    )
+
+@pytest.mark.workflow
+def test_the_drawn_rules_are_those_of_the_workflow():
+    drawn = set(re.findall(r"\[(\w+)\]", (ROOT / "docs" / "rulegraph.md").read_text()))
+    command = [sys.executable, "-m", "snakemake", "--rulegraph", "mermaid-js", "--forceall", "--quiet", "all"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert drawn == set(re.findall(r"\[(\w+)\]", told)), "run make rulegraph"

@@ -19,7 +19,7 @@ import pytest
 
 import faults
 from faults import TARGET
-from toposcale import tensor_files
+from toposcale.io import tensor_files
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
 
@@ -28,14 +28,20 @@ FEATURES_TABLE = urlsafe_b64encode(b"results/small/tables/features.parquet").dec
 # Moments in the order in which a run reaches them: where, at what, who is killed, and which files that were there are
 # made again. "both" is a power cut; a job outlives a "snakemake" that is killed alone, and ends while nobody listens.
 MOMENTS = [
-    ("job", "open", rf"logs/train/one\.{STEP}0\.log$", "self", "nothing"),
+    ("job", "open", rf"logs/train/one/{STEP}0\.log$", "self", "nothing"),
     ("job", "os.rename", rf"checkpoints/one/{STEP}2\.safetensors$", "self", "nothing"),
     ("job", "os.rename", rf"metrics/training/one/{STEP}2\.parquet$", "both", r"one/(step|sketch)-00000002\."),
     ("job", "open", rf"logs/weight_features/one/{STEP}2\.log$", "self", "nothing"),
     ("job", "os.rename", rf"diagrams/weights/one/{STEP}2\.parquet$", "snakemake", rf"weights/one/{STEP}2\."),
     ("snakemake", "open", rf"\.snakemake/metadata/{FEATURES_TABLE}$", "self", r"tables/features\."),
     ("job", "os.rename", r"tables/scaling\.parquet$", "self", "nothing"),
-    ("job", "os.rename", r"tables/largest_model\.csv$", "snakemake", r"tables/(scaling|largest_model)\."),
+    (
+        "job",
+        "os.rename",
+        r"tables/size_extrapolation\.csv$",
+        "snakemake",
+        r"tables/(scaling|size_extrapolation)\.",
+    ),
 ]
 
 

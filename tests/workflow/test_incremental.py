@@ -13,7 +13,7 @@ import yaml
 
 import configuration
 import planner
-from toposcale import tensor_files
+from toposcale.io import tensor_files
 from workspace import new_workspace
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
@@ -50,7 +50,7 @@ CHANGES = {
     "hub.duplicates": (
         "include",
         {
-            *("features_table", "diagrams_table", "metrics_table", "graph_dependence"),
+            *("features_table", "diagrams_table", "metrics_table"),
             *("surfaces_table", "densities_table", "profiles_table", "path_surfaces_table"),
             "trajectories_table",
         },
@@ -118,7 +118,10 @@ IDENTITY = {
     "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
     "training.checkpoint_every": "other checkpoints, and stretches of training between them",
-    "training.jobs": "other jobs, with other inputs",
+    **dict.fromkeys(
+        ("training.jobs", "weights.jobs", "embeddings.jobs", "landscape.jobs"),
+        "other jobs, with other inputs",
+    ),
     "embeddings.enabled": "embeddings are made, or leave the tables",
     "embeddings.every": "checkpoints that are added are embedded",
     "landscape.enabled": "landscapes are made, or leave the tables",

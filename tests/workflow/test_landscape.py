@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale import tensor_files
+from toposcale.io import tensor_files
 from workspace import new_workspace, with_landscapes
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("landscape")]
@@ -42,22 +42,21 @@ def test_the_stage_alone_makes_its_tables_and_no_other_features(landscape):
     layers = features[(features["feature"] == "hessian_trace") & (features["layer"] != "all")]["value"]
     assert layers.sum() == pytest.approx(whole["hessian_trace"])
     assert set(table(landscape, "profiles")["direction"]) == {"top eigenvector", "from the checkpoint before"}
-    assert set(table(landscape, "graph_dependence")["n_graphs"]) == {2}
 
 
 def test_the_middle_of_the_surface_is_the_loss_of_the_checkpoint(landscape):
     """Every table that holds the last checkpoint's own loss has the same number, computed apart here."""
     import torch
 
-    from toposcale import corpus, training
-    from toposcale.gpt import GPTShape
+    from toposcale.training import corpus, trainer
+    from toposcale.training.gpt import GPTShape
 
     path = landscape.results / "checkpoints/one/step-00000040.safetensors"
     metadata = tensor_files.read(path)[1]
     shape = GPTShape(*(int(metadata[k]) for k in ("vocab_size", "context", "d_model", "n_layers", "n_heads")))
     text = corpus.load_corpus(landscape.results / "corpus/tokens.safetensors")
-    windows = training.validation_windows(text.validation, shape.context, 4)[::2]
-    loss = training.validation_loss(training.load_weights(path, shape, torch.device("cpu")), windows)
+    windows = trainer.validation_windows(text.validation, shape.context, 4)[::2]
+    loss = trainer.validation_loss(trainer.load_weights(path, shape, torch.device("cpu")), windows)
     last = table(landscape, "surfaces").query("step == 40 and x == 0 and y == 0")
     assert last["loss"].to_list() == [pytest.approx(loss, rel=1e-5)]
     profile = table(landscape, "profiles").query("step == 40")

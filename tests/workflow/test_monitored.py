@@ -5,7 +5,9 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
-from toposcale import checkpoints, tables, weights
+from toposcale import checkpoints
+from toposcale.features import weights
+from toposcale.io import schemas, tables
 from toposcale.monitor import TopologyCallback
 from toposcale.monitor.folder import Folder
 from workspace import new_workspace
@@ -72,9 +74,11 @@ def monitored(tmp_path_factory):
 def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(monitored):
     made, _ = monitored
     saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
-    features, _ = weights.describe(checkpoints.iterate_matrices(saved), weights.Settings(), model=NAME)
+    features, _ = weights.compute_features(
+        checkpoints.iterate_matrices(saved), weights.Settings(), model=NAME
+    )
     file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
-    rows = tables.read(tables.FEATURES, file).to_pandas()
+    rows = tables.read(schemas.FEATURES, file).to_pandas()
     written = rows.set_index(["layer", "feature"])["value"].to_dict()
     expected = {(layer, name): value for layer in features for name, value in features[layer].items()}
     assert written == pytest.approx(expected, rel=1e-12)
@@ -113,5 +117,5 @@ def test_a_training_that_goes_on_takes_up_its_rows(monitored):
     train(made.path, STEPS, resume_from=str(saved))
     folder = Folder(made.path / "topology", NAME)
     assert folder.steps() == [*range(0, STOPPED_AT + 1, EVERY), STEPS]
-    log = tables.gather(tables.TRAINING, folder.files("training").values())
+    log = tables.gather(schemas.TRAINING, folder.files("training").values())
     assert log["step"].to_pylist() == list(range(1, STEPS + 1))

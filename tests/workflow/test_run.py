@@ -22,6 +22,8 @@ def test_a_run_makes_every_table_and_figure(finished):
     assert set(features["source"]) == {"weights", "embeddings", "landscape", "gradients", "trajectory"}
     figures = {path.stem for path in (finished.results / "figures").glob("*.svg")}
     assert {"overview", "crocker", "surface_and_merge_tree", "contour_with_path"} <= figures
+    dependence = pd.read_parquet(finished.results / "tables" / "graph_dependence.parquet")
+    assert set(dependence["n_graphs"]) == {2}
     features = features[features["source"] == "weights"]
     whole = features[features["layer"] == "all"].set_index(["model", "step", "feature"])["value"]
     layers = features[features["layer"] != "all"].groupby(["model", "step", "feature"])["value"]
@@ -56,7 +58,8 @@ def test_targets_have_the_names_a_user_expects(finished, target):
 
 def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace):
     """Everything at once; tests/workflow/test_determinism.py takes cores and jobs apart, on a smaller run."""
-    with_landscapes(workspace).config["training"]["jobs"] = "model"
+    for section in ("training", "weights", "embeddings", "landscape"):
+        with_landscapes(workspace).config.setdefault(section, {})["jobs"] = "model"
     workspace.snakemake("tables", cores=4)
     for pattern in (
         "checkpoints/*/*.safetensors",

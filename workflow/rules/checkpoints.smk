@@ -27,7 +27,6 @@ rule duplicates:
         "../../envs/toposcale.yaml"
     threads: workflow.resource_settings.cores or 1
     resources:
-        mem_mb=on_attempt(500),
         runtime=on_attempt(30),
     params:
         source=settings_of("repo", "revisions", "steps"),
@@ -45,9 +44,7 @@ rule fetch:
         f"{LOGS}/fetch/{{model}}/step-{{step}}.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
     resources:
-        mem_mb=on_attempt(500),
         runtime=on_attempt(240),
     params:
         source=settings_of("repo", "revisions"),
@@ -68,10 +65,6 @@ rule release:
         f"{LOGS}/release/{{model}}/step-{{step}}.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(500),
-        runtime=on_attempt(10),
     params:
         code=fingerprint("release.py"),
     message:

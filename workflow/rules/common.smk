@@ -1,7 +1,10 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
 from plan import step_name
+import re
+from glob import glob
+
 from toposcale.checkpoints import open_source
-from toposcale.errors import UserError
+from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
 
 RUN = f"results/{config['run']}"
@@ -51,9 +54,24 @@ wildcard_constraints:
 
 
 environment.prepare(HOME)
-# As a module of another workflow, this one leaves Snakemake as it is.
-if workflow.modifier.is_main_snakefile():
-    environment.plan_fast()
+
+# The work of each producer, cut into jobs.
+STEPS = {name: model.steps for name, model in MODELS.items()}
+CUTS = {
+    "training": plan.cuts(
+        config["training"]["jobs"], {name: STEPS[name] for name in TRAINED}, TRAINED
+    ),
+    "weights": plan.cuts(
+        config["weights"]["jobs"], {name: STEPS[name] for name in WITH_WEIGHTS}, TRAINED
+    ),
+    "embeddings": plan.cuts(config["embeddings"]["jobs"], EMBEDDED, TRAINED),
+    "landscape": plan.cuts(config["landscape"]["jobs"], LANDSCAPED, TRAINED),
+}
+
+
+def without(section, *keys):
+    """A section of the configuration without keys that say how the work is done, not what comes of it."""
+    return {key: value for key, value in section.items() if key not in keys}
 
 
 def steps(model, source="weights"):
@@ -137,14 +155,6 @@ def corpus_files(key):
     return files
 
 
-def trained(pattern):
-    """What one training job makes: a file, or a file for every checkpoint of its model."""
-    if ONE_JOB_A_CHECKPOINT:
-        return pattern
-    every_step = map(step_name, plan.checkpoint_steps(config["training"]))
-    return expand(pattern, step=every_step, allow_missing=True)
-
-
 def training_log_parts(wildcards):
     """The stretches of a model's training log."""
     if wildcards.model in MONITORED:
@@ -166,9 +176,16 @@ def weights_of(model, step):
         raise WorkflowError(f"\n{error}") from None
 
 
-def checkpoint(wildcards):
-    """`weights_of` as an input function."""
-    return weights_of(wildcards.model, wildcards.step)
+def checkpoints_of(cut):
+    """An input function: the weights of every checkpoint that a job of a cut does."""
+
+    def paths(wildcards):
+        return [
+            weights_of(wildcards.model, step_name(step))
+            for step in cut.steps_of(wildcards)
+        ]
+
+    return paths
 
 
 def consumers(wildcards):
@@ -204,10 +221,9 @@ def landscaped_steps(wildcards):
     return list(LANDSCAPED[wildcards.model])
 
 
-def explored_diagrams(wildcards):
-    """All the diagrams there are. (Of a list, Snakemake would compute a hash for each of its files.)"""
-    weights = of_every_checkpoint(DIAGRAMS, source="weights")
-    return [*weights, FIGURE_TABLES["diagrams"]]
+def weight_diagrams(wildcards):
+    """The diagrams of all weights. (Of a list, Snakemake would compute a hash for each of its files.)"""
+    return of_every_checkpoint(DIAGRAMS, WITH_FEATURES, source="weights")
 
 
 def diagrams_of_model(wildcards):
@@ -259,56 +275,23 @@ def final_step(model):
     return model.settings.get("final_step") or last
 
 
-# Tables of a row a layer are megabytes of CSV; `snakemake --report` is for the others.
-TOO_LONG_FOR_THE_REPORT = {
-    "correlations",
-    "partial_correlations",
-    "pooled_correlations",
-    "verdicts",
-    "transitions",
-    "change_points",
-    "early_stopping",
-}
-
-
-def analysis(*tables, category="Tables"):
-    """The files of an analysis: each of its tables as Parquet, and as CSV with a place in the report if it is short."""
-    files = {table: f"{TABLES}/{table}.parquet" for table in tables}
-    for table in tables:
-        path = f"{TABLES}/{table}.csv"
-        files[f"{table}_csv"] = (
-            path
-            if table in TOO_LONG_FOR_THE_REPORT
-            else report(
-                path,
-                category=category,
-                caption=f"../report/{table}.rst",
-                labels={"table": table.replace("_", " ")},
-            )
-        )
-    return files
+def table_files(*tables):
+    """The files of an analysis: each of its tables as Parquet, and as CSV."""
+    return {table: f"{TABLES}/{table}.parquet" for table in tables} | {
+        f"{table}_csv": f"{TABLES}/{table}.csv" for table in tables
+    }
 
 
 def drawn_together(subject):
     """The figures of a subject, by name."""
-    return {
-        name: figure for name, figure in DRAWN.items() if figure.category == subject
-    }
+    return {name: figure for name, figure in DRAWN.items() if figure.subject == subject}
 
 
 def figure_files(subject):
-    """The files of a subject's figures: vectors with a place in the report, and PNG beside them."""
-    return {
-        name: report(
-            FIGURE.format(figure=name) + ".svg",
-            category=subject,
-            caption=f"../report/figures/{name}.rst",
-            labels={"figure": name.replace("_", " ")},
-        )
-        for name in drawn_together(subject)
-    } | {
-        f"{name}_png": FIGURE.format(figure=name) + ".png"
-        for name in drawn_together(subject)
+    """The files of a subject's figures: vectors, and PNG beside them."""
+    names = drawn_together(subject)
+    return {name: FIGURE.format(figure=name) + ".svg" for name in names} | {
+        f"{name}_png": FIGURE.format(figure=name) + ".png" for name in names
     }
 
 

@@ -1,8 +1,6 @@
-# The text: read or fetched once, split, tokenised.
-from glob import glob
+# The text: read or fetched once, split, tokenised. Here and not on a cluster's node, which may have no way to the network.
 
 
-# Here and not on a cluster's node, which may have no way to the network.
 localrules:
     corpus,
 
@@ -18,10 +16,6 @@ rule corpus:
         f"{LOGS}/corpus.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(1000),
-        runtime=on_attempt(10),
     params:
         source=config["corpus"]["source"],
         tokenizer=config["corpus"]["tokenizer"],

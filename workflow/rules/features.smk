@@ -3,9 +3,16 @@
 FEATURES = f"{RUN}/features/{{source}}/{{model}}/step-{{step}}.parquet"
 DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/step-{{step}}.parquet"
 DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
-VECTORS = f"{RUN}/vectors/{{source}}/{{model}}.parquet"
 TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
+
+# The loss landscape writes more than features and diagrams.
+SURFACE = f"{RUN}/landscape/surfaces/{{model}}/step-{{step}}.parquet"
+DENSITY = f"{RUN}/landscape/densities/{{model}}/step-{{step}}.parquet"
+PROFILE = f"{RUN}/landscape/profiles/{{model}}/step-{{step}}.parquet"
+PATH_SURFACE = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
+PATH_PROFILES = f"{RUN}/landscape/path_profiles/{{model}}.parquet"
+TRAJECTORY = f"{RUN}/landscape/trajectories/{{model}}.parquet"
 
 # Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint, and the models of each.
 MODELS_OF = {
@@ -15,35 +22,40 @@ MODELS_OF = {
 }
 # Models that leave sketches of their weights on the way.
 WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
+# The trajectory's plane needs every checkpoint of a model at once: models trained here.
+WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
 
 localrules:
     monitored,
 
 
-rule weight_features:
-    input:
-        checkpoint,
-    output:
-        features=FEATURES.replace("{source}", "weights"),
-        diagrams=DIAGRAMS.replace("{source}", "weights"),
-    log:
-        f"{LOGS}/weight_features/{{model}}/step-{{step}}.log",
-    wildcard_constraints:
-        model=one_of(WITH_WEIGHTS),
-    conda:
-        "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(1000),
-        runtime=on_attempt(30),
-    params:
-        settings=config["weights"],
-        code=fingerprint("weight_features.py"),
-    message:
-        "Topology of the weights of {wildcards.model} at step {wildcards.step}"
-    script:
-        "../../scripts/weight_features.py"
+for cut in CUTS["weights"]:
+
+    rule:
+        name:
+            f"weight_features{cut.suffix}"
+        input:
+            checkpoints=checkpoints_of(cut),
+        output:
+            features=cut.files(FEATURES.replace("{source}", "weights")),
+            diagrams=cut.files(DIAGRAMS.replace("{source}", "weights")),
+        log:
+            cut.name(f"{LOGS}/weight_features/{{model}}") + ".log",
+        wildcard_constraints:
+            model=one_of(cut.models),
+        conda:
+            "../../envs/toposcale.yaml"
+        resources:
+            runtime=on_attempt(30),
+        params:
+            settings=without(config["weights"], "jobs"),
+            steps=cut.steps_of,
+            code=fingerprint("weight_features.py"),
+        message:
+            f"Topology of the weights of {cut.where}"
+        script:
+            "../../scripts/weight_features.py"
 
 
 rule monitored:
@@ -58,10 +70,6 @@ rule monitored:
         model=one_of(MONITORED),
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(500),
-        runtime=on_attempt(5),
     params:
         code=fingerprint("monitored.py"),
     message:
@@ -70,51 +78,50 @@ rule monitored:
         "../../scripts/monitored.py"
 
 
-rule embeddings:
-    input:
-        checkpoint=checkpoint,
-        corpus=rules.corpus.output.tokens,
-    output:
-        features=FEATURES.replace("{source}", "embeddings"),
-        diagrams=DIAGRAMS.replace("{source}", "embeddings"),
-        metrics=EMBEDDING_METRICS,
-    log:
-        f"{LOGS}/embeddings/{{model}}/step-{{step}}.log",
-    conda:
-        "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(4000),
-        runtime=on_attempt(60),
-        gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
-    params:
-        settings={
-            key: value
-            for key, value in config["embeddings"].items()
-            if key not in ("enabled", "every")
-        },
-        code=fingerprint("embeddings.py"),
-    message:
-        "Embeddings and perplexity of {wildcards.model} at step {wildcards.step}"
-    script:
-        "../../scripts/embeddings.py"
+for cut in CUTS["embeddings"]:
+
+    rule:
+        name:
+            f"embeddings{cut.suffix}"
+        input:
+            checkpoints=checkpoints_of(cut),
+            corpus=rules.corpus.output.tokens,
+        output:
+            features=cut.files(FEATURES.replace("{source}", "embeddings")),
+            diagrams=cut.files(DIAGRAMS.replace("{source}", "embeddings")),
+            metrics=cut.files(EMBEDDING_METRICS),
+        log:
+            cut.name(f"{LOGS}/embeddings/{{model}}") + ".log",
+        wildcard_constraints:
+            model=one_of(cut.models),
+        conda:
+            "../../envs/toposcale.yaml"
+        resources:
+            mem_mb=on_attempt(4000),
+            runtime=on_attempt(60),
+            gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
+        params:
+            settings=without(config["embeddings"], "enabled", "every", "jobs"),
+            steps=cut.steps_of,
+            code=fingerprint("embeddings.py"),
+        message:
+            f"Embeddings and perplexity of {cut.where}"
+        script:
+            "../../scripts/embeddings.py"
 
 
 rule diagram_distances:
     input:
         diagrams_of_model,
     output:
-        distances=DISTANCES,
-        vectors=VECTORS,
+        DISTANCES,
     log:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
     wildcard_constraints:
         source=one_of(MODELS_OF),
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
     resources:
-        mem_mb=on_attempt(1000),
         runtime=on_attempt(30),
     params:
         steps=steps_of_source,

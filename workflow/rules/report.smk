@@ -1,14 +1,9 @@
 # The configuration that was used, whole, and the pages that people open.
 
-from toposcale.pages.listed import LISTED
+from toposcale.pages.report_tables import LISTED
 
 # Only a run with loss landscapes has all of them.
-LISTINGS = {
-    table: f"{TABLES}/{table}.parquet"
-    for table in LISTED
-    if f"{TABLES}/{table}.parquet" in rules.tables.input
-}
-CAPTION = str(HOME / "workflow/report/{name}.rst")
+LISTINGS = {table: TABLE_FILES[table] for table in LISTED if table in TABLE_FILES}
 
 
 localrules:
@@ -24,10 +19,6 @@ rule resolved_configuration:
         f"{LOGS}/resolved_configuration.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(200),
-        runtime=on_attempt(5),
     params:
         config=config,
     message:
@@ -45,16 +36,12 @@ rule report:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        summary=rules.summary.output.summary,
+        summary=TABLE_FILES["summary"],
         warnings=rules.warnings_table.output.warnings,
-        comparison=rules.comparison.output.comparison,
+        comparison=TABLE_FILES["comparison"],
         listings=list(LISTINGS.values()),
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
-        captions=[
-            *expand(CAPTION, name=["comparison", "warnings", *LISTINGS]),
-            *expand(CAPTION, name=[f"figures/{figure}" for figure in DRAWN]),
-        ],
         page=page_files("report"),
     output:
         f"{RUN}/report.html",
@@ -62,12 +49,7 @@ rule report:
         f"{LOGS}/report.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(1000),
-        runtime=on_attempt(10),
     params:
-        snakefile=str(HOME / "Snakefile"),
         logs=LOGS,
         lock=str(HOME / "requirements.lock"),
         code=fingerprint("report.py"),
@@ -82,8 +64,9 @@ rule explorer:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        diagrams=explored_diagrams,
-        surfaces=FIGURE_TABLES.get("surfaces", []),
+        diagrams=weight_diagrams,
+        other_diagrams=TABLE_FILES.get("diagrams", []),
+        surfaces=TABLE_FILES.get("surfaces", []),
         page=page_files("explorer"),
     output:
         f"{RUN}/explorer.html",
@@ -91,10 +74,8 @@ rule explorer:
         f"{LOGS}/explorer.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
     resources:
         mem_mb=on_attempt(2000),
-        runtime=on_attempt(10),
     params:
         run=config["run"],
         code=fingerprint("explorer.py"),

@@ -1,11 +1,10 @@
-# The two tables that every analysis reads, features and metrics, and the list of models.
+# The tables that every analysis reads: features, metrics, models, and what else is gathered from producers.
 
 TABLES = f"{RUN}/tables"
 
 
 localrules:
-    features_table,
-    diagrams_table,
+    vectors_table,
     metrics_table,
     models_table,
 
@@ -18,55 +17,82 @@ LEFT_OUT = (
 )
 
 
-rule features_table:
+# Tables that only gather the files of producers, and those files.
+GATHERED = {
+    "features": [
+        *(
+            path
+            for source, models in MODELS_OF.items()
+            for path in [
+                *of_every_checkpoint(FEATURES, models, source=source),
+                *of_every_model(DISTANCES, models, source=source),
+            ]
+        ),
+        *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
+    ],
+    "diagrams": [
+        *of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
+        *of_every_checkpoint(DIAGRAMS, LANDSCAPED, source="landscape"),
+    ],
+    "surfaces": of_every_checkpoint(SURFACE, LANDSCAPED, source="landscape"),
+    "densities": of_every_checkpoint(DENSITY, LANDSCAPED, source="landscape"),
+    "profiles": [
+        *of_every_checkpoint(PROFILE, LANDSCAPED, source="landscape"),
+        *of_every_model(PATH_PROFILES, WITH_PATH),
+    ],
+    "path_surfaces": of_every_model(PATH_SURFACE, WITH_PATH),
+    "trajectories": of_every_model(TRAJECTORY, WITH_PATH),
+}
+# Every run has a features table; the others are made where there is something to gather.
+GATHERED = {
+    table: parts for table, parts in GATHERED.items() if parts or table == "features"
+}
+
+
+for table, parts in GATHERED.items():
+
+    rule:
+        name:
+            f"{table}_table"
+        input:
+            parts=parts,
+            left_out=LEFT_OUT,
+        output:
+            f"{TABLES}/{table}.parquet",
+        log:
+            f"{LOGS}/{table}_table.log",
+        localrule: True
+        conda:
+            "../../envs/toposcale.yaml"
+        resources:
+            mem_mb=on_attempt(2000),
+        params:
+            table=table,
+            code=fingerprint("gather.py"),
+        message:
+            "Gathering {params.table}"
+        script:
+            "../../scripts/gather.py"
+
+
+rule vectors_table:
     input:
-        parts=[
-            *(
-                path
-                for source, models in MODELS_OF.items()
-                for path in [
-                    *of_every_checkpoint(FEATURES, models, source=source),
-                    *of_every_model(DISTANCES, models, source=source),
-                ]
-            ),
-            *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
-        ],
-        left_out=LEFT_OUT,
+        weight_diagrams,
     output:
-        f"{TABLES}/features.parquet",
+        f"{TABLES}/vectors.parquet",
     log:
-        f"{LOGS}/features_table.log",
+        f"{LOGS}/vectors_table.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
     resources:
         mem_mb=on_attempt(2000),
-        runtime=on_attempt(10),
+        runtime=on_attempt(60),
     params:
-        table="features",
-        code=fingerprint("gather.py"),
+        code=fingerprint("vectors.py"),
     message:
-        "Gathering the features of every checkpoint"
+        "Persistence images and landscapes of the weights"
     script:
-        "../../scripts/gather.py"
-
-
-use rule features_table as diagrams_table with:
-    input:
-        parts=[
-            *of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
-            *of_every_checkpoint(DIAGRAMS, LANDSCAPED, source="landscape"),
-        ],
-        left_out=LEFT_OUT,
-    output:
-        f"{TABLES}/diagrams.parquet",
-    log:
-        f"{LOGS}/diagrams_table.log",
-    params:
-        table="diagrams",
-        code=fingerprint("gather.py"),
-    message:
-        "Gathering the diagrams of embeddings and landscapes"
+        "../../scripts/vectors.py"
 
 
 rule metrics_table:
@@ -86,10 +112,8 @@ rule metrics_table:
         f"{LOGS}/metrics_table.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
     resources:
         mem_mb=on_attempt(2000),
-        runtime=on_attempt(10),
     params:
         steps={name: MODELS[name].steps for name in TRAINED},
         # In a list, since Snakemake looks for wildcards in a text.
@@ -120,10 +144,6 @@ rule models_table:
         f"{LOGS}/models_table.log",
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(500),
-        runtime=on_attempt(5),
     params:
         models={
             name: {

@@ -6,54 +6,52 @@ SKETCH = f"{RUN}/training/{{model}}/sketch-{{step}}.safetensors"
 TRAINING_LOG = f"{RUN}/training/{{model}}/step-{{step}}.parquet"
 TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/step-{{step}}.parquet"
 
-ONE_JOB_A_CHECKPOINT = config["training"]["jobs"] == "checkpoint"
-TRAIN_JOB = f"{LOGS}/train/{{model}}" + (".step-{step}" if ONE_JOB_A_CHECKPOINT else "")
-
 # What shapes a trained model. `jobs` and `device` say how the work is done, `sketch` what is noted on the way.
-TRAINING_SETTINGS = {
-    key: value
-    for key, value in config["training"].items()
-    if key not in ("jobs", "device", "sketch")
-}
+TRAINING_SETTINGS = without(config["training"], "jobs", "device", "sketch")
 TRAINED_TOKENS_PER_STEP = (
     config["training"]["batch_size"] * config["training"]["context"]
 )
 
 
-rule train:
-    input:
-        corpus=rules.corpus.output.tokens,
-        checkpoint=previous(CHECKPOINT) if ONE_JOB_A_CHECKPOINT else [],
-        state=previous(OPTIMIZER_STATE) if ONE_JOB_A_CHECKPOINT else [],
-    output:
-        checkpoint=trained(CHECKPOINT),
-        log=trained(TRAINING_LOG),
-        metrics=trained(TRAINING_METRICS),
-        sketch=trained(SKETCH),
-        # Twice the size of the weights, and needed by the next job alone.
-        state=temp(OPTIMIZER_STATE) if ONE_JOB_A_CHECKPOINT else [],
-    log:
-        f"{TRAIN_JOB}.log",
-    priority: longest_chain_first
-    conda:
-        "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(1500),
-        runtime=on_attempt(60 if ONE_JOB_A_CHECKPOINT else 600),
-        gpu=1 if config["training"]["device"] == "cuda" else 0,
-    params:
-        architecture=settings_of("d_model", "n_layers", "n_heads"),
-        seed=seed_of,
-        training=TRAINING_SETTINGS,
-        sketch=config["training"]["sketch"],
-        device=config["training"]["device"],
-        steps=plan.checkpoint_steps(config["training"]),
-        code=fingerprint("train.py"),
-    message:
-        "Training: {wildcards}"
-    script:
-        "../../scripts/train.py"
+for cut in CUTS["training"]:
+
+    rule:
+        name:
+            f"train{cut.suffix}"
+        input:
+            corpus=rules.corpus.output.tokens,
+            checkpoint=[] if cut.is_by_model else previous(CHECKPOINT),
+            state=[] if cut.is_by_model else previous(OPTIMIZER_STATE),
+        output:
+            checkpoint=cut.files(CHECKPOINT),
+            log=cut.files(TRAINING_LOG),
+            metrics=cut.files(TRAINING_METRICS),
+            sketch=cut.files(SKETCH),
+            # Twice the size of the weights, and needed by the next job alone.
+            state=[] if cut.is_by_model else temp(OPTIMIZER_STATE),
+        log:
+            cut.name(f"{LOGS}/train/{{model}}") + ".log",
+        wildcard_constraints:
+            model=one_of(cut.models),
+        priority: longest_chain_first
+        conda:
+            "../../envs/toposcale.yaml"
+        resources:
+            mem_mb=on_attempt(1500),
+            runtime=on_attempt(600 if cut.is_by_model else 60),
+            gpu=1 if config["training"]["device"] == "cuda" else 0,
+        params:
+            architecture=settings_of("d_model", "n_layers", "n_heads"),
+            seed=seed_of,
+            training=TRAINING_SETTINGS,
+            sketch=config["training"]["sketch"],
+            device=config["training"]["device"],
+            steps=plan.checkpoint_steps(config["training"]),
+            code=fingerprint("train.py"),
+        message:
+            f"Training {cut.where}"
+        script:
+            "../../scripts/train.py"
 
 
 localrules:
@@ -78,10 +76,6 @@ rule loss_table:
         model=one_of(CURVES),
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(500),
-        runtime=on_attempt(5),
     params:
         code=fingerprint("loss_table.py"),
     message:
@@ -101,10 +95,6 @@ rule training_log:
         model=one_of([*TRAINED, *MONITORED]),
     conda:
         "../../envs/toposcale.yaml"
-    threads: 1
-    resources:
-        mem_mb=on_attempt(500),
-        runtime=on_attempt(5),
     params:
         table="training",
         code=fingerprint("gather.py"),

@@ -11,196 +11,308 @@ from typing import Any, NamedTuple
 
 
 class FigureEntry(NamedTuple):
-    """Where the function of a figure is, the tables it takes (keyword arguments of these names), its title.
+    """A figure: the module and function that draw it, the tables it takes as keyword arguments, and its words.
 
-    Without features of `source` the figure only says that there is nothing to show; that of "metrics" needs none.
-    A figure `of` "model" shows one model, one `of` "checkpoint" one checkpoint of one model: their functions take the
+    subject: the chapter of the report. source: without features of that source there is nothing to draw; "metrics" needs
+    none. of: "model" for a figure of one model and "checkpoint" for one of one checkpoint. Their functions take the
     keywords `model` and `step` too, and choose the largest model and the last step without them.
     """
 
-    function: str
+    module: str
     tables: tuple[str, ...]
     title: str
-    category: str
+    caption: str
+    subject: str
     source: str = "weights"
     of: str = "run"
 
 
-def _entries(category: str, source: str, *entries: tuple[str, ...]) -> dict[str, FigureEntry]:
-    """Entries (function, tables, title[, of]) of one category; a figure has the name of its function."""
-    return {
-        function.split(".")[1]: FigureEntry(function, tuple(tables.split()), title, category, source, *of)
-        for function, tables, title, *of in entries
-    }
+def _figure(
+    module: str, tables: str, title: str, caption: str, subject: str, source: str = "weights", of: str = "run"
+) -> FigureEntry:
+    return FigureEntry(module, tuple(tables.split()), title, caption, subject, source, of)
 
 
 FIGURES: dict[str, FigureEntry] = {
-    **_entries(
+    "overview": _figure(
+        "training",
+        "metrics features correlations models",
+        "Topology of the weights over training",
+        "The run on one page. (a) Validation loss. (b) Neural persistence, mean over the weight matrices. "
+        "(c) Total persistence of the H0 classes of the rows of the weight matrices, summed over the "
+        "matrices. (d) How closely topology follows the training loss, beside how closely the plain norm "
+        "of the weights does. Where the black mark of the norm is as far out, topology adds nothing.",
         "Overview",
-        "weights",
-        (
-            "training.overview",
-            "metrics features correlations models",
-            "Loss, neural persistence and H0 over training, and their correlation beside that of the plain norm",
-        ),
-        (
-            "verdicts.verdict",
-            "verdicts",
-            "What is left of each feature's correlation with the loss, given the weight norm and given the step",
-        ),
     ),
-    **_entries(
+    "verdict": _figure(
+        "verdicts",
+        "verdicts",
+        "What is left of the correlation with the loss",
+        "For each feature of the whole model, over all models: its correlation with the loss, and the "
+        "partial correlation given the norm of the weights and given the training step. The test behind "
+        '"beyond" keeps each series\' own drift and memory.',
+        "Overview",
+    ),
+    "loss_curves": _figure(
+        "training",
+        "training metrics models",
+        "Loss over training",
+        "Training loss of every step (smoothed), validation loss at the checkpoints, and the learning rate.",
         "Training",
-        "metrics",
-        (
-            "training.loss_curves",
-            "training metrics models",
-            "Training and validation loss, and the learning rate",
-        ),
+        source="metrics",
     ),
-    **_entries(
+    "neural_persistence": _figure(
+        "weights",
+        "features models",
+        "Neural persistence of the weights over training",
+        "Neural persistence over training, as the paper defines it and as its authors' code computes it "
+        "(one scale for all matrices).",
         "Weights",
-        "weights",
-        (
-            "weights.neural_persistence",
-            "features models",
-            "Neural persistence over training, both conventions",
-        ),
-        ("weights.homology", "features models", "Total persistence of H0 and H1, as measured and scale-free"),
-        (
-            "weights.weights_validation",
-            "features models",
-            "Neural persistence, H0 and the plain norm over the steps",
-        ),
-        ("layers.layer_heat_map", "features models", "Features layer by layer over training", "model"),
-        (
-            "layers.attention_and_feed_forward",
-            "features models",
-            "Neural persistence of attention matrices beside that of feed-forward ones",
-        ),
     ),
-    **_entries(
+    "homology": _figure(
+        "weights",
+        "features models",
+        "Vietoris–Rips homology of the weight rows over training, sum over layers",
+        "Total persistence of the H0 and H1 classes over training; below, the same in units of the mean "
+        "distance between the points: a cloud that only grows keeps those.",
+        "Weights",
+    ),
+    "weights_validation": _figure(
+        "weights",
+        "features models",
+        "Neural persistence, H₀ and the plain norm over training",
+        "Neural persistence, H0 and the plain norm of the weights side by side.",
+        "Weights",
+    ),
+    "layer_heat_map": _figure(
+        "layers",
+        "features models",
+        "Features layer by layer over training",
+        "Features layer by layer over training, for the largest model.",
+        "Weights",
+        source="weights",
+        of="model",
+    ),
+    "attention_and_feed_forward": _figure(
+        "layers",
+        "features models",
+        "Neural persistence by part of the block",
+        "Neural persistence of the attention matrices beside that of the feed-forward matrices.",
+        "Weights",
+    ),
+    "correlation_heat_map": _figure(
+        "statistics",
+        "correlations models",
+        "Spearman correlation of every feature with the loss",
+        "Spearman correlation of every feature of the whole model with the loss. Both series drift with "
+        "training, so most are high: compare a row with that of the plain norm.",
         "Statistics",
-        "weights",
-        (
-            "statistics.correlation_heat_map",
-            "correlations models",
-            "Spearman correlation of every feature with the loss, model by model",
-        ),
-        ("verdicts.ranking", "ranking", "Features ranked by how closely they follow the loss"),
-        (
-            "statistics.scaling",
-            "features metrics scaling models",
-            "Final loss, H0, neural persistence and norm against model size, with their power laws",
-        ),
-        (
-            "statistics.transitions",
-            "transitions change_points models",
-            "When each series changes most, when it settles, and its change points",
-        ),
     ),
-    **_entries(
+    "ranking": _figure(
+        "verdicts",
+        "ranking",
+        "Features ranked by correlation with the loss",
+        "Features ranked by how closely they follow the loss, with moving-block intervals, coloured by "
+        "group: topology, spectrum, norm, curvature.",
+        "Statistics",
+    ),
+    "scaling": _figure(
+        "statistics",
+        "features metrics scaling models",
+        "Scaling with model size, at the last checkpoint",
+        "Values at the last checkpoint against the number of parameters, on logarithmic axes, with the "
+        "fitted power laws.",
+        "Statistics",
+    ),
+    "transitions": _figure(
+        "statistics",
+        "transitions change_points models",
+        "Transitions during training",
+        "The step at which each series changes most, the step at which it settles (published rule), and "
+        "the breaks of its slope.",
+        "Statistics",
+    ),
+    "forecast_comparison": _figure(
+        "forecasting",
+        "forecast_evaluation",
+        "Forecasts of the final loss from the first part of training",
+        "Mean absolute error, over the models, of each forecast of the final validation loss from the "
+        "first part of training. With few models the intervals are wide.",
         "Forecasts and decisions",
-        "metrics",
-        (
-            "forecasting.forecast_comparison",
-            "forecast_evaluation",
-            "Mean absolute error of each forecasting method at each fraction of training",
-        ),
-        (
-            "forecasting.loss_against_compute",
-            "metrics decisions models",
-            "Loss against compute, with the true and the forecast switch points",
-        ),
+        source="metrics",
     ),
-    **_entries(
+    "loss_against_compute": _figure(
+        "forecasting",
+        "metrics decisions models",
+        "Loss against compute: where the next size takes over",
+        "Loss against compute for every size. Where the next size's curve crosses below a model's own, "
+        "the larger model is better at the same compute. Below: where that point was forecast to be from "
+        "the first part of training.",
         "Forecasts and decisions",
-        "weights",
-        (
-            "forecasting.early_stopping",
-            "early_stopping_summary",
-            "Steps saved and loss given up by stopping on a feature",
-        ),
+        source="metrics",
     ),
-    **_entries(
-        "Embeddings",
+    "early_stopping": _figure(
+        "forecasting",
+        "early_stopping_summary",
+        "Early stopping on a feature, against stopping on the validation loss",
+        "Stopping once a feature has not improved for some checkpoints, against the same rule on the "
+        "validation loss: steps saved, and loss given up.",
+        "Forecasts and decisions",
+    ),
+    "embedding_summary": _figure(
         "embeddings",
-        (
-            "embeddings.embedding_summary",
-            "features metrics models",
-            "H0, H1 and effective rank of the embedded texts, and perplexity",
-        ),
-        ("embeddings.topological_evolution", "features models", "Topology of the embeddings over training"),
-        ("embeddings.spectral_evolution", "features models", "Spectra of the embeddings over training"),
-        (
-            "embeddings.topology_against_perplexity",
-            "features metrics models",
-            "Embedding features against perplexity",
-        ),
-        (
-            "embeddings.topology_and_spectra",
-            "ranking",
-            "Topological beside spectral correlations of embeddings",
-        ),
-        (
-            "embeddings.wasserstein_rate",
-            "features models",
-            "Rate of change of the diagrams of the embeddings",
-        ),
-        (
-            "embeddings.embedding_layer_heat_map",
-            "features models",
-            "Embeddings layer by layer over training (with embeddings.layers: all)",
-            "model",
-        ),
-        ("training.perplexity_curves", "metrics models", "Perplexity of the probe texts over training"),
-        ("layers.crocker", "diagrams models", "CROCKER plot: Betti numbers by step and radius", "model"),
+        "features metrics models",
+        "Embeddings over training",
+        "The embedded probe texts over training: H0, H1, effective rank, and the perplexity of the same "
+        "texts.",
+        "Embeddings",
+        source="embeddings",
     ),
-    **_entries(
-        "Loss landscape",
+    "topological_evolution": _figure(
+        "embeddings",
+        "features models",
+        "Topology of the embeddings over training",
+        "Topology of the embedded probe texts over training.",
+        "Embeddings",
+        source="embeddings",
+    ),
+    "spectral_evolution": _figure(
+        "embeddings",
+        "features models",
+        "Spectra of the embeddings over training",
+        "Spectra of the embedded probe texts over training.",
+        "Embeddings",
+        source="embeddings",
+    ),
+    "topology_against_perplexity": _figure(
+        "embeddings",
+        "features metrics models",
+        "Embedding features against perplexity",
+        "Features of the embedded texts against their perplexity, a point a checkpoint.",
+        "Embeddings",
+        source="embeddings",
+    ),
+    "topology_and_spectra": _figure(
+        "embeddings",
+        "ranking",
+        "Embeddings: topology and spectra ranked by correlation",
+        "How closely topological and spectral features of the embeddings follow the metrics.",
+        "Embeddings",
+        source="embeddings",
+    ),
+    "wasserstein_rate": _figure(
+        "embeddings",
+        "features models",
+        "Rate of change of the diagrams of the embeddings",
+        "How far the persistence diagrams of the embeddings move from one checkpoint to the next.",
+        "Embeddings",
+        source="embeddings",
+    ),
+    "embedding_layer_heat_map": _figure(
+        "embeddings",
+        "features models",
+        "Embeddings layer by layer over training",
+        "Embeddings layer by layer over training, for the largest model; needs the configuration "
+        "embeddings.layers: all.",
+        "Embeddings",
+        source="embeddings",
+        of="model",
+    ),
+    "perplexity_curves": _figure(
+        "training",
+        "metrics models",
+        "Perplexity over training",
+        "Perplexity of the probe texts over training.",
+        "Embeddings",
+        source="embeddings",
+    ),
+    "crocker": _figure(
+        "layers",
+        "diagrams models",
+        "CROCKER plot: Betti numbers by step and radius",
+        "CROCKER plot of the largest model: Betti numbers of the embedded texts by step and radius.",
+        "Embeddings",
+        source="embeddings",
+        of="model",
+    ),
+    "surface_and_merge_tree": _figure(
         "landscape",
-        (
-            "landscape.surface_and_merge_tree",
-            "surfaces models",
-            "Loss surface with the merge tree of its sublevel sets",
-            "checkpoint",
-        ),
-        (
-            "landscape.persistence_diagram",
-            "diagrams models",
-            "Persistence diagram of the loss surface",
-            "checkpoint",
-        ),
-        ("landscape.spectral_density", "densities models", "Spectral density of the Hessian"),
-        (
-            "landscape.contour_with_path",
-            "path_surfaces trajectories models",
-            "Contours of the loss around the way of training, in the plane that holds most of it",
-            "model",
-        ),
-        (
-            "landscape.landscape_profile",
-            "profiles models",
-            "Landscape profile: the basins and their mass",
-            "checkpoint",
-        ),
-        (
-            "landscape.landscape_evolution",
-            "features models",
-            "Shape and curvature of the landscape over training",
-        ),
-        (
-            "landscape.property_evaluation",
-            "features metrics models",
-            "Shape of the landscape against performance and curvature",
-        ),
+        "surfaces models",
+        "Loss surface and its merge tree",
+        "The loss around the last checkpoint of the largest model, on a fixed probe batch, and beside it "
+        "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet.",
+        "Loss landscape",
+        source="landscape",
+        of="checkpoint",
+    ),
+    "persistence_diagram": _figure(
+        "landscape",
+        "diagrams models",
+        "Persistence diagram of the loss surface",
+        "Valleys (H0) and enclosed hills (H1) of the loss surface of the largest model's last checkpoint: "
+        "the loss at which each is born, and at which it merges or is filled.",
+        "Loss landscape",
+        source="landscape",
+        of="checkpoint",
+    ),
+    "spectral_density": _figure(
+        "landscape",
+        "densities models",
+        "Spectral density of the Hessian",
+        "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "
+        "Lanczos quadrature. Most are near 0; few are far out.",
+        "Loss landscape",
+        source="landscape",
+    ),
+    "contour_with_path": _figure(
+        "landscape",
+        "path_surfaces trajectories models",
+        "Training trajectory on the loss surface",
+        "Training trajectory of the largest model in the plane through its last checkpoint that holds "
+        "most of it (principal components of the differences), and the loss of the probe batch in that "
+        "plane.",
+        "Loss landscape",
+        source="landscape",
+        of="model",
+    ),
+    "landscape_profile": _figure(
+        "landscape",
+        "profiles models",
+        "Landscape profile: the basins and their mass",
+        "Landscape profiles (Geniesse et al. 2024) of the largest model: along the line from the "
+        "checkpoint before, and along the leading eigenvector of the Hessian at the last checkpoint. Each "
+        "basin is as wide as the share of the line that lies below the level.",
+        "Loss landscape",
+        source="landscape",
+        of="checkpoint",
+    ),
+    "landscape_evolution": _figure(
+        "landscape",
+        "features models",
+        "Loss landscape over training",
+        "Minima, saddles and persistence of the loss surface, and its curvature, over training.",
+        "Loss landscape",
+        source="landscape",
+    ),
+    "property_evaluation": _figure(
+        "landscape",
+        "features metrics models",
+        "Shape of the landscape against performance and curvature",
+        "Each shape feature of the loss surface against the validation loss and against two measures of "
+        "curvature, a marker a checkpoint.",
+        "Loss landscape",
+        source="landscape",
     ),
 }
 """Every figure by name: the name is that of its function and of its files."""
 
 
+def title_of(name: str, detail: str | None = "") -> str:
+    """What stands above a figure: its title, and what this drawing of it shows."""
+    return f"{FIGURES[name].title}: {detail}" if detail else FIGURES[name].title
+
+
 def load(name: str) -> Callable[..., Any]:
     """The function that draws the figure `name`; KeyError for a name that is not in `FIGURES`."""
-    module, function = FIGURES[name].function.split(".")
-    drawing: Callable[..., Any] = getattr(import_module(f"{__name__}.{module}"), function)
+    drawing: Callable[..., Any] = getattr(import_module(f"{__name__}.{FIGURES[name].module}"), name)
     return drawing

@@ -7,14 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
+from toposcale.figures import title_of
 from toposcale.figures.layers import layer_heat_map
-from toposcale.figures.names import (
-    PERPLEXITY,
-    feature_label,
-    feature_name,
-    feature_unit,
-    metric_label,
-)
 from toposcale.figures.panels import (
     add_note,
     feature_grid,
@@ -41,7 +36,7 @@ DISTANCE = "wasserstein_1"
 @styled
 def embedding_summary(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """H0 and H1 of the embedded texts, their effective rank, and the perplexity of the same texts."""
-    title = "Embeddings over training"
+    title = title_of("embedding_summary")
     if features[features["source"] == SOURCE].empty:
         return missing_figure(title, "no features of embeddings were computed")
     appearances = model_appearances(models)
@@ -82,7 +77,7 @@ def topological_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figur
             (feature, f"{letter}  {feature_name(feature, SOURCE)}")
             for letter, feature in zip("abcdef", chosen, strict=True)
         ],
-        title="Topology of the embeddings over training",
+        title=title_of("topological_evolution"),
         columns=3,
         source=SOURCE,
     )
@@ -96,7 +91,7 @@ def spectral_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         features,
         models,
         [(feature, f"{letter}  {_sentence(feature_name(feature, SOURCE))}") for letter, feature in panels],
-        title="Spectra of the embeddings over training",
+        title=title_of("spectral_evolution"),
         columns=3,
         source=SOURCE,
     )
@@ -107,7 +102,7 @@ def topology_against_perplexity(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
 ) -> Figure:
     """Each model's way through (perplexity, feature), checkpoint by checkpoint; the last one is ringed."""
-    title = "Embedding features against perplexity"
+    title = title_of("topology_against_perplexity")
     perplexity = metric_series(metrics, PERPLEXITY).rename(columns={"value": "perplexity"})
     chosen = ("h0_total", "h1_total", "h0_total_scaled", "effective_rank")
     embedded = features[features["source"] == SOURCE]
@@ -155,13 +150,13 @@ def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) ->
     """How closely topological and spectral features of the embeddings follow the loss, as bars."""
     rows = ranking[ranking["source"] == SOURCE]
     metric = metric or (PERPLEXITY if PERPLEXITY in set(rows["metric"]) else None)
-    return ranking_bars(rows, metric=metric, title="Embeddings: topology and spectra")
+    return ranking_bars(rows, metric=metric, name="topology_and_spectra")
 
 
 @styled
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame, *, source: str = SOURCE) -> Figure:
     """How fast the diagrams move: Wasserstein-1 distance to the checkpoint before, over the steps between."""
-    title = f"Rate of change of the diagrams of the {source}"
+    title = title_of("wasserstein_rate")
     appearances = model_appearances(models)
     rates = {
         dimension: rate_of_change(features, f"h{dimension}_{DISTANCE}", source=source) for dimension in (0, 1)
@@ -204,4 +199,6 @@ def embedding_layer_heat_map(
 ) -> Figure:
     """Embeddings layer by step: effective rank, H0 and H1 in units of the mean distance."""
     chosen = ("effective_rank", "h0_total_scaled", "h1_total_scaled")
-    return layer_heat_map(features, models, model=model, chosen=chosen, source="embeddings")
+    return layer_heat_map(
+        features, models, model=model, chosen=chosen, source="embeddings", name="embedding_layer_heat_map"
+    )

@@ -11,15 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.figures.names import (
-    ALL_LAYERS,
-    COMPUTE_LABEL,
-    NEURAL_PERSISTENCE,
-    VALIDATION_LOSS,
-    WEIGHT_NORM,
-    feature_name,
-    metric_label,
-)
+from toposcale.features.names import COMPUTE_LABEL, VALIDATION_LOSS, feature_name, metric_label
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     draw_intervals,
@@ -43,6 +37,7 @@ from toposcale.figures.style import (
     model_appearances,
     styled,
 )
+from toposcale.io.schemas import ALL_LAYERS
 
 _FRACTION_MARKERS = ("o", "s", "^", "D")
 _FRACTION_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b")  # light to dark as more of the training is read
@@ -51,7 +46,7 @@ _FRACTION_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b")  # light to dark as more o
 @styled
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     """Mean absolute error of each method at each fraction of training, with its interval; best on top."""
-    title = "Forecasts of the final loss from the first part of training"
+    title = title_of("forecast_comparison")
     table = forecast_evaluation
     usable = table[np.isfinite(table["mae"].to_numpy(dtype=float))]
     if usable.empty:
@@ -93,7 +88,7 @@ def loss_against_compute(
     metrics: pd.DataFrame, decisions: pd.DataFrame, models: pd.DataFrame, *, policy: str = "power_law"
 ) -> Figure:
     """The family's loss against compute with the true switch points, and beneath where they were forecast."""
-    title = "Loss against compute: where the next size takes over"
+    title = title_of("loss_against_compute")
     curves = with_compute(metric_series(metrics, VALIDATION_LOSS), models)
     curves = curves[curves["compute"] > 0]
     if finite(curves).empty:
@@ -200,7 +195,7 @@ HIGHLIGHTED = (("weights", "h0_total"), ("weights", WEIGHT_NORM), ("weights", NE
 @styled
 def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     """Steps saved against loss given up by patience on each feature, relative to patience on the validation loss."""
-    title = "Early stopping on a feature, against stopping on the validation loss"
+    title = title_of("early_stopping")
     table = early_stopping_summary[early_stopping_summary["layer"] == ALL_LAYERS]
     table = finite(table, ["steps_saved", "loss_given_up"])
     if table.empty:

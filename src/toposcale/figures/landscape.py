@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from toposcale.figures.names import (
+from toposcale.features.names import (
     VALIDATION_LOSS,
     feature_label,
     feature_name,
@@ -20,6 +20,7 @@ from toposcale.figures.names import (
     metric_label,
     metric_name,
 )
+from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_model,
@@ -93,7 +94,7 @@ def surface_and_merge_tree(
 ) -> Figure:
     """The loss surface, and beside it the merge tree of its sublevel sets: height is loss."""
     rows, words = _one_checkpoint(surfaces, models, model, step)
-    title = f"Loss surface and its merge tree: {words}"
+    title = title_of("surface_and_merge_tree", words)
     if finite(rows, ["loss"]).empty:
         return missing_figure(title, "no loss surface was computed")
     x, y, losses = loss_grid(rows)
@@ -159,7 +160,7 @@ def persistence_diagram(
 ) -> Figure:
     """Birth against death of every class, all layers together; classes that never die are on the top line."""
     rows, words = _one_checkpoint(diagrams[diagrams["source"] == source], models, model, step)
-    title = f"Persistence diagram ({source}): {words}"
+    title = title_of("persistence_diagram", words)
     if finite(rows, ["birth"]).empty:
         return missing_figure(title, f"no persistence diagram of source {source} was stored")
     rows = finite(rows, ["birth"])
@@ -194,7 +195,7 @@ def spectral_density(
     densities: pd.DataFrame, models: pd.DataFrame, *, steps: Sequence[int] | None = None
 ) -> Figure:
     """Density of the Hessian's eigenvalues, logarithmic; every model at its last step or at those given."""
-    title = "Spectral density of the Hessian"
+    title = title_of("spectral_density")
     usable = finite(densities, ["eigenvalue", "density"])
     usable = usable[usable["density"] > 0]
     if steps is None:
@@ -234,7 +235,7 @@ def contour_with_path(
 ) -> Figure:
     """Contours of the loss in the principal plane of the path, with the way of training projected onto it."""
     rows, words = _one_checkpoint(path_surfaces, models, model, step)
-    title = f"Way of training on the loss surface: {words}"
+    title = title_of("contour_with_path", words)
     if finite(rows, ["loss"]).empty:
         return missing_figure(title, "no loss surface was computed")
     x, y, losses = loss_grid(rows)
@@ -289,7 +290,7 @@ def landscape_profile(
     sampled points in that component's sublevel set).
     """
     rows, words = _one_checkpoint(profiles, models, model, step)
-    title = f"Landscape profile: {words}"
+    title = title_of("landscape_profile", words)
     rows = finite(rows, ["level", "mass"])
     if rows.empty:
         return missing_figure(title, "no landscape profile was computed")
@@ -334,7 +335,7 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
             (feature, f"{letter}  {feature_name(name, SOURCE)}")
             for letter, (feature, name) in zip("abcdef", chosen, strict=True)
         ],
-        title=f"Loss landscape over training (shape by {graph})",
+        title=title_of("landscape_evolution", f"shape by {graph}"),
         columns=3,
         source=SOURCE,
     )
@@ -344,7 +345,7 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each shape feature of the landscape (rows) against the loss and each measure of curvature (columns)."""
     graph = _graph_of(features)
-    title = f"Shape of the landscape (by {graph}) against performance and curvature"
+    title = title_of("property_evaluation", f"shape by {graph}")
     loss = metric_series(metrics, VALIDATION_LOSS)
     columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
     columns += [

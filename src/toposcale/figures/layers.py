@@ -10,18 +10,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from toposcale.figures.names import (
-    ALL_LAYERS,
-    NEURAL_PERSISTENCE,
-    STEP_LABEL,
-    WEIGHT_NORM,
-    feature_label,
-    feature_name,
-    feature_unit,
-)
+from toposcale import homology
+from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_model,
+    finite,
+    heat_map,
     left_out_note,
     line_panel,
     missing_figure,
@@ -31,6 +28,7 @@ from toposcale.figures.panels import (
     short_number,
 )
 from toposcale.figures.style import SEQUENTIAL, model_appearances, styled
+from toposcale.io.schemas import ALL_LAYERS
 
 HEAT_FEATURES = (NEURAL_PERSISTENCE, "h0_total_scaled", WEIGHT_NORM)
 RADII = 120
@@ -44,13 +42,14 @@ def layer_heat_map(
     model: str | None = None,
     chosen: Sequence[str] = HEAT_FEATURES,
     source: str = "weights",
+    name: str = "layer_heat_map",
 ) -> Figure:
     """Layer by step: one panel per feature, layers from the input (top) to the output."""
     rows = features[
         (features["source"] == source) & (features["layer"] != ALL_LAYERS) & features["feature"].isin(chosen)
     ]
     model = chosen_model(rows["model"], models, model)
-    title = f"Layers over training: {model or 'no model'}"
+    title = title_of(name, model)
     rows = rows[rows["model"] == model]
     if rows.empty:
         return missing_figure(title, f"no rows per layer for: {', '.join(feature_name(f) for f in chosen)}")
@@ -64,23 +63,25 @@ def layer_heat_map(
         table = table.reindex(index=layers)
         undefined += int((~np.isfinite(table.to_numpy())).sum())
         axes.set_title(f"{letter}  {feature_name(feature, source)}")
-        _heat(figure, axes, table, feature_label(feature, source))
-    panels[0].set_yticks(range(len(layers)), [short_layer(layer) for layer in layers])
+        heat_map(
+            axes,
+            table,
+            label=feature_label(feature, source),
+            colours=SEQUENTIAL,
+            location="bottom",
+            shrink=0.9,
+            aspect=25,
+        )
+        _step_columns(axes, [int(step) for step in table.columns])
+    panels[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
     add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
-
-
-def _heat(figure: Figure, axes: Axes, table: pd.DataFrame, label: str) -> None:
-    image = axes.imshow(table.to_numpy(), cmap=SEQUENTIAL, aspect="auto", interpolation="nearest")
-    _step_columns(axes, [int(step) for step in table.columns])
-    axes.grid(visible=False)
-    figure.colorbar(image, ax=axes, location="bottom", label=label, shrink=0.9, aspect=25)
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
     """Label at most five of the columns of a heat map with their steps: columns stand for checkpoints."""
     places = np.unique(np.linspace(0, len(steps) - 1, min(5, len(steps))).round().astype(int))
-    axes.set_xticks(places, [short_number(steps[place]) for place in places])
+    axes.set_xticks(places + 0.5, [short_number(steps[place]) for place in places])
     axes.set_xlabel(STEP_LABEL)
 
 
@@ -113,7 +114,7 @@ def attention_and_feed_forward(
     features: pd.DataFrame, models: pd.DataFrame, *, feature: str = NEURAL_PERSISTENCE
 ) -> Figure:
     """A weight feature over training, averaged over the attention matrices and over the feed-forward ones."""
-    title = f"{feature_name(feature)[:1].upper()}{feature_name(feature)[1:]} by part of the block"
+    title = title_of("attention_and_feed_forward")
     rows = features[
         (features["source"] == "weights")
         & (features["feature"] == feature)
@@ -161,26 +162,25 @@ def crocker(
     if layer is not None:
         rows = rows[rows["layer"] == layer]
     model = chosen_model(rows["model"], models, model)
-    title = f"CROCKER plot of the {source}: {model or 'no model'}"
+    title = title_of("crocker", model)
     rows = rows[rows["model"] == model]
     if rows.empty:
         return missing_figure(title, f"no persistence diagrams of the {source} were stored")
     figure = new_figure(3.9, title)
     for axes, letter, dimension in zip(figure.subplots(1, 2), "ab", (0, 1), strict=True):
         axes.set_title(f"{letter}  H{'₀₁'[dimension]}")
-        own = rows[rows["dimension"] == dimension]
+        own = finite(rows[rows["dimension"] == dimension], ["birth", "death"])
         if own.empty:
             say_missing(axes, f"no bars in dimension {dimension}")
             continue
-        steps, radii, betti = betti_numbers(own, sorted(rows["step"].unique()))
-        mesh = axes.pcolormesh(
-            np.arange(len(steps)),
-            radii,
-            np.log10(1 + betti.T),
-            cmap=SEQUENTIAL,
-            shading="nearest",
-            rasterized=True,
-        )
+        steps = sorted(rows["step"].unique())
+        radii = np.linspace(0, 1.02 * own["death"].max(), RADII)
+        bars = [own.loc[own["step"] == step, ["birth", "death"]].to_numpy() for step in steps]
+        betti = homology.crocker(bars, radii)
+        edges = np.arange(len(steps) + 1)
+        heights = np.linspace(0, radii[-1], RADII + 1)
+        colours = np.log10(1 + betti.T)
+        mesh = axes.pcolormesh(edges, heights, colours, cmap=SEQUENTIAL, rasterized=True)
         _step_columns(axes, steps)
         axes.set_ylabel(f"radius ({feature_unit('h0_max', source)})")
         axes.grid(visible=False)
@@ -194,17 +194,3 @@ def _count_bar(figure: Figure, axes: Axes, mesh: object, largest: int) -> None:
     counts = [count for count in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000) if count <= max(largest, 1)]
     bar = figure.colorbar(mesh, ax=axes, label="Betti number (count)")  # type: ignore[arg-type]
     bar.set_ticks([float(np.log10(1 + count)) for count in counts], labels=[str(count) for count in counts])
-
-
-def betti_numbers(bars: pd.DataFrame, steps: Sequence[int]) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Steps, radii and the number of bars alive, shape (steps, radii); essential classes are not stored."""
-    finite_deaths = bars.loc[np.isfinite(bars["death"]), "death"]
-    largest = float(finite_deaths.max()) if len(finite_deaths) else 1.0
-    radii = np.linspace(0, largest * 1.02, RADII)
-    betti = np.zeros((len(steps), len(radii)), dtype=np.int64)
-    for index, step in enumerate(steps):
-        own = bars[bars["step"] == step]
-        born = np.searchsorted(np.sort(own["birth"].to_numpy()), radii, side="right")
-        dead = np.searchsorted(np.sort(own["death"].to_numpy()), radii, side="right")
-        betti[index] = born - dead
-    return list(steps), radii, betti

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from toposcale.figures.names import (
-    ALL_LAYERS,
+from toposcale.features.names import (
     PERPLEXITY,
     STEP_LABEL,
     TRAINING_LOSS,
@@ -23,6 +22,7 @@ from toposcale.figures.names import (
     feature_name,
 )
 from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
+from toposcale.io.schemas import ALL_LAYERS
 
 MAX_MARKERS = 12
 MAX_DECADE_TICKS = 5
@@ -299,3 +299,40 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]) if narrow else LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(short_number))
     axis.set_minor_formatter(NullFormatter())
+
+
+def heat_map(
+    axes: Axes,
+    table: pd.DataFrame,
+    *,
+    label: str,
+    colours: str,
+    rows: Sequence[str] | bool = False,
+    limits: tuple[float | None, float | None] = (None, None),
+    texts: np.ndarray | None = None,
+    **colour_bar: Any,
+) -> None:
+    """`table` as a seaborn heat map, cells without a value empty; `rows` names its rows, `texts` stands in its cells.
+
+    `label` is that of the colour bar, and `colour_bar` goes to matplotlib's `Figure.colorbar`.
+    """
+    # Imported here: seaborn brings pyplot and scipy.stats with it, two seconds for the figures that need neither.
+    import seaborn
+
+    seaborn.heatmap(
+        table,
+        ax=axes,
+        cmap=colours,
+        vmin=limits[0],
+        vmax=limits[1],
+        annot=texts,
+        fmt="",
+        annot_kws={"fontsize": 7.5},
+        xticklabels=False,
+        yticklabels=rows,
+        rasterized=True,
+        cbar_kws={"label": label, **colour_bar},
+    )
+    axes.set(xlabel="", ylabel="")
+    axes.tick_params(axis="y", length=0, rotation=0)
+    axes.grid(visible=False)

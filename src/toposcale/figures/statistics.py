@@ -10,24 +10,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.figures.names import (
-    ALL_LAYERS,
-    METRIC_SOURCE,
-    NEURAL_PERSISTENCE,
+from toposcale.features.names import (
     PARAMETERS_LABEL,
+    SPEARMAN_LABEL,
     TRAINING_LOSS,
     VALIDATION_LOSS,
-    WEIGHT_NORM,
     feature_label,
     metric_label,
     metric_name,
     series_name,
 )
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
     feature_series,
     finite,
+    heat_map,
     in_order,
     key_legend,
     last_step,
@@ -43,13 +43,13 @@ from toposcale.figures.panels import (
 )
 from toposcale.figures.style import (
     DIVERGING,
-    INK,
     MUTED,
     Appearance,
     mark_of,
     model_appearances,
     styled,
 )
+from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
 
 MAX_ROWS = 36
 
@@ -64,7 +64,7 @@ def correlation_heat_map(
 ) -> Figure:
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
     metric = chosen_metric(correlations["metric"], metric)
-    title = f"Spearman correlation with {metric_name(metric)}"
+    title = title_of("correlation_heat_map", metric_name(metric))
     chosen = correlations[(correlations["metric"] == metric) & (correlations["layer"] == ALL_LAYERS)]
     if not np.isfinite(chosen["spearman"].to_numpy(dtype=float)).any():
         return missing_figure(title, f"no correlations with {metric_name(metric)}")
@@ -75,14 +75,19 @@ def correlation_heat_map(
     shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
     figure = new_figure(1.4 + 0.215 * len(shown), title)
     axes = figure.subplots()
-    image = axes.imshow(shown.to_numpy(), cmap=DIVERGING, vmin=-1, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(order)), order)
-    axes.set_yticks(range(len(shown)), [series_name(source, feature) for source, feature in shown.index])
+    heat_map(
+        axes,
+        shown,
+        label=SPEARMAN_LABEL,
+        colours=DIVERGING,
+        rows=[series_name(source, feature) for source, feature in shown.index],
+        limits=(-1, 1),
+        texts=_texts(shown.to_numpy()),
+        aspect=40,
+        pad=0.02,
+    )
+    axes.set_xticks(np.arange(len(order)) + 0.5, order)
     axes.tick_params(length=0)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    _annotate(axes, shown.to_numpy())
-    figure.colorbar(image, ax=axes, label="Spearman ρ (−1 to 1)", aspect=40, pad=0.02)
     undefined = int(shown.isna().sum().sum())
     add_note(
         figure,
@@ -105,13 +110,11 @@ def _strongest(table: pd.DataFrame, count: int) -> pd.DataFrame:
     return table.loc[strength.nlargest(count).index]
 
 
-def _annotate(axes: Axes, values: np.ndarray) -> None:
-    """The number in each cell; white on the dark ends of the colour map."""
-    for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            colour = "white" if abs(value) > 0.6 else INK
-            text = f"{value + 0.0:+.2f}".replace("-0.00", "0.00").replace("+0.00", "0.00").replace("-", "−")
-            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+def _texts(values: np.ndarray) -> np.ndarray:
+    """The number in each cell with its sign; zero without one."""
+    signed = np.vectorize(lambda value: f"{value:+.2f}".replace("-", "−"), otypes=[object])(values)
+    signed[np.abs(values) < 0.005] = "0.00"
+    return signed
 
 
 SCALED = (
@@ -129,7 +132,7 @@ def scaling(
 ) -> Figure:
     """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
     appearances = model_appearances(models)
-    figure = new_figure(6.2, "Scaling with model size, at the last checkpoint")
+    figure = new_figure(6.2, title_of("scaling"))
     drawn: set[str] = set()
     laws = whole_model(scaling[scaling["law"] == "power_law"])
     left_out = 0
@@ -207,7 +210,7 @@ TRANSITIONING = (
 @styled
 def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """When each series changes most and when it settles (the paper's rule), and its change points."""
-    title = "Transitions during training"
+    title = title_of("transitions")
     wanted = [*reversed(TRANSITIONING)]
     rows, points = (_of_series(table, wanted) for table in (transitions, change_points))
     rows = finite(rows, ["transition_step"])

@@ -18,7 +18,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from toposcale.files import written
+from toposcale.io.files import atomic_write
 
 WIDTH = 9.0
 """Width of a figure in inches: at the report's width, 9-point text stays readable."""
@@ -60,10 +60,22 @@ STYLE: dict[str, Any] = {
 }
 """The style sheet, for `matplotlib.style.use` or `matplotlib.style.context`."""
 
-GROUP_COLOURS = {"topology": "#0b4f8a", "spectra": "#e08e0b", "norms": "#1a1a1a", "other": "#9a5fa8"}
-GROUP_FILLS = {"topology": "#8fbfe0", "spectra": "#f3c77a", "norms": "#c9c9c9", "other": "#e3d3e8"}
-GROUP_MARKERS = {"topology": "o", "spectra": "D", "norms": "X", "other": "^"}
-GROUP_HATCHES = {"topology": "", "spectra": "///", "norms": "xxx", "other": ".."}
+GROUP_COLOURS = {
+    "topology": "#0b4f8a",
+    "spectrum": "#e08e0b",
+    "norm": "#1a1a1a",
+    "curvature": "#2e7d4f",
+    "other": "#9a5fa8",
+}
+GROUP_FILLS = {
+    "topology": "#8fbfe0",
+    "spectrum": "#f3c77a",
+    "norm": "#c9c9c9",
+    "curvature": "#a9d3b8",
+    "other": "#e3d3e8",
+}
+GROUP_MARKERS = {"topology": "o", "spectrum": "D", "norm": "X", "curvature": "s", "other": "^"}
+GROUP_HATCHES = {"topology": "", "spectrum": "///", "norm": "xxx", "curvature": "\\\\\\", "other": ".."}
 """Groups of features: told apart by colour, by lightness, and by marker or hatch."""
 
 SEVERAL_COLOURS = ("#0b4f8a", "#1a1a1a", "#5aa6d6", "#e08e0b")
@@ -161,7 +173,7 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
     targets = []
     for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         target = base.with_name(f"{base.name}.{suffix}")
-        with written(target) as temporary, matplotlib.style.context(["default", STYLE]):
+        with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
             figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
         targets.append(target)
     return targets[0], targets[1]

@@ -11,18 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.figures.names import (
-    ALL_LAYERS,
-    NEURAL_PERSISTENCE,
+from toposcale.features.names import (
     PERPLEXITY,
     SPEARMAN_LABEL,
     VALIDATION_LOSS,
-    WEIGHT_NORM,
     feature_label,
     feature_name,
     metric_label,
     metric_name,
 )
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -42,6 +41,7 @@ from toposcale.figures.panels import (
     step_axis,
 )
 from toposcale.figures.style import MUTED, SEVERAL_COLOURS, SEVERAL_MARKERS, model_appearances, styled
+from toposcale.io.schemas import ALL_LAYERS
 
 COMPARED = ("h0_total", WEIGHT_NORM, NEURAL_PERSISTENCE)
 """Features whose correlation with the loss the overview sets side by side."""
@@ -58,7 +58,7 @@ def overview(
 ) -> Figure:
     """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
     appearances = model_appearances(models)
-    figure = new_figure(6.4, "Topology of the weights over training")
+    figure = new_figure(6.4, title_of("overview"))
     panels = figure.subplots(2, 2)
     shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else chosen_metric(metrics["metric"])
     series = [
@@ -140,7 +140,7 @@ def _correlation_panel(
 @styled
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Training loss (running median) with the validation points on it, and the learning rate beneath."""
-    title = "Loss over training"
+    title = title_of("loss_curves")
     if training.empty and metric_series(metrics, VALIDATION_LOSS).empty:
         return missing_figure(title, "no training log and no validation loss")
     appearances = model_appearances(models)
@@ -203,7 +203,7 @@ def _learning_rate_panel(axes: Axes, training: pd.DataFrame) -> None:
 @styled
 def perplexity_curves(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Perplexity of the probe texts over training, on a logarithmic scale."""
-    title = "Perplexity over training"
+    title = title_of("perplexity_curves")
     series = metric_series(metrics, PERPLEXITY)
     if not np.isfinite(series["value"].to_numpy(dtype=float)).any():
         return missing_figure(title, "no perplexity was measured")

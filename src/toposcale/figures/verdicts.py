@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from toposcale.figures.names import SPEARMAN_LABEL, WEIGHT_NORM, metric_name, series_name
+from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -38,12 +40,12 @@ def ranking_bars(
     ranking: pd.DataFrame,
     *,
     metric: str | None = None,
-    title: str = "Ranking of the features",
+    name: str = "ranking",
     max_bars: int = 24,
 ) -> Figure:
     """Strength of each feature's correlation with a metric, strongest on top, with its interval."""
     metric = chosen_metric(ranking["metric"], metric)
-    title = f"{title}, by correlation with {metric_name(metric)}"
+    title = title_of(name, metric_name(metric))
     rows = finite(ranking[ranking["metric"] == metric], ["strength"])
     if rows.empty:
         return missing_figure(title, f"no feature has a correlation with {metric_name(metric)}")
@@ -116,7 +118,7 @@ def verdict(
     """
     metric = chosen_metric(verdicts["metric"], metric)
     whose = "all models together" if model == POOLED else model
-    title = f"What is left of the correlation with {metric_name(metric)}: {whose}"
+    title = title_of("verdict", f"{metric_name(metric)}, {whose}")
     rows = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == model)])
     rows = finite(rows, ["follows_the_loss_rho"])
     if rows.empty:

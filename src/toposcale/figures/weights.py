@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from toposcale.figures.names import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures import title_of
 from toposcale.figures.panels import feature_grid
 from toposcale.figures.style import styled
 
@@ -18,7 +19,7 @@ def neural_persistence(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         models,
         [(NEURAL_PERSISTENCE, "a  Equation 1, scaled matrix by matrix"),
          ("neural_persistence_p2", "b  Authors’ code, scaled by the model")],
-        title="Neural persistence of the weights over training",
+        title=title_of("neural_persistence"),
         columns=2,
     )  # fmt: skip
 
@@ -31,7 +32,7 @@ def homology(features: pd.DataFrame, models: pd.DataFrame, *, source: str = "wei
         models,
         [("h0_total", "a  H₀, as measured"), ("h0_total_scaled", "b  H₀, scale-free"),
          ("h1_total", "c  H₁, as measured"), ("h1_total_scaled", "d  H₁, scale-free")],
-        title="Vietoris–Rips homology of the weight rows over training, sum over layers",
+        title=title_of("homology"),
         columns=2,
         source=source,
     )  # fmt: skip
@@ -45,6 +46,6 @@ def weights_validation(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         models,
         [(NEURAL_PERSISTENCE, "a  Neural persistence"), ("h0_total", "b  H₀ total persistence"),
          (WEIGHT_NORM, "c  Weight norm")],
-        title="Neural persistence, H₀ and the plain norm over training",
+        title=title_of("weights_validation"),
         columns=3,
     )  # fmt: skip

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from toposcale.features.registry import TOPOLOGY, group_of
+
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
 
 LOG_BINS = 40
 """Geometric bins into which a training log of one loss a step is averaged."""
-
-_TOPOLOGY = re.compile(
-    r"^(neural_persistence|h\d+_|ph_dimension|total_persistence|average_persistence|n_minima|n_saddles|betti"
-    r"|crocker|persistence_image|persistence_landscape|persistent_homology_dimension)"
-)
 
 
 @dataclass(frozen=True)
@@ -168,8 +164,8 @@ class History:
 
 
 def is_topological(name: str) -> bool:
-    """Whether the feature "source/feature" describes a shape (persistence, Betti numbers, merge trees)."""
-    return bool(_TOPOLOGY.match(name.rpartition("/")[2]))
+    """Whether the feature "source/feature" describes a shape."""
+    return group_of(name.rpartition("/")[2]) == TOPOLOGY
 
 
 def _frozen(values: np.ndarray) -> np.ndarray:

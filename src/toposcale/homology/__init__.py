@@ -1,18 +1,13 @@
-"""Persistent homology of weight matrices and point clouds: arrays in, arrays out.
+"""Persistent homology of weight matrices and point clouds: arrays in, arrays out."""
 
-gudhi and scipy are imported by the functions that need them, so importing this package costs numpy alone.
-"""
-
-from toposcale.homology.clouds import cloud_features, undefined
+from toposcale.homology.clouds import cloud_features, nan_features
 from toposcale.homology.diagrams import (
     betti_curve,
     crocker,
-    persistence_image,
-    persistence_landscape,
     summarize_diagram,
 )
 from toposcale.homology.dimension import persistent_homology_dimension
-from toposcale.homology.distances import diagram_distance
+from toposcale.homology.distances import diagram_distance, diagram_distances
 from toposcale.homology.neural_persistence import (
     diagram_of_tree,
     neural_persistence,
@@ -35,16 +30,16 @@ __all__ = [
     "cloud_features",
     "crocker",
     "diagram_distance",
+    "diagram_distances",
     "diagram_of_tree",
     "h0_lifetimes",
     "mean_pairwise_distance",
+    "nan_features",
     "neural_persistence",
     "neural_persistence_diagram",
     "neural_persistence_of_tree",
     "null_z_scores",
     "pairwise_distances",
-    "persistence_image",
-    "persistence_landscape",
     "persistent_homology_dimension",
     "rips_diagrams",
     "rips_diagrams_of_distances",
@@ -54,5 +49,4 @@ __all__ = [
     "spanning_tree_weights",
     "subsample_rows",
     "summarize_diagram",
-    "undefined",
 ]

@@ -36,11 +36,11 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     return features, diagrams
 
 
-def undefined(describe: Callable[[NDArray[np.float64]], Description], shape: Sequence[int]) -> Description:
+def nan_features(compute: Callable[[NDArray[np.float64]], Description], shape: Sequence[int]) -> Description:
     """What stands for the description of a matrix of `shape` that holds NaN or infinity.
 
-    The names that `describe` gives to a finite matrix of that shape, every value NaN, and in each dimension a diagram
+    The names that `compute` gives to a finite matrix of that shape, every value NaN, and in each dimension a diagram
     of one NaN bar.
     """
-    features, diagrams = describe(np.random.default_rng(0).standard_normal(shape))
+    features, diagrams = compute(np.random.default_rng(0).standard_normal(shape))
     return dict.fromkeys(features, math.nan), [np.full((1, 2), math.nan) for _ in diagrams]

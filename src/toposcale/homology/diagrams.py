@@ -1,7 +1,7 @@
-"""Numbers and fixed-length vectors that summarize a persistence diagram, a (k, 2) array of (birth, death).
+"""Numbers and Betti curves that summarize a persistence diagram, a (k, 2) array of (birth, death).
 
 Bars that never die are left out everywhere. A diagram of a descending filtration (birth above death, as
-neural persistence has) is summarized by birth - death; the vectors below are for ascending filtrations.
+neural persistence has) is summarized by birth - death; Betti curves are for ascending filtrations.
 """
 
 from __future__ import annotations
@@ -64,51 +64,6 @@ def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int =
     grid = _grid(radii, "radii")
     curves = [betti_curve(diagram, grid, essential=essential) for diagram in diagrams]
     return np.array(curves).reshape(len(curves), len(grid))
-
-
-def persistence_landscape(diagram: ArrayLike, grid: ArrayLike, *, n_layers: int = 5) -> NDArray[np.float64]:
-    """First `n_layers` landscape functions on `grid` (m,): (n_layers, m), in the unit of the diagram.
-
-    The k-th is the k-th largest of max(0, min(t - birth, death - t)) over the bars, 0 where there are fewer
-    than k.
-    Source: Bubenik, JMLR 16, 2015.
-    """
-    if n_layers < 1:
-        raise ValueError(f"n_layers must be 1 or more, got {n_layers}")
-    bars, times = _ascending(diagram), _grid(grid, "grid")
-    tents = np.minimum(times - bars[:, :1], bars[:, 1:] - times)
-    tents = np.sort(np.maximum(tents, 0.0), axis=0)[::-1][:n_layers]
-    landscape = np.zeros((n_layers, len(times)))
-    landscape[: len(tents)] = tents
-    return landscape
-
-
-def persistence_image(
-    diagram: ArrayLike, birth_edges: ArrayLike, persistence_edges: ArrayLike, *, bandwidth: float
-) -> NDArray[np.float64]:
-    """Persistence image on the pixels between the edges (m + 1,) and (n + 1,): (m, n), in the diagram's unit.
-
-    Each bar is a Gaussian of standard deviation `bandwidth` at (birth, persistence), weighted by its
-    persistence and integrated exactly over each pixel. Source: Adams et al., JMLR 18, 2017, with the weight
-    linear in persistence.
-    """
-    if not 0.0 < bandwidth < math.inf:
-        raise ValueError(f"bandwidth must be positive and finite, got {bandwidth!r}")
-    bars = _ascending(diagram)
-    persistences = bars[:, 1] - bars[:, 0]
-    along_birth = _gaussian_mass(bars[:, 0], _grid(birth_edges, "birth_edges"), bandwidth)
-    along_persistence = _gaussian_mass(persistences, _grid(persistence_edges, "persistence_edges"), bandwidth)
-    return (along_birth * persistences[:, None]).T @ along_persistence
-
-
-def _gaussian_mass(
-    centres: NDArray[np.float64], edges: NDArray[np.float64], bandwidth: float
-) -> NDArray[np.float64]:
-    """Probability of each interval between `edges` under a normal distribution at each centre: (k, m - 1)."""
-    standard = (edges - centres[:, None]) / (bandwidth * math.sqrt(2.0))
-    # math.erf over a few thousand numbers takes under a millisecond; importing scipy.special takes a hundred.
-    cumulative = np.array([math.erf(value) for value in standard.flat]).reshape(standard.shape)
-    return np.diff(cumulative, axis=1) / 2.0
 
 
 def _finite(diagram: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,21 +22,66 @@ def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float
     the least largest cost. Exact: an optimal matching is found, not an approximation of its cost.
     ValueError: `a` or `b` not of shape (k, 2), NaN or infinite; an unknown `kind`.
     """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+    return diagram_distances(a, b, kinds=(kind,))[kind]
+
+
+def diagram_distances(
+    a: ArrayLike, b: ArrayLike, *, kinds: Sequence[DistanceKind] = KINDS
+) -> dict[DistanceKind, float]:
+    """Several distances of the same two diagrams; see `diagram_distance`."""
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
+    # In units of the longest bar, so that squares neither overflow nor vanish.
+    unit = max(_to_diagonal(first).max(initial=0.0), _to_diagonal(second).max(initial=0.0))
+    if unit == 0.0:
+        return dict.fromkeys(kinds, 0.0)
+    births = np.concatenate([first[:, 0], second[:, 0]])
+    if len(births) > _FEW_BARS and np.all(births == births[0]):
+        a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
+        return {kind: unit * _root(kind, _aligned(a_lengths, b_lengths, kind)) for kind in kinds}
     direct = np.max(np.abs(first[:, None, :] - second[None, :, :]), axis=2, initial=0.0)
-    first_alone, second_alone = _to_diagonal(first), _to_diagonal(second)
-    if kind == "bottleneck":
-        return _bottleneck(direct, first_alone, second_alone)
-    if kind == "wasserstein_1":
-        return _matched_cost(direct, first_alone, second_alone)
-    if kind == "wasserstein_2":
-        # Divided by the largest cost, so that squares neither overflow nor vanish.
-        largest = max(first_alone.max(initial=0.0), second_alone.max(initial=0.0))
-        if largest == 0.0:
-            return 0.0
-        squares = ((costs / largest) ** 2 for costs in (direct, first_alone, second_alone))
-        return float(largest * np.sqrt(_matched_cost(*squares)))
-    raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+    costs = direct / unit, _to_diagonal(first) / unit, _to_diagonal(second) / unit
+    found: dict[DistanceKind, float] = {}
+    for kind in kinds:
+        if kind == "bottleneck":
+            found[kind] = _bottleneck(direct, _to_diagonal(first), _to_diagonal(second))
+        else:
+            order = _ORDERS[kind]
+            found[kind] = unit * _root(kind, _matched_cost(*(cost**order for cost in costs)))
+    return found
+
+
+_FEW_BARS = 150  # up to here an assignment is faster than an alignment
+_ORDERS = {"wasserstein_1": 1, "wasserstein_2": 2, "bottleneck": 1}
+
+
+def _root(kind: DistanceKind, cost: float) -> float:
+    return float(cost ** (1 / _ORDERS[kind]))
+
+
+def _aligned(first: NDArray[np.float64], second: NDArray[np.float64], kind: DistanceKind) -> float:
+    """Least cost for two diagrams whose births are all the same: lengths of the bars (k,) and (l,), ascending.
+
+    Bars then differ along one axis, and some optimal matching does not cross (|x - y|^q is convex), so it is an
+    alignment of the two sorted lists: a dynamic programme over (i, j) bars used, here along its antidiagonals
+    i + j = constant. O(k l) time, and vectors only in memory.
+    """
+    k, l = len(first), len(second)
+    order, join = _ORDERS[kind], np.maximum if kind == "bottleneck" else np.add
+    outside = np.full(k, np.inf)  # what lies before the first and after the last bar of `second`
+    rivals = np.concatenate([outside, second, outside])[::-1]
+    alone, rivals_alone = (first / 2) ** order, (rivals / 2) ** order
+    before, last = np.full(k + 1, np.inf), np.full(k + 1, np.inf)
+    last[0] = 0.0
+    for start in range(k + l - 1, -1, -1):
+        # For i = 0 .. k bars of the first list: the bar of the second list on this antidiagonal.
+        now = join(last, rivals_alone[start : start + k + 1])
+        matched = join(before[:-1], np.abs(first - rivals[start + 1 : start + k + 1]) ** order)
+        np.minimum(matched, join(last[:-1], alone), out=matched)
+        np.minimum(now[1:], matched, out=now[1:])
+        before, last = last, now
+    return float(last[k])
 
 
 def _finite_diagram(values: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.spanning_tree import (
     Edges,
-    component_labels,
     heaviest_per_component,
     kruskal,
     outside_largest,
@@ -109,12 +108,12 @@ def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
     edges = _all_edges(matrix) if matrix.size <= _SMALL_ENTRIES else _first_round_edges(matrix)
     found = []
     while True:
-        n_vertices = n_trees
-        weights, n_trees = kruskal(n_vertices, edges)
+        weights, trees = kruskal(n_trees, edges)
         found.append(weights)
+        n_trees = int(trees.max()) + 1
         if n_trees == 1:
             return np.concatenate(found)
-        labels = component_labels(n_vertices, edges.start, edges.end)[labels]
+        labels = trees[labels]
         edges = _ways_out(matrix, labels[:n_rows], labels[n_rows:])
 
 

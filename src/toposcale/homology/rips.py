@@ -7,10 +7,11 @@ import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import pdist, squareform
 
+from toposcale.homology.ripser import ripser_float64
 from toposcale.homology.spanning_tree import (
     Edges,
-    component_labels,
     heaviest_per_component,
     kruskal,
     outside_largest,
@@ -30,16 +31,7 @@ def pairwise_distances(points: ArrayLike) -> NDArray[np.float64]:
     distance exactly 0.
     ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
     """
-    points = as_finite_float64(points, "points")
-    n_points, dimension = points.shape
-    squares = np.zeros((n_points, n_points))
-    step = max(1, _DIFFERENCE_ENTRIES // (n_points * dimension))
-    for first in range(0, n_points, step):
-        rows, later = points[first : first + step], points[first:]
-        differences = rows[:, None, :] - later[None, :, :]
-        squares[first : first + step, first:] = np.einsum("ijk,ijk->ij", differences, differences)
-    upper = np.triu(squares, 1)
-    return np.sqrt(_refuse_overflow(upper + upper.T))
+    return _refuse_overflow(squareform(pdist(as_finite_float64(points, "points"))))
 
 
 def mean_pairwise_distance(distances: NDArray[np.float64]) -> float:
@@ -71,14 +63,9 @@ def rips_diagrams_of_distances(
     """`rips_diagrams` from a distance matrix (n, n), for callers that need the distances as well."""
     if maxdim < 0:
         raise ValueError(f"maxdim must be 0 or more, got {maxdim}")
-    # gudhi's float64 Ripser; the public wrapper around it, gudhi.sklearn, imports scikit-learn (2 s).
-    from gudhi._ripser_ext import _full
-
     # From the radius at which one point sees all others the complex is a cone: nothing is born or dies later.
     radius = float(distances.max(axis=1).min())
-    found = _full(distances, max_dimension=maxdim, max_edge_length=radius, homology_coeff_field=2)
-    found += [np.empty((0, 2))] * (maxdim + 1 - len(found))  # Ripser stops at the dimension of the complex
-    return [_finite_bars(diagram) for diagram in found]
+    return [_finite_bars(diagram) for diagram in ripser_float64(distances, maxdim=maxdim, threshold=radius)]
 
 
 def _finite_bars(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -134,11 +121,10 @@ def _squared_tree_lengths(cloud: NDArray[np.float64]) -> NDArray[np.float64]:
     threshold = search.short_square()
     found = []
     while n_trees > 1:
-        n_vertices = n_trees
-        edges = search.ways_out(labels, threshold)
-        weights, n_trees = kruskal(n_vertices, edges)
+        weights, trees = kruskal(n_trees, search.ways_out(labels, threshold))
         found.append(-weights)
-        labels = component_labels(n_vertices, edges.start, edges.end)[labels]
+        n_trees = int(trees.max()) + 1
+        labels = trees[labels]
         threshold = -math.inf
     return np.concatenate([np.empty(0), *found])
 
@@ -217,7 +203,7 @@ class _NeighbourSearch:
         return rows[row[kept]], end[kept], squares[kept]
 
 
-def _refuse_overflow(squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    if not np.isfinite(squares).all():
+def _refuse_overflow(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not np.isfinite(distances).all():
         raise ValueError("points are so far apart that a squared distance overflows float64")
-    return squares
+    return distances

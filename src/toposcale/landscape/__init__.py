@@ -1,7 +1,7 @@
-"""Loss landscapes: directions, surfaces, merge trees, curvature and profiles.
+"""Loss landscapes of any loss of parameters: directions, surfaces, merge trees, curvature and profiles.
 
-Names are loaded when first used, so merge trees and graphs do not import torch. Only `merge_tree` is loaded
-at once: the function and its module share their name, and the function has to win.
+Names are loaded when first used, so that merge trees and graphs work without torch, which the library alone does not
+install. Only `merge_tree` is loaded at once: the function and its module share their name, and the function has to win.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ _HOME = {
     "POINT_GRAPHS": "graphs",
     "grid_edges": "graphs",
     "point_edges": "graphs",
-    "eigenvector_directions": "directions",
     "random_directions": "directions",
     "LossSurface": "surface",
     "loss_surface": "surface",
     "probe_loss": "surface",
     "segment_losses": "surface",
-    "cubical_diagram": "features",
-    "landscape_features": "features",
-    "sharpness": "features",
-    "surface_edges": "features",
-    "SpectralDensity": "hessian",
-    "hessian_eigenpairs": "hessian",
-    "hessian_features": "hessian",
-    "hessian_trace": "hessian",
-    "hessian_traces": "hessian",
-    "loss_gradients": "hessian",
-    "spectral_density": "hessian",
+    "cubical_diagram": "measures",
+    "landscape_features": "measures",
+    "sharpness": "measures",
+    "surface_edges": "measures",
+    "SpectralDensity": "curvature",
+    "hessian_eigenpairs": "curvature",
+    "hessian_features": "curvature",
+    "hessian_trace": "curvature",
+    "hessian_traces": "curvature",
+    "loss_gradients": "curvature",
+    "spectral_density": "curvature",
     "LandscapeProfile": "profiles",
     "landscape_profile": "profiles",
 }

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toposcale.landscape.hessian import Loss, Parameters, hessian_eigenpairs
+from toposcale.landscape.curvature import Parameters
 
 
 def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int) -> list[Parameters]:
@@ -59,13 +59,3 @@ def _row_directions(rows: np.ndarray, count: int, rng: np.random.Generator) -> n
     q, r = np.linalg.qr(gaussian[:room].transpose(1, 2, 0))
     unit[:room] = (q * np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]).transpose(2, 0, 1)
     return unit * np.linalg.norm(rows, axis=1)[:, None]
-
-
-def eigenvector_directions(
-    loss: Loss, parameters: Mapping[str, Tensor], count: int, *, seed: int
-) -> list[Parameters]:
-    """The `count` Hessian eigenvectors of largest |eigenvalue|, of unit norm over all parameters together.
-
-    Biases and norms take part. See `hessian_eigenpairs` for accuracy, signs and errors.
-    """
-    return hessian_eigenpairs(loss, parameters, count, seed=seed)[1]

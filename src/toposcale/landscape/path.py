@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toposcale.landscape.hessian import Loss, Parameters, flatten, unflatten
+from toposcale.landscape.curvature import Loss, Parameters, flatten, unflatten
 from toposcale.landscape.surface import LossSurface, loss_surface
 
 MARGIN = 0.2

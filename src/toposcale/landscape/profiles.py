@@ -14,19 +14,16 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree
 
 @dataclass(frozen=True)
 class LandscapeProfile:
-    """Mass of the sublevel components by level, and where to draw them.
+    """Mass of the sublevel components by level.
 
     levels: float64 (l,), ascending losses. minima: int64 (m,), the vertex that names each component. mass:
     float64 (l, m), the share of all vertices in the component named by that minimum at that level, 0 before
-    its birth and after it has merged into an older one. left: float64 (l, m), the left end of the component
-    in a drawing of width 1 in which its mass is its width: components lie side by side, and each lies within
-    those that it grows into; NaN where mass is 0.
+    its birth and after it has merged into an older one.
     """
 
     levels: np.ndarray
     minima: np.ndarray
     mass: np.ndarray
-    left: np.ndarray
 
 
 def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100) -> LandscapeProfile:
@@ -43,12 +40,12 @@ def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100)
     finite = tree.values[np.isfinite(tree.values)]
     if not len(finite):
         nothing = np.empty((0, tree.n_minima))
-        return LandscapeProfile(np.empty(0), tree.minima, nothing, nothing)
+        return LandscapeProfile(np.empty(0), tree.minima, nothing)
     events = tree.values[np.concatenate([tree.minima, tree.saddles])]
     even = np.linspace(finite.min(), finite.max(), levels)
     at = np.union1d(even, events[np.isfinite(events)])
     mass = np.stack([_masses(tree, edges, level) for level in at])
-    return LandscapeProfile(at, tree.minima, mass, _lefts(tree, at, mass))
+    return LandscapeProfile(at, tree.minima, mass)
 
 
 def _masses(tree: MergeTree, edges: np.ndarray, level: float) -> np.ndarray:
@@ -64,33 +61,3 @@ def _masses(tree: MergeTree, edges: np.ndarray, level: float) -> np.ndarray:
     mass = np.zeros(tree.n_minima)
     mass[born[oldest]] = size[label[tree.minima[born[oldest]]]] / count
     return mass
-
-
-def _lefts(tree: MergeTree, levels: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Left ends: from the top level down, the parts of a component stand side by side in the middle of it."""
-    left = np.full(mass.shape, np.nan)
-    position = {int(vertex): column for column, vertex in enumerate(tree.minima)}
-    parent = np.full(tree.n_minima, -1)
-    ends = np.full(tree.n_minima, np.inf)
-    for saddle, dying, surviving in zip(tree.saddles, tree.dying, tree.surviving, strict=True):
-        value = tree.values[saddle]
-        if np.isfinite(value):
-            parent[position[int(dying)]] = position[int(surviving)]
-            ends[position[int(dying)]] = value
-    for row in range(len(levels) - 1, -1, -1):
-        alive = np.flatnonzero(mass[row] > 0)
-        owner = alive.copy()  # the component of the level above that each component grows into
-        if row + 1 < len(levels):
-            for i, column in enumerate(alive):
-                while ends[column] <= levels[row + 1]:
-                    column = parent[column]
-                owner[i] = column
-        for whole in np.unique(owner):
-            parts = alive[owner == whole]
-            if row + 1 < len(levels):
-                spare = mass[row + 1, whole] - mass[row, parts].sum()
-                start = left[row + 1, whole] + spare / 2
-                left[row, parts] = start + np.cumsum(mass[row, parts]) - mass[row, parts]
-        if row + 1 == len(levels):
-            left[row, alive] = np.cumsum(mass[row, alive]) - mass[row, alive]
-    return left

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toposcale.kernels import first_order_kernels
-from toposcale.landscape.hessian import Loss, Parameters, detached
+from toposcale.landscape.curvature import Loss, Parameters, detached
 
 MAXIMUM_DIMENSION = 3
 
@@ -191,8 +190,7 @@ def _losses(
         return point
 
     if len(coefficients) == 1:
-        with first_order_kernels():
-            return np.array([float(loss(moved(coefficients[0].tolist())))])
+        return np.array([float(loss(moved(coefficients[0].tolist())))])
     some = next(iter(centre.values()))
     batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
     losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toposcale.errors import UserError
-from toposcale.files import written
+from toposcale.io.errors import UserError
+from toposcale.io.files import atomic_write
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
@@ -72,7 +72,7 @@ class Folder:
         """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing."""
         path = self._facts_file()
         known = json.loads(path.read_text()) if path.exists() else {}
-        with written(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(known | facts, indent=1, sort_keys=True) + "\n")
 
     def _facts_file(self) -> Path:

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints import is_buffer
-from toposcale.errors import UserError
+from toposcale.checkpoints.matrices import is_buffer
+from toposcale.features.weights import Settings
 from toposcale.homology import subsample_rows
+from toposcale.io.errors import UserError
 from toposcale.monitor import memory, records, writers
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Worker
-from toposcale.weights import Settings
 
 Number = Tensor | float
 

@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from toposcale.checkpoints import exact
+from toposcale.checkpoints.matrices import exact
 
 _ALIGNMENT = 64
 _IN_MEMORY = Path("/dev/shm")

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from toposcale import tables, weights
+from toposcale.features import weights
+from toposcale.io import schemas, tables
 from toposcale.monitor.folder import KINDS, Folder
 
 SOURCE = "weights"
@@ -35,12 +36,12 @@ def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]])
     tables.write(tables.from_rows(table, by_key.values()), path)
 
 
-def _table(kind: str) -> tables.Table:
+def _table(kind: str) -> schemas.Table:
     return {
-        "features/weights": tables.FEATURES,
-        "diagrams/weights": tables.DIAGRAMS,
-        "training": tables.TRAINING,
-        "metrics/monitor": tables.METRICS,
+        "features/weights": schemas.FEATURES,
+        "diagrams/weights": schemas.DIAGRAMS,
+        "training": schemas.TRAINING,
+        "metrics/monitor": schemas.METRICS,
     }[kind]
 
 
@@ -52,12 +53,12 @@ def write_snapshot(
     metadata: Mapping[str, str],
 ) -> weights.Features:
     """Compute and write the features and diagrams of one snapshot; the features of the whole model come back."""
-    features, diagrams = weights.describe(matrices, settings, model=folder.model)
+    features, diagrams = weights.compute_features(matrices, settings, model=folder.model)
     where: dict[str, Any] = {"model": folder.model, "step": step, "source": SOURCE}
     # Diagrams first: who sees the features of a step finds its diagrams there too.
     tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)
     tables.write(tables.feature_rows(features, **where), folder.file("features/weights", step), metadata)
-    return features[tables.ALL_LAYERS]
+    return features[schemas.ALL_LAYERS]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from toposcale import weights
+from toposcale.features import weights
 from toposcale.monitor import memory, records
 from toposcale.monitor.folder import Folder
 

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from toposcale import pages
+from toposcale.features.names import feature_label, metric_label, series_name
 from toposcale.figures.landscape import loss_grid
-from toposcale.figures.names import feature_label, metric_label, series_name
 from toposcale.figures.style import model_appearances
+from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape import merge_tree, merge_tree_layout
 from toposcale.landscape.graphs import grid_edges
-from toposcale.tables import ALL_LAYERS
 
 MOST_BARS = 1_000_000
 """Bars on a page; of larger runs each diagram keeps its longest ones. Four bytes a bar."""

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from docutils.core import publish_parts
 from markupsafe import Markup
 
 from toposcale import pages
-from toposcale.figures.names import feature_label, metric_label, series_name
+from toposcale.analysis.verdicts import POOLED
+from toposcale.features.names import feature_label, metric_label, series_name
+from toposcale.features.registry import group_of
+from toposcale.figures import FigureEntry
 from toposcale.figures.style import model_appearances
-from toposcale.pages.listed import LISTED
-from toposcale.statistics.ranking import feature_group
-from toposcale.statistics.verdicts import POOLED
-from toposcale.tables import ALL_LAYERS
+from toposcale.io import schemas
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.pages.report_tables import LISTED
 
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
@@ -38,19 +39,17 @@ FIRST_CHARTS = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the run: its SVG as text, its PNG, and a caption in reStructuredText."""
+    """A figure of the run: its registry entry, its SVG as text, and its PNG."""
 
     name: str
-    title: str
-    category: str
+    entry: FigureEntry
     svg: str
     png: bytes
-    caption: str
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A table of the run for the page, with a caption in reStructuredText; `total` rows are in the file."""
+    """A table of the run for the page; `total` rows are in the file."""
 
     name: str
     rows: pd.DataFrame
@@ -58,7 +57,7 @@ class Listing:
     total: int
 
 
-def listing(name: str, rows: pd.DataFrame, caption: str) -> Listing:
+def listing(name: str, rows: pd.DataFrame) -> Listing:
     """What the page shows of a table: whole models and not layers, and of the verdicts those over all models."""
     total = len(rows)
     if "layer" in rows:
@@ -66,7 +65,8 @@ def listing(name: str, rows: pd.DataFrame, caption: str) -> Listing:
     if name == "verdicts":
         rows = rows[rows["model"] == POOLED]
     columns = LISTED.get(name, "").split() or list(rows.columns)
-    return Listing(name, rows[columns], caption, total)
+    about = schemas.BY_NAME[name].about
+    return Listing(name, rows[columns], f"{about[:1].upper()}{about[1:]}.", total)
 
 
 def report(
@@ -83,11 +83,10 @@ def report(
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
-    graph: Markup | str,
     runtimes: pd.DataFrame,
     rerun: Mapping[str, Any],
 ) -> str:
-    """The page as text. `graph`: the drawing, or in words why there is none; the other names are tables of the run."""
+    """The page as text; what is not explained here are tables of the run."""
     shown = [figure(picture) for picture in pictures]
     looks = model_appearances(models)
     return pages.render(
@@ -98,12 +97,11 @@ def report(
         answers=summary.sort_values("position").to_dict("records"),
         overview=next((one for one in shown if one["name"] == "overview"), None),
         figures=shown,
-        categories=list(dict.fromkeys(picture.category for picture in pictures)),
+        categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
         comparison=table(comparison),
         warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
-        graph=graph,
         charts={
             "models": [{"name": name, "color": look.color} for name, look in looks.items()],
             "series": series(features, metrics),
@@ -147,9 +145,9 @@ def figure(picture: Picture) -> dict[str, Any]:
     """What the template needs of a figure."""
     return {
         "name": picture.name,
-        "title": picture.title,
-        "category": picture.category,
-        "caption": html_of(picture.caption),
+        "title": picture.entry.title,
+        "category": picture.entry.subject,
+        "caption": picture.entry.caption,
         "drawing": drawing(picture),
     }
 
@@ -158,7 +156,7 @@ def drawing(picture: Picture) -> Markup:
     """The SVG as an element of the page, or the PNG where the SVG is too large to be one."""
     if len(picture.svg) > LARGEST_SVG:
         data = base64.b64encode(picture.png).decode()
-        return Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, picture.title)
+        return Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, picture.entry.title)
     svg = picture.svg[picture.svg.index("<svg") :]
     # A line that is marked with its model can be hidden. Other names become the figure's own: one page holds them all.
     svg = re.sub(r'\bid="model=([^"]+)"', r'data-model="\1"', svg)
@@ -166,7 +164,7 @@ def drawing(picture: Picture) -> Markup:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
     start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}/{}"').format(
-        picture.title, width, height
+        picture.entry.title, width, height
     )
     svg = re.sub(
         r'(<svg\b[^>]*?) width="[^"]+"',
@@ -175,12 +173,6 @@ def drawing(picture: Picture) -> Markup:
         count=1,
     )
     return start + Markup(svg[len("<svg") :])
-
-
-def html_of(caption: str) -> Markup:
-    """A caption as HTML."""
-    settings = {"report_level": 5, "file_insertion_enabled": False, "raw_enabled": False}
-    return Markup(publish_parts(caption, writer="html5", settings_overrides=settings)["body"])
 
 
 def table(listing: Listing) -> dict[str, Any]:
@@ -198,13 +190,13 @@ def table(listing: Listing) -> dict[str, Any]:
     return {
         "name": listing.name,
         "title": listing.name.replace("_", " "),
-        "caption": html_of(listing.caption),
+        "caption": listing.caption,
         "same": said,
         "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
         "rows": [
             {
                 "model": row.get("model", ""),
-                "group": feature_group(row["feature"]) if isinstance(row.get("feature"), str) else "",
+                "group": group_of(row["feature"]) if isinstance(row.get("feature"), str) else "",
                 "cells": [cell(row[name]) for name, _ in columns],
             }
             for row in rows.to_dict("records")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import false_discovery_control
 
 from toposcale.statistics.correlation import Floats
 
@@ -22,13 +23,8 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     p = _checked(p_values)
     adjusted = np.full(p.shape, np.nan)
     tested = np.isfinite(p)
-    values = p[tested]
-    order = np.argsort(values, kind="stable")
-    scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
-    ordered = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
-    result = np.empty_like(values)
-    result[order] = ordered
-    adjusted[tested] = result
+    if tested.any():
+        adjusted[tested] = false_discovery_control(p[tested])
     return adjusted
 
 

@@ -1,0 +1,112 @@
+"""What surrounds the one call of every script: its log, its errors, and where its tables say they come from."""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from toposcale.io.errors import UserError
+from toposcale.io.files import atomic_write, read_json
+
+# Packages whose version can change a number.
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "gudhi",
+    "torch",
+    "pandas",
+    "pyarrow",
+    "persim",
+    "ruptures",
+    "transformers",
+    "tokenizers",
+)
+
+
+def run(main: Callable[[Any], None], snakemake: Any) -> None:
+    """Call `main(snakemake)`; on failure leave one line on the terminal, the traceback in the log, and exit status 1."""
+    log = Path(str(snakemake.log))
+    logging.raiseExceptions = False  # a log on a full disk says nothing, and no traceback either
+    try:
+        with _alone(log):
+            logging.basicConfig(
+                filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s"
+            )
+            logging.captureWarnings(True)
+            start = time.perf_counter()
+            main(snakemake)
+            _write_cost(log.with_suffix(".cost.json"), time.perf_counter() - start)
+    except (UserError, OSError, MemoryError) as error:
+        _fail(snakemake.rule, str(error) or type(error).__name__, log)
+    except Exception as error:
+        _fail(snakemake.rule, f"{type(error).__name__}: {error} (a defect; the traceback is in {log})", log)
+
+
+def provenance(snakemake: Any) -> dict[str, str]:
+    """Metadata of a table: the settings that it was made with, the code, the revision and the package versions."""
+    # Neither the code nor how the work is cut into jobs: the same files come of every cut.
+    settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "steps")}
+    versions = {name: metadata.version(name) for name in _PACKAGES}
+    return {
+        "rule": snakemake.rule.partition("_by_model")[0],
+        "settings": json.dumps(settings, sort_keys=True, default=dict),
+        "code": str(snakemake.params.get("code", "")),
+        "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
+        "versions": json.dumps(versions, sort_keys=True),
+    }
+
+
+def each(value: Any) -> list[str]:
+    """A named input or output as a list: of a job of one checkpoint it is a single path."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def digest(settings: Any) -> str:
+    """A short hash of settings, for the metadata of what was made with them."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=dict).encode()).hexdigest()[:16]
+
+
+def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
+    """The (model, step) pairs that the files of `duplicates.py` name."""
+    facts = [read_json(path) for path in paths]
+    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"] or {}}
+
+
+@contextmanager
+def _alone(log: Path) -> Iterator[None]:
+    """Wait until no other process is at this job: a job outlives a Snakemake that was killed, and may still be writing."""
+    # Snakemake removes the log itself before it starts a job.
+    with log.with_name(f".{log.name}.lock").open("w") as lock:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write_cost(path: Path, seconds: float) -> None:
+    """What the job took, for the report. Not Snakemake's `benchmark`: that asks too late about jobs of under a second."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cost = {
+        "wall_seconds": seconds,
+        "cpu_seconds": time.process_time(),
+        "peak_memory_mb": used.ru_maxrss / 1024,  # Linux counts in kilobytes
+    }
+    with atomic_write(path) as file:
+        file.write_text(json.dumps(cost), encoding="utf-8")
+
+
+def _fail(rule: str, message: str, log: Path) -> None:
+    logging.error(message)
+    with suppress(OSError), log.open("a") as file:
+        traceback.print_exc(file=file)
+    print(f"toposcale: {rule}: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(1)

@@ -1,0 +1,76 @@
+"""What the scripts of the landscape share: a checkpoint as a loss of its parameters, and rows of its tables."""
+
+import numpy as np
+
+from toposcale import checkpoints
+from toposcale.checkpoints import language_models
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+from toposcale.landscape.surface import probe_loss
+from toposcale.training import corpus, trainer
+
+
+def load(checkpoint, settings):
+    """The model of a checkpoint, on the device that the settings ask for."""
+    path = checkpoints.locate(checkpoint)
+    device = trainer.configure_torch(settings["device"])
+    return path, language_models.load_module(path, device=str(device))
+
+
+def probe_losses(path, model, corpus_file, settings):
+    """A loss for each probe batch: the first is what is measured, the others tell how sure it is."""
+    text = corpus.load_corpus(corpus_file)
+    tokens = text.validation if path.is_file() else text_tokens(path, model, text)
+    length = min(settings["max_tokens"], model.context)
+    size, batches = settings["batch_size"], 1 + settings["repeats"]
+    windows = ()
+    if len(tokens) > length:
+        windows = trainer.validation_windows(tokens, length, size * batches)
+    if len(windows) < size * batches:
+        raise UserError(
+            f"corpus.validation: {len(windows)} probe windows of {length} tokens, but landscape.batch_size and "
+            f"landscape.repeats ask for {size * batches}; give a longer text, or lower one of them"
+        )
+    return [batch_loss(model, windows[place::batches]) for place in range(batches)]
+
+
+def batch_loss(model, windows):
+    """The loss on windows (n, length + 1) of tokens."""
+    import torch
+
+    batch = torch.from_numpy(windows).to(next(model.module.parameters()).device)
+    return probe_loss(model.module, batch[:, :-1], batch[:, 1:])
+
+
+def text_tokens(path, model, text):
+    """The probe texts by the model's own tokenizer, one after the other."""
+    tokenizer = language_models.load_tokenizer(path, model.vocab_size)
+    pieces = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]
+    return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
+
+
+def surface_rows(surface, **where):
+    """A surface as rows (x, y, loss): of three axes the slice in the middle of the third."""
+    if surface is None:
+        return []
+    x, y = surface.coordinates[:2]
+    losses = surface.values if surface.values.ndim == 2 else surface.values[:, :, len(surface.values) // 2]
+    return [
+        {**where, "x": x[i], "y": y[j], "loss": losses[i, j]} for i in range(len(x)) for j in range(len(y))
+    ]
+
+
+def profile_rows(profile, direction, **where):
+    """A landscape profile as rows, a row a component and level."""
+    if profile is None:
+        return []
+    return [
+        {**where, "direction": direction, "component": minimum, "level": level, "mass": mass}
+        for level, masses in zip(profile.levels.tolist(), profile.mass.tolist(), strict=True)
+        for minimum, mass in zip(profile.minima.tolist(), masses, strict=True)
+        if mass > 0
+    ]
+
+
+def write(table, rows, path, metadata):
+    tables.write(tables.from_rows(table, rows), path, metadata)

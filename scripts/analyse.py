@@ -1,0 +1,20 @@
+"""One analysis of `toposcale.analysis`, by name: read its tables, call it, write what it makes."""
+
+import _job
+import _tables
+from toposcale.analysis import ANALYSES, load
+from toposcale.io import schemas
+
+
+def main(snakemake):
+    name = snakemake.params.analysis
+    analysis = ANALYSES[name]
+    given = _tables.read_inputs(snakemake, analysis.reads)
+    made = load(name)(**given, **snakemake.params.settings)
+    # In a run of loss curves alone there is no feature to analyse: a table that is left out is empty.
+    nothing = {table: schemas.BY_NAME[table].frame([]) for table in analysis.makes}
+    _tables.write(snakemake, nothing | made)
+
+
+if __name__ == "__main__":
+    _job.run(main, snakemake)

@@ -1,0 +1,24 @@
+"""Persistence diagrams of the weights as vectors of one length, for the forecasts."""
+
+import _job
+from toposcale.features.vectors import diagram_vectors
+from toposcale.io import schemas, tables
+
+
+def main(snakemake):
+    rows = []
+    for path in snakemake.input:
+        diagrams = tables.read(schemas.DIAGRAMS, path)
+        if not len(diagrams):
+            continue
+        where = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
+        rows += [
+            {**where, "vector": name, "index": index, "value": value}
+            for name, vector in diagram_vectors(diagrams).items()
+            for index, value in enumerate(vector.tolist())
+        ]
+    tables.write(tables.from_rows(schemas.VECTORS, rows), snakemake.output[0], _job.provenance(snakemake))
+
+
+if __name__ == "__main__":
+    _job.run(main, snakemake)

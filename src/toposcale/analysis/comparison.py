@@ -1,0 +1,225 @@
+"""Published values beside those of a run, with the differences in setting said: a rerun need not match them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.io import schemas
+from toposcale.io.schemas import ALL_LAYERS
+
+PAPER = "paper"
+PAPER_SETTING = {
+    "steps": 5000,
+    "checkpoint_every": 100,
+    "batch_size": 64,
+    "context": 128,
+    "learning_rate": 3e-3,
+    "warmup_steps": 200,
+    "weight_decay": 0.01,
+    "gradient_clip": 1.0,
+}
+"""How the paper trained its five models, with seed 42, on characters. Which text it read is not stated."""
+
+_EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
+_NEURAL_PERSISTENCE = "neural_persistence"
+_CORRELATION_COLUMNS = {
+    "spearman": "spearman",
+    "p": "p_spearman",
+    "bootstrap_low": "spearman_low",
+    "bootstrap_high": "spearman_high",
+}
+_SCALING_COLUMNS = {"exponent": "exponent", "r2": "r_squared", "spearman": "spearman", "p": "p_spearman"}
+_TRANSITION_COLUMNS = {
+    f"step of max |delta {_NEURAL_PERSISTENCE}|": "transition_step",
+    "step of diminishing returns": "settled_step",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """The tables of a run that published values are looked up in, as pandas frames."""
+
+    models: pd.DataFrame
+    metrics: pd.DataFrame
+    features: pd.DataFrame
+    correlations: pd.DataFrame
+    scaling: pd.DataFrame
+    transitions: pd.DataFrame
+    forecast_evaluation: pd.DataFrame
+
+
+def comparison_tables(
+    published: pd.DataFrame,
+    *,
+    training_settings: Mapping[str, Any],
+    corpus_settings: Mapping[str, Any],
+    seeds: list[int],
+    **run: pd.DataFrame,
+) -> dict[str, pd.DataFrame]:
+    """The table comparison; `run` holds the tables of `Run`."""
+    setting = setting_differences(training_settings, corpus_settings, seeds)
+    return {"comparison": compare(published, Run(**run), setting)}
+
+
+def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
+    """The rows of `published` that this run has a value for, with that value and the difference.
+
+    published: source, table, model, step, quantity, value, note, values as text ("<1e-24" is one). A row counts where
+    its model is one of the run's, or where it speaks of all models and the run has a value. `setting` says in words
+    how the run differs from the published one.
+    """
+    names = set(run.models["model"])
+    rows = []
+    for record in published.to_dict("records"):
+        row = {str(key): value for key, value in record.items()}
+        if row["model"] not in names | {"all", "mean of three"}:
+            continue
+        ours = look_up(row, run)
+        if ours is None:
+            continue
+        value, note = _parsed(row["value"], row["note"])
+        rows.append(
+            {
+                **{key: row[key] for key in ("source", "table", "model", "quantity")},
+                "step": None if pd.isna(row["step"]) else int(row["step"]),
+                "published": value,
+                "ours": ours,
+                "difference": ours - value,
+                "note": note,
+                "setting": setting if row["source"] == PAPER else "",
+            }
+        )
+    return schemas.COMPARISON.frame(rows)
+
+
+def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], seeds: list[int]) -> str:
+    """In words, where a run's setting is not the paper's, or not known to be."""
+    said = [
+        f"{key} {training[key]} (published {value})"
+        for key, value in PAPER_SETTING.items()
+        if training[key] != value
+    ]
+    files = f" {' '.join(corpus['train'])}" if corpus["source"] == "files" else ""
+    said.append(f"corpus {corpus['source']}{files} (the published text is not stated)")
+    if corpus["tokenizer"] != "characters":
+        said.append(f"tokenizer {corpus['tokenizer']} (published characters)")
+    if seeds[0] != 42:
+        said.append(f"seed {seeds[0]} (published 42)")
+    return "; ".join(said)
+
+
+def look_up(row: Mapping[str, Any], run: Run) -> float | None:
+    """This run's value of one published quantity; None where the run has no such thing."""
+    for pattern, find in _FINDERS:
+        match = re.fullmatch(pattern, row["quantity"])
+        if match:
+            return find(run, row, *match.groups())
+    return None
+
+
+def _model_fact(run: Run, row: Mapping[str, Any], fact: str) -> float | None:
+    return _single(run.models, fact, model=row["model"])
+
+
+def _final_metric(run: Run, row: Mapping[str, Any], metric: str) -> float | None:
+    """A metric at the run's own last step, which need not be the published one."""
+    values = run.metrics[(run.metrics["model"] == row["model"]) & (run.metrics["metric"] == metric)]
+    return float(values.sort_values("step")["value"].iloc[-1]) if len(values) else None
+
+
+def _correlation(run: Run, row: Mapping[str, Any], what: str, feature: str, metric: str) -> float | None:
+    where = {
+        "model": row["model"],
+        "source": "weights",
+        "layer": ALL_LAYERS,
+        "feature": feature,
+        "metric": metric,
+    }
+    return _single(run.correlations, _CORRELATION_COLUMNS[what], **where)
+
+
+def _transition(run: Run, row: Mapping[str, Any], what: str) -> float | None:
+    where = {"model": row["model"], "source": "weights", "layer": ALL_LAYERS, "feature": _NEURAL_PERSISTENCE}
+    return _single(run.transitions, _TRANSITION_COLUMNS[what], **where)
+
+
+def _scaling(run: Run, row: Mapping[str, Any], what: str, feature: str) -> float | None:
+    where = {"layer": ALL_LAYERS, "feature": feature, "law": "power_law"}
+    source = "metric" if feature in set(run.metrics["metric"]) else "weights"
+    return _single(run.scaling, _SCALING_COLUMNS[what], source=source, **where)
+
+
+def _forecast(run: Run, row: Mapping[str, Any], what: str, method: str, percent: str) -> float | None:
+    return _single(run.forecast_evaluation, what, method=method, fraction=int(percent) / 100)
+
+
+def _feature_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
+    """A feature of the embeddings, or the perplexity, at the published step."""
+    where = {"model": row["model"], "step": row["step"]}
+    if feature == "perplexity":
+        return _single(run.metrics, "value", metric=feature, **where)
+    return _single(run.features, "value", source="embeddings", layer=ALL_LAYERS, feature=feature, **where)
+
+
+def _over_layers(run: Run, row: Mapping[str, Any], what: str) -> float | None:
+    """Neural persistence over the weight matrices at the published step."""
+    chosen = run.features[
+        (run.features["model"] == row["model"])
+        & (run.features["step"] == row["step"])
+        & (run.features["source"] == "weights")
+        & (run.features["feature"] == _NEURAL_PERSISTENCE)
+        & (run.features["layer"] != ALL_LAYERS)
+    ]["value"]
+    return None if chosen.empty else float(chosen.mean() if what == "mean" else chosen.std(ddof=0))
+
+
+def _total_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
+    where = {"model": row["model"], "step": row["step"], "source": "weights", "layer": ALL_LAYERS}
+    return _single(run.features, "value", feature=feature, **where)
+
+
+def _mean_strength(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
+    """Mean over the published models of |Spearman| of an embedding feature with the perplexity."""
+    table = run.correlations
+    chosen = table[
+        table["model"].isin(_EMBEDDING_REPORT_MODELS)
+        & (table["source"] == "embeddings")
+        & (table["layer"] == ALL_LAYERS)
+        & (table["feature"] == feature)
+        & (table["metric"] == "perplexity")
+    ]["spearman"]
+    return float(chosen.abs().mean()) if len(chosen) == len(_EMBEDDING_REPORT_MODELS) else None
+
+
+def _single(table: pd.DataFrame, column: str, **where: Any) -> float | None:
+    chosen = np.logical_and.reduce([table[key] == value for key, value in where.items()])
+    values = table.loc[chosen, column]
+    return float(values.iloc[0]) if len(values) == 1 else None
+
+
+_FINDERS: tuple[tuple[str, Callable[..., float | None]], ...] = (
+    ("(n_parameters|d_model|n_layers|n_heads)", _model_fact),
+    ("(validation_loss)", _final_metric),
+    (r"(spearman|p|bootstrap_low|bootstrap_high) (\w+) (training_loss|validation_loss)", _correlation),
+    (r"(step of max \|delta neural_persistence\||step of diminishing returns)", _transition),
+    (r"(exponent|r2|spearman|p) (\w+) in N", _scaling),
+    (r"(mae|improvement_percent) (\w+) at (\d+)%", _forecast),
+    ("neural_persistence (mean|sd) over layers", _over_layers),
+    ("(h0_total)", _total_at_step),
+    ("(perplexity|h1_count|h1_total|h1_entropy|effective_rank)", _feature_at_step),
+    (r"\|spearman\| (\w+) perplexity", _mean_strength),
+)
+"""Published quantities by the form of their names, and where a run keeps them."""
+
+
+def _parsed(value: str, note: Any) -> tuple[float, str]:
+    note = "" if pd.isna(note) else str(note)
+    if value.startswith("<"):
+        return float(value[1:]), "; ".join(filter(None, [note, f"published as {value}"]))
+    return float(value), note

@@ -1,0 +1,83 @@
+"""Early stopping: patience on a feature against patience on the validation loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from toposcale.analysis.series import SERIES_KEY, whole_model
+from toposcale.io import schemas
+from toposcale.statistics.patience import patience_stop
+
+MODES = {"neural_persistence": "higher", "neural_persistence_p2": "higher"}
+"""Direction in which a feature improves; others count any new record, up or down, as progress."""
+
+
+def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables early_stopping and early_stopping_summary."""
+    table = early_stopping_table(features, metrics)
+    return {"early_stopping": table, "early_stopping_summary": early_stopping_summary(table)}
+
+
+def early_stopping_table(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    *,
+    patience: Sequence[int] = (2, 3, 5),
+    metric: str = "validation_loss",
+    modes: Mapping[str, str] = MODES,
+) -> pd.DataFrame:
+    """What patience on each whole-model feature would have saved and cost against patience on `metric`.
+
+    patience in checkpoints. Where a rule never stops its step is the last one. The best checkpoint up to the stop is
+    kept. Only checkpoints that have both the feature and the metric are used. Columns: `schemas.EARLY_STOPPING`.
+    """
+    losses = metrics[(metrics["metric"] == metric) & np.isfinite(metrics["value"])]
+    usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
+    both = usable.merge(losses[["model", "step", "value"]], on=["model", "step"], suffixes=("", "_metric"))
+    rows = []
+    for key, series in both.sort_values("step").groupby(["model", *SERIES_KEY], sort=True):
+        steps = series["step"].to_numpy(np.int64)
+        values, loss = series["value"].to_numpy(np.float64), series["value_metric"].to_numpy(np.float64)
+        best = np.minimum.accumulate(loss)
+        for wait in patience:
+            own = patience_stop(values, wait, mode=modes.get(str(key[-1]), "either"))
+            reference = patience_stop(loss, wait, mode="lower")
+            at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (own, reference))
+            saved, given_up = int(steps[reference_at] - steps[at]), float(best[at] - best[reference_at])
+            rows.append(
+                dict(zip(["model", *SERIES_KEY], key, strict=True))
+                | {
+                    "patience": int(wait),
+                    "stop_step": int(steps[at]),
+                    "triggered": own is not None,
+                    "metric_stop_step": int(steps[reference_at]),
+                    "metric_triggered": reference is not None,
+                    "steps_saved": saved,
+                    "loss_given_up": given_up,
+                }
+            )
+    return schemas.EARLY_STOPPING.frame(rows)
+
+
+def early_stopping_summary(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
+    """Mean over models of steps_saved and loss_given_up, with Student intervals (NaN for a single model)."""
+    rows = []
+    for key, group in table.groupby([*SERIES_KEY, "patience"], sort=True):
+        row = dict(zip([*SERIES_KEY, "patience"], key, strict=True)) | {"n_models": len(group)}
+        for name in ("steps_saved", "loss_given_up"):
+            values = group[name].to_numpy(np.float64)
+            half = np.nan
+            if len(values) > 1:
+                error = values.std(ddof=1) / np.sqrt(len(values))
+                half = stdtrit(len(values) - 1, 0.5 + confidence / 2) * error
+            row |= {
+                name: values.mean(),
+                f"{name}_low": values.mean() - half,
+                f"{name}_high": values.mean() + half,
+            }
+        rows.append(row)
+    return schemas.EARLY_STOPPING_SUMMARY.frame(rows)

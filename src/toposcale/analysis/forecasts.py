@@ -1,0 +1,192 @@
+"""Forecasts of every model at every share of training, and how good they were (pandas tables)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from toposcale.analysis.histories import histories_from_tables, vectors_by_model
+from toposcale.forecasting.forecasters import METHODS, make_forecaster
+from toposcale.forecasting.history import History
+from toposcale.forecasting.ridge import Ridge
+from toposcale.io import schemas
+
+FRACTIONS = (0.2, 0.3, 0.5)
+BASELINE = "power_law"
+FEW_MODELS = 10
+"""Below this many models the evaluation says in words how little its numbers mean."""
+
+logger = logging.getLogger(__name__)
+
+
+def forecast_tables(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    training: pd.DataFrame,
+    vectors: pd.DataFrame,
+    *,
+    fractions: Sequence[float],
+    seed: int,
+    resamples: int,
+) -> dict[str, pd.DataFrame]:
+    """The tables forecasts and forecast_evaluation."""
+    histories = histories_from_tables(features, metrics, training, models, vectors=vectors_by_model(vectors))
+    forecasts, seconds = forecast_table(histories, fractions=fractions, seed=seed)
+    logger.info("seconds by method and fraction\n%s", seconds.to_string(index=False))
+    evaluated = evaluate(forecasts, histories, resamples=resamples, seed=seed)
+    return {"forecasts": forecasts, "forecast_evaluation": evaluated}
+
+
+def forecast_table(
+    histories: Sequence[History],
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+    methods: Sequence[str] = METHODS,
+    seed: int = 0,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The `forecasts` table (model, fraction, method, ...), and apart from it the seconds each method took.
+
+    Seconds: fraction, method, seconds for all models; they differ from run to run, so they have no place in a
+    table that is compared byte by byte.
+    """
+    finals = {history.model: history.final_loss for history in histories}
+    rows, costs = [], []
+    for fraction in fractions:
+        family = [history.first(fraction) for history in histories]
+        for method in methods:
+            start = perf_counter()
+            forecaster = make_forecaster(method, family, finals, seed)
+            for history in family:
+                prediction = forecaster.fit(history).predict(history.final_step)
+                rows.append(
+                    {
+                        "model": history.model,
+                        "fraction": fraction,
+                        "method": method,
+                        "forecast": prediction.value,
+                        "low": prediction.low,
+                        "high": prediction.high,
+                        "actual": finals[history.model],
+                        "error": prediction.value - finals[history.model],
+                        "reason": prediction.reason,
+                    }
+                )
+            costs.append((fraction, method, perf_counter() - start))
+    return schemas.FORECASTS.frame(rows), pd.DataFrame(costs, columns=["fraction", "method", "seconds"])
+
+
+def evaluate(
+    forecasts: pd.DataFrame,
+    histories: Sequence[History] = (),
+    *,
+    resamples: int = 1000,
+    permutations: int = 200,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The `forecast_evaluation` table: one row for each fraction and method.
+
+    mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over models. improvement_percent: 100
+    (1 - MAE / MAE of power_law) over the models that both forecast. wilcoxon_p: two-sided signed-rank test of
+    the absolute errors against power_law's. For ridge, with `histories` given: permutation_mae, the mean MAE
+    with the final losses dealt out at random, and permutation_p, the share of deals at least as good (own
+    deal counted).
+    """
+    rows = []
+    for _, group in forecasts.groupby(["fraction", "method"], sort=True):
+        fraction, method = float(group["fraction"].iloc[0]), str(group["method"].iloc[0])
+        baseline = forecasts[(forecasts["fraction"] == fraction) & (forecasts["method"] == BASELINE)]
+        row: dict[str, object] = {"fraction": fraction, "method": method}
+        row.update(_accuracy(group, resamples, seed))
+        row.update(_against_baseline(group, baseline, resamples, seed))
+        if method.startswith("ridge") and len(histories):
+            row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
+        row["note"] = _note(int(group["actual"].notna().sum()))
+        rows.append(row)
+    return schemas.FORECAST_EVALUATION.frame(rows)
+
+
+def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:
+    """95% percentile interval of the mean over the rows of `values`; NaN for fewer than two."""
+    if len(values) < 2:
+        return np.nan, np.nan
+    draws = np.random.default_rng(seed).integers(0, len(values), size=(resamples, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _accuracy(group: pd.DataFrame, resamples: int, seed: int) -> dict[str, object]:
+    usable = group[group["forecast"].notna() & group["actual"].notna()]
+    errors = usable["error"].abs().to_numpy()
+    low, high = bootstrap_interval(errors, resamples, seed)
+    varied = len(usable) >= 3 and usable["forecast"].nunique() > 1 and usable["actual"].nunique() > 1
+    covered = (usable["low"] <= usable["actual"]) & (usable["actual"] <= usable["high"])
+    return {
+        "n_models": int(group["actual"].notna().sum()),
+        "n_forecasts": len(usable),
+        "mae": float(errors.mean()) if len(errors) else np.nan,
+        "mae_low": low,
+        "mae_high": high,
+        "spearman": float(stats.spearmanr(usable["forecast"], usable["actual"])[0]) if varied else np.nan,
+        "interval_coverage": float(covered.mean()) if len(usable) else np.nan,
+    }
+
+
+def _against_baseline(
+    group: pd.DataFrame, baseline: pd.DataFrame, resamples: int, seed: int
+) -> dict[str, object]:
+    pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
+    pair = pair.dropna(subset=["error", "error_baseline"])
+    own, base = pair["error"].abs().to_numpy(), pair["error_baseline"].abs().to_numpy()
+    if len(own) < 2 or base.sum() == 0:
+        return {}
+    draws = np.random.default_rng(seed).integers(0, len(own), size=(resamples, len(own)))
+    totals = base[draws].sum(axis=1)
+    improvements = 100 * (1 - own[draws].sum(axis=1)[totals > 0] / totals[totals > 0])
+    low, high = np.quantile(improvements, (0.025, 0.975))
+    same = np.allclose(own, base, rtol=0, atol=1e-15)
+    return {
+        "improvement_percent": float(100 * (1 - own.sum() / base.sum())),
+        "improvement_low": float(low),
+        "improvement_high": float(high),
+        "wilcoxon_p": 1.0 if same else float(stats.wilcoxon(own, base).pvalue),
+    }
+
+
+def _permutation(
+    method: str, fraction: float, histories: Sequence[History], mae: object, permutations: int, seed: int
+) -> dict[str, object]:
+    finals = {h.model: h.final_loss for h in histories if np.isfinite(h.final_loss)}
+    family = [history.first(fraction) for history in histories]
+    ridge = Ridge(method, family, finals)
+    problems = {h.model: ridge.problem(h) for h in family if h.model in finals}
+    solvable = {model: p for model, p in problems.items() if not isinstance(p, str)}
+    if not solvable or not isinstance(mae, float) or not np.isfinite(mae):
+        return {}
+    rng = np.random.default_rng(seed)
+    names, values = list(finals), np.array(list(finals.values()))
+    maes = np.empty(permutations)
+    for draw in range(permutations):
+        dealt = dict(zip(names, rng.permutation(values), strict=True))
+        errors = []
+        for model, problem in solvable.items():
+            targets = np.array([dealt[other] for other in problem.others])
+            errors.append(abs(problem.solve(targets)[0][0] - dealt[model]))
+        maes[draw] = np.mean(errors)
+    as_good = np.sum(maes <= mae * (1 + 1e-12))
+    return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
+
+
+def _note(models: int) -> str:
+    if models >= FEW_MODELS:
+        return ""
+    smallest = 2.0 ** (1 - models) if models else 1.0
+    return (
+        f"{models} models: the smallest p-value a signed-rank test can give is {min(smallest, 1.0):.3g}; "
+        "read the intervals, not the ranking"
+    )

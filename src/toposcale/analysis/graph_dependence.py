@@ -1,0 +1,67 @@
+"""How much the features of a loss surface depend on the graph that it is read through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.io import schemas
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.statistics.correlation import spearman
+
+SHAPE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
+"""What every graph has; the features' names end in that of the graph."""
+
+
+def graph_dependence_tables(all_features: pd.DataFrame, *, graphs: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The table graph_dependence: a row for each model and shape feature.
+
+    all_features: the features table with its spreads. `lowest` and `highest`: the smallest and largest mean over
+    the checkpoints, and the graph that has it. The spreads are standard deviations (divisor n - 1), in the unit of the
+    feature: over the graphs at one checkpoint (mean over the checkpoints), over the repeated measurements with the first
+    graph (mean over the checkpoints), and over the checkpoints with the first graph: a feature whose first is as large
+    as its last tells the graph rather than the model. `agreement`: mean and least Spearman correlation over the
+    checkpoints between two graphs. NaN where there are fewer than two of what is compared, or a value is not finite.
+    """
+    own_source = all_features["source"] == "landscape"
+    whole = all_features[own_source & (all_features["layer"] == ALL_LAYERS)]
+    rows = []
+    for model, own in whole.groupby("model", sort=True):
+        table = own.pivot(index="step", columns="feature", values="value").sort_index()
+        for feature in SHAPE_FEATURES:
+            names = [f"{feature}_{graph}" for graph in graphs]
+            rows.append({"model": model, "feature": feature, **_row(table, names, graphs)})
+    return {"graph_dependence": schemas.GRAPH_DEPENDENCE.frame(rows)}
+
+
+def _row(table: pd.DataFrame, names: Sequence[str], graphs: Sequence[str]) -> dict[str, Any]:
+    values = table[list(names)].to_numpy(dtype=float)  # checkpoints by graphs
+    means = values.mean(axis=0)
+    known = bool(np.isfinite(means).all())
+    low, high = (int(means.argmin()), int(means.argmax())) if known else (0, 0)
+    repeats = table.get(f"{names[0]}_spread")
+    pairs = combinations(range(len(names)), 2) if known else ()
+    agreements = [float(spearman(values[None, :, i], values[None, :, j])[0, 0]) for i, j in pairs]
+    return {
+        "n_checkpoints": len(values),
+        "n_graphs": len(names),
+        "lowest": means[low],
+        "lowest_graph": graphs[low] if known else "",
+        "highest": means[high],
+        "highest_graph": graphs[high] if known else "",
+        "spread_over_graphs": float(_deviation(values, axis=1).mean()),
+        "spread_over_repeats": np.nan if repeats is None else float(repeats.to_numpy(dtype=float).mean()),
+        "spread_over_training": float(_deviation(values[:, 0], axis=0)),
+        "agreement": float(np.mean(agreements)) if agreements else np.nan,
+        "agreement_least": float(np.min(agreements)) if agreements else np.nan,
+    }
+
+
+def _deviation(values: np.ndarray, axis: int) -> np.ndarray:
+    if values.shape[axis] < 2:
+        return np.full(np.delete(values.shape, axis), np.nan)
+    return np.std(values, axis=axis, ddof=1)

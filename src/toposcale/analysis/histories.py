@@ -1,0 +1,106 @@
+"""From the tables of a run to what a forecaster may read."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.forecasting.history import History
+from toposcale.io.schemas import ALL_LAYERS
+
+
+def histories_from_tables(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    training: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    metric: str = "validation_loss",
+    schedules: Mapping[str, np.ndarray] | None = None,
+    vectors: Mapping[str, Mapping[str, pd.DataFrame]] | None = None,
+) -> list[History]:
+    """One history for each row of `models`, sorted by model; whatever a table lacks is missing there too.
+
+    `metric`: what is forecast; of a model that has no such rows, the training loss. Features of layer "all"
+    count. `schedules`: learning rates, one a step from step 0, by model, for runs whose training log ends
+    before their schedule does; otherwise the log's own. `vectors`: by model and feature name, vectorised
+    diagrams, a row a step and the step in the index; steps that the other tables do not have are passed over.
+    """
+    whole = features[features["layer"] == ALL_LAYERS] if len(features) else features
+    measured = metrics.loc[metrics["metric"] == metric, "model"]
+    named = np.where(metrics["model"].isin(measured), metric, "training_loss")
+    chosen = metrics[metrics["metric"] == named]
+    return [
+        _history(
+            row,
+            whole[whole["model"] == row["model"]] if len(whole) else whole,
+            chosen[chosen["model"] == row["model"]],
+            training[training["model"] == row["model"]] if len(training) else training,
+            (schedules or {}).get(str(row["model"])),
+            (vectors or {}).get(str(row["model"]), {}),
+        )
+        for row in models.sort_values("model").to_dict("records")
+    ]
+
+
+def _history(
+    model: Mapping[Hashable, Any],
+    features: pd.DataFrame,
+    metric: pd.DataFrame,
+    training: pd.DataFrame,
+    schedule: np.ndarray | None,
+    vectors: Mapping[str, pd.DataFrame],
+) -> History:
+    losses = metric.drop_duplicates("step").set_index("step")["value"].astype("float64")
+    named: dict[str, pd.Series] = {}
+    if len(features):
+        for (source, feature), rows in features.groupby(["source", "feature"], sort=True):
+            named[f"{source}/{feature}"] = rows.drop_duplicates("step").set_index("step")["value"]
+    steps = np.unique(
+        np.concatenate([losses.index.to_numpy(), *(s.index.to_numpy() for s in named.values())])
+    )
+    log = training if len(training) else pd.DataFrame(columns=["step", "loss", "gradient_norm"])
+    # a run that was resumed may have written a step twice
+    log = log.drop_duplicates("step", keep="last").sort_values("step")
+    return History(
+        model=str(model["model"]),
+        n_parameters=int(model["n_parameters"]),
+        tokens_per_step=int(model["tokens_per_step"]),
+        final_step=int(model["final_step"]),
+        family=str(model.get("family", "")),
+        seed=int(model.get("seed", 0)),
+        steps=log["step"].to_numpy(dtype=np.float64),
+        losses=log["loss"].to_numpy(dtype=np.float64),
+        gradient_norms=log["gradient_norm"].to_numpy(dtype=np.float64),
+        learning_rates=_schedule(log) if schedule is None else schedule,
+        checkpoint_steps=steps,
+        checkpoint_losses=losses.reindex(steps).to_numpy(dtype=np.float64),
+        features={
+            **{name: series.reindex(steps).to_numpy(dtype=np.float64) for name, series in named.items()},
+            **{name: rows.reindex(steps).to_numpy(dtype=np.float64) for name, rows in vectors.items()},
+        },
+    )
+
+
+def _schedule(log: pd.DataFrame) -> np.ndarray:
+    """Learning rates from step 0 on; a step without a row (0, if the log starts at 1) takes the next one."""
+    if "learning_rate" not in log or not len(log):
+        return np.empty(0)
+    known = log.dropna(subset=["learning_rate"])
+    if not len(known):
+        return np.empty(0)
+    wanted = np.arange(int(known["step"].max()) + 1)
+    rows = np.searchsorted(known["step"].to_numpy(), wanted)
+    return known["learning_rate"].to_numpy(dtype=np.float64)[rows]
+
+
+def vectors_by_model(vectors: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
+    """The vectors table as what `histories_from_tables` takes: by model and name, a row a step."""
+    found: dict[str, dict[str, pd.DataFrame]] = {}
+    for (model, source, name), rows in vectors.groupby(["model", "source", "vector"]):
+        wide = rows.pivot(index="step", columns="index", values="value").sort_index()
+        found.setdefault(str(model), {})[f"{source}/{name}"] = wide
+    return found

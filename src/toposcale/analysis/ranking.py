@@ -1,0 +1,160 @@
+"""Topology against spectra, norms and curvature: how closely each follows a metric, with paired intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from toposcale.analysis.correlations import RESAMPLES
+from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, WEIGHT_NORM, aligned_series, whole_model
+from toposcale.features.registry import GROUPS, group_of
+from toposcale.io import schemas
+from toposcale.statistics.correlation import Floats, spearman
+from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
+
+
+def ranking_tables(
+    features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
+) -> dict[str, pd.DataFrame]:
+    """The tables ranking and feature_groups."""
+    if features.empty:
+        return {}
+    return {
+        "ranking": ranking_table(features, metrics, seed=seed, resamples=resamples),
+        "feature_groups": group_table(features, metrics, seed=seed, resamples=resamples),
+    }
+
+
+def ranking_table(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Whole-model features ranked by strength = mean over models of |Spearman| with the metric.
+
+    Intervals: moving-block bootstrap; one resample takes the same checkpoints for all features and models, so
+    differences are paired.
+    """
+    strengths = _strengths(features, metrics, seed, resamples)
+    table = strengths.keys
+    table["group"] = [group_of(feature) for feature in table["feature"]]
+    table["n_models"] = strengths.n_models
+    _add(table, "strength", strengths.point, strengths.drawn, confidence)
+    reference, drawn_reference = np.full(len(table), np.nan), np.full_like(strengths.drawn, np.nan)
+    is_norm = (table[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1).to_numpy()
+    for row in np.flatnonzero(is_norm):
+        same = (table["metric"] == table["metric"].iloc[row]).to_numpy()
+        reference[same], drawn_reference[:, same] = strengths.point[row], strengths.drawn[:, row, None]
+    _add(table, "over_norm", strengths.point - reference, strengths.drawn - drawn_reference, confidence)
+    table["rank"] = table.groupby("metric")["strength"].rank(ascending=False, method="min")
+    return schemas.RANKING.frame(table)
+
+
+def group_table(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Strength of feature groups, and their differences, per metric; `best` favours the group with more features."""
+    strengths = _strengths(features, metrics, seed, resamples)
+    groups = np.array([group_of(feature) for feature in strengths.keys["feature"]])
+    statistics: dict[str, Callable[[Floats], Floats]] = {"mean": _mean, "best": _best}
+    rows = []
+    for metric in sorted(set(strengths.keys["metric"])):
+        used = (strengths.keys["metric"] == metric).to_numpy() & np.isfinite(strengths.point)
+        for (name, statistic), (first, second) in (
+            (statistic, pair) for statistic in statistics.items() for pair in combinations(GROUPS, 2)
+        ):
+            one, other = used & (groups == first), used & (groups == second)
+            if not (one.any() and other.any()):
+                continue
+            strength = float(statistic(strengths.point[one])), float(statistic(strengths.point[other]))
+            drawn = statistic(strengths.drawn[:, one]) - statistic(strengths.drawn[:, other])
+            low, high = percentile_interval(drawn, confidence)
+            rows.append(
+                {
+                    "metric": metric,
+                    "statistic": name,
+                    "first": first,
+                    "second": second,
+                    "n_first": int(one.sum()),
+                    "n_second": int(other.sum()),
+                    "strength_first": strength[0],
+                    "strength_second": strength[1],
+                    "difference": strength[0] - strength[1],
+                    "difference_low": float(low),
+                    "difference_high": float(high),
+                }
+            )
+    return schemas.FEATURE_GROUPS.frame(rows)
+
+
+@dataclass(frozen=True)
+class _Strengths:
+    """Mean |Spearman| over models of each (source, layer, feature, metric)."""
+
+    keys: pd.DataFrame  # P rows
+    point: Floats  # (P,)
+    drawn: Floats  # (resamples, P)
+    n_models: NDArray[np.int64]  # (P,)
+
+
+def _strengths(features: pd.DataFrame, metrics: pd.DataFrame, seed: int, resamples: int) -> _Strengths:
+    sums: dict[tuple[str, ...], tuple[float, Floats, int]] = {}
+    whole = whole_model(features)
+    grids = {str(model): np.unique(rows["step"]) for model, rows in whole.groupby("model")}
+    for group in aligned_series(whole, metrics):
+        pairs = group.rows({})[[*SERIES_KEY, "metric"]].itertuples(index=False, name=None)
+        if group.n < MIN_POINTS:
+            point = np.full((len(group.values), len(group.metrics)), np.nan)
+            drawn = np.full((resamples, *point.shape), np.nan)
+        else:
+            # Drawn from all checkpoints of the model, and then cut to those of this group: series with a gap
+            # stay paired.
+            grid = grids[group.model]
+            rng = np.random.default_rng([seed, len(grid)])
+            counts = moving_block_counts(len(grid), resamples, rng)[:, np.isin(grid, group.steps)]
+            point = np.abs(spearman(group.values, group.targets))
+            drawn = np.abs(bootstrap_spearman(group.values, group.targets, counts))
+        for pair, value, draws in zip(pairs, point.ravel(), drawn.reshape(resamples, -1).T, strict=True):
+            total, total_draws, count = sums.get(pair, (0.0, np.zeros(resamples), 0))
+            # A model in which the feature is constant has no correlation: it is not counted, and n_models
+            # says so.
+            if np.isfinite(value):
+                total, total_draws, count = total + float(value), total_draws + draws, count + 1
+            sums[pair] = (total, total_draws, count)
+    keys = sorted(sums)
+    n_models = np.array([sums[key][2] for key in keys], dtype=np.int64)
+    divisor = np.where(n_models > 0, n_models, np.nan)
+    point = np.array([sums[key][0] for key in keys]) / divisor
+    drawn = np.stack([sums[key][1] for key in keys], axis=1) / divisor
+    return _Strengths(pd.DataFrame(keys, columns=[*SERIES_KEY, "metric"]), point, drawn, n_models)
+
+
+def _mean(strengths: Floats) -> Floats:
+    """Mean over the last axis of what is defined; NaN where nothing is."""
+    defined = np.isfinite(strengths)
+    count = defined.sum(axis=-1)
+    return np.where(defined, strengths, 0.0).sum(axis=-1) / np.where(count > 0, count, np.nan)
+
+
+def _best(strengths: Floats) -> Floats:
+    """Largest over the last axis of what is defined; NaN where nothing is."""
+    best = np.where(np.isfinite(strengths), strengths, -1.0).max(axis=-1)
+    return np.where(best >= 0.0, best, np.nan)
+
+
+def _add(table: pd.DataFrame, name: str, point: Floats, drawn: Floats, confidence: float) -> None:
+    table[name] = point
+    table[f"{name}_low"], table[f"{name}_high"] = percentile_interval(drawn, confidence)

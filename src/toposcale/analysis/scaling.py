@@ -1,0 +1,114 @@
+"""Scaling laws of every feature and metric at the final step, and the largest size predicted from the smaller ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.correlations import RESAMPLES
+from toposcale.analysis.series import SERIES_KEY, final_values, whole_model
+from toposcale.io import schemas
+from toposcale.statistics import scaling
+from toposcale.statistics.correlation import correlation_p_value, spearman
+
+_FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fit_power_law_with_offset}
+_PREDICTIONS = {
+    "power_law": scaling.predict_power_law,
+    "power_law_with_offset": scaling.predict_power_law_with_offset,
+}
+
+
+def scaling_tables(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+) -> dict[str, pd.DataFrame]:
+    """The tables scaling and size_extrapolation."""
+    return {
+        "scaling": scaling_table(features, metrics, models, seed=seed, resamples=resamples),
+        "size_extrapolation": size_extrapolation_table(features, metrics, models),
+    }
+
+
+def scaling_table(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Both laws of every whole-model feature and metric (source "metric") against n_parameters."""
+    rows = []
+    for key, sizes, values in _by_feature(features, metrics, models):
+        trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
+        for law, fit_law in _FITS.items():
+            row = {**key, "law": law, "n_models": len(sizes), "spearman": trend}
+            row["p_spearman"] = float(correlation_p_value(trend, len(sizes)))
+            try:
+                fit = fit_law(sizes, values, confidence=confidence)
+            except ValueError as error:
+                rows.append({**row, "reason": str(error)})
+                continue
+            drawn = scaling.bootstrap_exponents(
+                sizes,
+                values,
+                offset=law == "power_law_with_offset",
+                resamples=resamples,
+                rng=np.random.default_rng([seed, len(sizes)]),
+            )
+            tail = (1.0 - confidence) / 2.0
+            low, high = np.quantile(drawn, [tail, 1.0 - tail])
+            rows.append(
+                {
+                    **row,
+                    **vars(fit),
+                    "exponent_bootstrap_low": low,
+                    "exponent_bootstrap_high": high,
+                    "reason": "",
+                }
+            )
+    return schemas.SCALING.frame(rows)
+
+
+def size_extrapolation_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, confidence: float = 0.95
+) -> pd.DataFrame:
+    """The final value of the largest size (the mean over its models), predicted from the smaller sizes by both laws."""
+    rows = []
+    for key, sizes, values in _by_feature(features, metrics, models):
+        largest = sizes == sizes.max()
+        actual = float(values[largest].mean())
+        for law, predict in _PREDICTIONS.items():
+            row = {**key, "law": law, "n_parameters": int(sizes.max()), "n_models": int((~largest).sum())}
+            row["actual"] = actual
+            try:
+                found = predict(sizes[~largest], values[~largest], float(sizes.max()), confidence=confidence)
+            except ValueError as error:
+                rows.append({**row, "reason": str(error)})
+                continue
+            off = found.value - actual
+            row |= {"predicted": found.value, "predicted_low": found.low, "predicted_high": found.high}
+            relative = off / abs(actual) if actual else np.nan
+            rows.append({**row, "error": off, "relative_error": relative, "reason": ""})
+    return schemas.SIZE_EXTRAPOLATION.frame(rows)
+
+
+def _by_feature(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
+) -> Iterator[tuple[dict[str, str], np.ndarray, np.ndarray]]:
+    """Key, sizes and final values of each whole-model feature and metric, smallest size first, finite ones
+    only."""
+    final = final_values(whole_model(features), metrics).merge(models[["model", "n_parameters"]], on="model")
+    for key, rows in final.groupby(SERIES_KEY, sort=True):
+        finite = rows[np.isfinite(rows["value"])].sort_values(["n_parameters", "model"])
+        if finite.empty:
+            continue
+        names = dict(zip(SERIES_KEY, map(str, key), strict=True))
+        yield names, finite["n_parameters"].to_numpy(np.float64), finite["value"].to_numpy(np.float64)

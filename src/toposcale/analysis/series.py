@@ -1,0 +1,144 @@
+"""From the long tables to aligned arrays: what every analysis of series over checkpoints begins with."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.statistics.correlation import Floats, is_constant
+
+SERIES_KEY = ["source", "layer", "feature"]
+WEIGHT_NORM = ("weights", ALL_LAYERS, "frobenius_norm")
+"""The feature that stands for "the norm of the weights": of the whole model, not of one layer."""
+MIN_POINTS = 4
+"""Fewer common checkpoints than this give no correlation."""
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Series of one model that share their checkpoints with one set of metrics.
+
+    keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
+    norm (T,) or None where the model has no weight norm at all of these steps; left_out (S,): checkpoints of
+    the series that could not be used, because its value or the metric's is not finite or not there.
+    """
+
+    model: str
+    keys: pd.DataFrame
+    values: Floats
+    metrics: list[str]
+    targets: Floats
+    steps: Floats
+    norm: Floats | None
+    left_out: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Number of common checkpoints."""
+        return len(self.steps)
+
+    def generator(self, seed: int, purpose: int) -> np.random.Generator:
+        """Random generator for resamples of these checkpoints: one more model or feature changes no other's
+        draws."""
+        return np.random.default_rng([seed, purpose, self.n])
+
+    def reasons(self) -> NDArray[np.object_]:
+        """Why a pair (S, M) has no correlation: text, "" where it has one."""
+        reasons = np.full((len(self.values), len(self.metrics)), "", dtype=object)
+        if self.n < MIN_POINTS:
+            reasons[:] = f"{self.n} common checkpoints; at least {MIN_POINTS} are needed"
+            return reasons
+        reasons[:, is_constant(self.targets)] = "constant metric"
+        reasons[is_constant(self.values), :] = "constant feature"
+        return reasons
+
+    def rows(self, columns: dict[str, Floats | NDArray[np.object_]]) -> pd.DataFrame:
+        """One row per pair from arrays of shape (S, M)."""
+        n_metrics = len(self.metrics)
+        table = self.keys.loc[self.keys.index.repeat(n_metrics)].reset_index(drop=True)
+        table.insert(0, "model", self.model)
+        table["metric"] = self.metrics * len(self.keys)
+        table["n"] = self.n
+        table["n_left_out"] = np.repeat(self.left_out, n_metrics)
+        shape = (len(self.keys), n_metrics)
+        for name, values in columns.items():
+            table[name] = np.broadcast_to(values, shape).ravel()
+        return table
+
+
+def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame) -> Iterator[Aligned]:
+    """Group the series of each model by the checkpoints they have in common with the metrics.
+
+    features: model, step, source, layer, feature, value; metrics: model, step, metric, value. Every (series,
+    metric) pair of a model that has metrics comes in exactly one group. ValueError where a key occurs twice.
+    """
+    without = sorted(set(features["model"]) - set(metrics["model"]))
+    if without:
+        warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
+    for model in sorted(set(features["model"]) & set(metrics["model"])):
+        rows = features[features["model"] == model]
+        wide = _wide(rows, SERIES_KEY, "features")
+        targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
+        steps = sorted(set(wide.columns) | set(targets.columns))
+        n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
+        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows)
+
+
+def whole_model(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows that describe the whole model, not one layer."""
+    return table[table["layer"] == ALL_LAYERS]
+
+
+def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Value of every feature and metric at the last step its model has it: model, source, layer, feature,
+    step, value.
+
+    Metrics come with source "metric" and layer "all".
+    """
+    as_features = metrics.rename(columns={"metric": "feature"}).assign(source="metric", layer=ALL_LAYERS)
+    columns = ["model", *SERIES_KEY, "step", "value"]
+    both = pd.concat([features[columns], as_features[columns]], ignore_index=True)
+    last = both.sort_values("step", kind="stable").groupby(["model", *SERIES_KEY], sort=True).tail(1)
+    return last.sort_values(["model", *SERIES_KEY]).reset_index(drop=True)
+
+
+def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
+    repeated = table.duplicated(["step", *key])
+    if repeated.any():
+        row = table[repeated].iloc[0]
+        raise ValueError(f"{name}: {row['model']} step {row['step']} has two rows for {', '.join(row[key])}")
+    return table.pivot(index=key, columns="step", values="value").sort_index()
+
+
+def _groups(
+    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64]
+) -> Iterator[Aligned]:
+    values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
+    steps = wide.columns.to_numpy(np.float64)
+    norm = (
+        values[wide.index.get_loc(WEIGHT_NORM)] if WEIGHT_NORM in wide.index else np.full(len(steps), np.nan)
+    )
+    for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
+        for pattern, chosen in _patterns(np.isfinite(values) & metric_pattern):
+            yield Aligned(
+                model,
+                wide.index[chosen].to_frame(index=False),
+                values[np.ix_(chosen, pattern)],
+                [str(targets.index[m]) for m in chosen_metrics],
+                metric_values[np.ix_(chosen_metrics, pattern)],
+                steps[pattern],
+                norm[pattern] if np.isfinite(norm[pattern]).all() else None,
+                n_rows[chosen] - int(pattern.sum()),
+            )
+
+
+def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """Distinct rows of `masks`, each with the indices of the rows that equal it."""
+    distinct, labels = np.unique(masks, axis=0, return_inverse=True)
+    return [(row, np.flatnonzero(labels.ravel() == i)) for i, row in enumerate(distinct)]

@@ -1,0 +1,221 @@
+"""A checkpoint as a model that can be run: one interface over the project's own GPT and transformers' causal models."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from toposcale.checkpoints.matrices import is_buffer, read_metadata, weight_files
+from toposcale.io.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from toposcale.training.gpt import GPT
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+_GPT_SIZES = ("vocab_size", "context", "d_model", "n_layers", "n_heads")
+_SMALLEST_VOCABULARY_SHARE = (
+    0.9  # models pad their vocabulary to a round number: by 3% at most in those published
+)
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A causal language model, split where the logits would be made.
+
+    `hidden_states(tokens)`: integers (batch, length), padded on the right if at all, to the embedding layer's and every
+    block's output, each (batch, length, d_model), the last one after the final norm; only that one where
+    `last_only`. `head_weight` (vocab_size, d_model) and `head_bias` (vocab_size,) or None make logits of it.
+    """
+
+    hidden_states: Callable[[Tensor, bool], list[Tensor]]
+    head_weight: Tensor
+    head_bias: Tensor | None
+    context: int
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens that the model tells apart, padding of the vocabulary included."""
+        return self.head_weight.shape[0]
+
+
+def load_model(checkpoint: str | Path, *, dtype: str = "float32", device: str = "cpu") -> LanguageModel:
+    """The model of a checkpoint, in evaluation mode: a safetensors file of the project's GPT, or a folder.
+
+    From a folder only local files are read and no code of the repository is run. `dtype`: float32 or bfloat16.
+    UserError: damaged files, an architecture that transformers does not have, weights that are missing or left over
+    (transformers would fill them in at random), or logits that are not the head's product alone.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    path = Path(checkpoint)
+    files = weight_files(path)
+    load = _load_gpt if path.is_file() else _load_pretrained
+    with torch.inference_mode():
+        return load(path, files, DTYPES[dtype], torch.device(device))
+
+
+@dataclass(frozen=True)
+class LanguageModule:
+    """A causal language model as one differentiable module: integers (batch, length) to logits, or to what has them.
+
+    `module(tokens)` is a tensor (batch, length, vocab_size), or an output of transformers with such `logits`.
+    """
+
+    module: torch.nn.Module
+    context: int
+    vocab_size: int
+
+
+def load_module(checkpoint: str | Path, *, device: str = "cpu") -> LanguageModule:
+    """The model of a checkpoint in float32, for losses as functions of its parameters; as `load_model` otherwise."""
+    path = Path(checkpoint)
+    files = weight_files(path)
+    if path.is_file():
+        gpt = _gpt(path, torch.device(device))
+        return LanguageModule(gpt, gpt.shape.context, gpt.shape.vocab_size)
+    model = _pretrained(path, files, torch.float32)
+    model.config.use_cache = False
+    model.to(device).eval()
+    loaded = wrap_pretrained(model, str(path))
+    return LanguageModule(model, loaded.context, loaded.vocab_size)
+
+
+def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
+    """The tokenizer in a checkpoint's folder, padding with its end-of-text token where it has no token for that.
+
+    UserError: none there, or its vocabulary is larger than the model's `vocab_size` or less than nine tenths of it:
+    a tokenizer whose files are missing comes up with two tokens and no error.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
+        raise UserError(f"{folder}: no tokenizer that can be read ({_first_line(error)})") from error
+    known = len(tokenizer)
+    if known > vocab_size:
+        raise UserError(f"{folder}: the tokenizer has {known} tokens, the model only {vocab_size}")
+    if known < _SMALLEST_VOCABULARY_SHARE * vocab_size:
+        raise UserError(
+            f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; its files are missing or of another model"
+        )
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise UserError(f"{folder}: the tokenizer has neither a padding nor an end-of-text token")
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _gpt(path: Path, device: torch.device) -> GPT:
+    from toposcale.training.gpt import GPTShape
+    from toposcale.training.trainer import load_weights
+
+    metadata = read_metadata(path)
+    try:
+        shape = GPTShape(**{name: int(metadata[name]) for name in _GPT_SIZES})
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{path}: its metadata does not give the sizes of a GPT ({', '.join(_GPT_SIZES)})"
+        ) from error
+    return load_weights(path, shape, device).eval()
+
+
+def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> LanguageModel:
+    model = _gpt(path, device).to(dtype)
+
+    def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
+        return [model.hidden_states(tokens)] if last_only else model.all_hidden_states(tokens)
+
+    return LanguageModel(hidden_states, model.token_embedding.weight.detach(), None, model.shape.context)
+
+
+def _load_pretrained(
+    folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device
+) -> LanguageModel:
+    model = _pretrained(folder, files, dtype)
+    model.to(device).eval()
+    loaded = wrap_pretrained(model, str(folder))
+    _check_logits(folder, model, loaded, device)
+    return loaded
+
+
+def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
+    # Else a thread asks the Hub to convert `.bin` weights.
+    os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
+    from transformers import AutoModelForCausalLM
+
+    load: Any = AutoModelForCausalLM.from_pretrained
+    try:
+        model, info = load(
+            str(folder),
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=files[0].suffix == ".safetensors",
+            attn_implementation="sdpa",
+            output_loading_info=True,
+        )
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{folder}: holds something other than tensors, which is not loaded") from error
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
+    _refuse_guessed_weights(folder, info)
+    return model
+
+
+def wrap_pretrained(model: Any, name: str) -> LanguageModel:
+    """A transformers causal model as a `LanguageModel`. UserError, with `name`: its head is not linear."""
+    body, head = model.base_model, model.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear):
+        raise UserError(f"{name}: no linear head, which is what perplexity is computed with")
+
+    def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
+        # No mask: the padding is on the right, where a causal model's tokens do not look.
+        output = body(tokens, use_cache=False, output_hidden_states=not last_only)
+        return [output.last_hidden_state] if last_only else list(output.hidden_states)
+
+    bias = None if head.bias is None else head.bias.detach()
+    # BLOOM has no position limit, and says so by having no such entry.
+    context = getattr(model.config, "max_position_embeddings", None) or 1 << 30
+    return LanguageModel(hidden_states, head.weight.detach(), bias, context)
+
+
+def _refuse_guessed_weights(folder: Path, info: Any) -> None:
+    """Transformers only warns about missing weights, and fills them with random numbers."""
+    wrong = {
+        "missing": sorted(info["missing_keys"]),
+        "left over": sorted(name for name in info["unexpected_keys"] if not is_buffer(name)),
+        "of another shape": sorted(str(entry[0]) for entry in info["mismatched_keys"]),
+    }
+    for what, names in wrong.items():
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise UserError(f"{folder}: weights are {what}: {', '.join(names[:3])}{more}")
+
+
+def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch.device) -> None:
+    """Some architectures cap or scale the product of the head; their perplexity would come out wrong."""
+    tokens = torch.arange(4, device=device)[None] % loaded.vocab_size
+    expected = model(tokens, use_cache=False).logits.float()
+    if not torch.isfinite(expected).all():
+        raise UserError(f"{folder}: its logits are NaN or infinite")
+    product = torch.nn.functional.linear(
+        loaded.hidden_states(tokens, True)[-1], loaded.head_weight, loaded.head_bias
+    )
+    # The same operations on the same numbers; a cap or a factor changes far more than a bfloat16 rounding (2^-8).
+    if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
+        raise UserError(f"{folder}: its logits are not the product of the head alone, which is not supported")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,211 @@
+"""The weight files of a checkpoint, and their matrices, one at a time.
+
+A checkpoint is one safetensors file, or a folder in the layout of Hugging Face (safetensors or `.bin`, whole or in
+shards). Nothing here imports torch unless a `.bin` file has to be read.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from toposcale.io.errors import UserError
+from toposcale.io.tensor_files import check_content
+
+# Buffers that old files carry beside the weights: causal masks and rotary frequencies.
+_BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
+
+# Types that NumPy's own functions do not know; each of their values is a float32.
+_WIDENED = tuple(
+    np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+)
+
+
+@dataclass(frozen=True)
+class _Format:
+    """The names that weights go by in one file format: alone, or an index and its shards."""
+
+    single: str
+    index: str
+    shard: re.Pattern[str]
+
+
+_FORMATS = (
+    _Format(
+        "model.safetensors", "model.safetensors.index.json", re.compile(r"model-\d+-of-\d+\.safetensors")
+    ),
+    _Format(
+        "pytorch_model.bin", "pytorch_model.bin.index.json", re.compile(r"pytorch_model-\d+-of-\d+\.bin")
+    ),
+)
+
+
+def choose_weight_files(names: Iterable[str]) -> list[str]:
+    """The weight files among `names`, of one format only: safetensors before `.bin`, one file before shards.
+
+    The index comes before its shards. Empty where there are no weights.
+    """
+    names = set(names)
+    for form in _FORMATS:
+        if form.single in names:
+            return [form.single]
+        shards = sorted(name for name in names if form.shard.fullmatch(name))
+        if form.index in names and shards:
+            return [form.index, *shards]
+    return []
+
+
+def weight_files(checkpoint: str | Path) -> list[Path]:
+    """The files that hold a checkpoint's weights, in order, each checked to be there and whole.
+
+    For safetensors whole means that the header accounts for every byte; for `.bin`, that the archive has its end.
+    UserError: no weights, a shard that is missing, a file that is cut or damaged.
+    """
+    path = Path(checkpoint)
+    if path.is_file():
+        files = [path]
+    elif path.is_dir():
+        chosen = choose_weight_files(entry.name for entry in path.iterdir())
+        if not chosen:
+            raise UserError(f"{path}: no {' and no '.join(form.single for form in _FORMATS)} there")
+        files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
+    else:
+        raise UserError(f"{path}: no such checkpoint")
+    for file in files:
+        _check_whole(file)
+    return files
+
+
+def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and values of every weight matrix (n_out, n_in), one in memory at a time.
+
+    float64, float32 and float16 come as they are stored, bfloat16 and float8 as float32, which holds them exactly.
+    Left out: what is not 2-D, whole numbers, and the buffers `attention.bias`, `attention.masked_bias` and
+    `rotary_emb.inv_freq`. UserError as in `weight_files`, and for a `.bin` that holds more than tensors.
+    """
+    for file in weight_files(checkpoint):
+        if file.suffix == ".safetensors":
+            check_content(file)
+        for name, tensor in (_safetensors_tensors if file.suffix == ".safetensors" else _bin_tensors)(file):
+            if tensor.ndim == 2 and tensor.dtype.kind == "f":
+                yield name, tensor
+
+
+def count_parameters(checkpoint: str | Path) -> int:
+    """Number of stored weights, buffers left out; a tensor that is stored twice (tied weights) is counted twice."""
+    total = 0
+    for file in weight_files(checkpoint):
+        if file.suffix == ".safetensors":
+            with _open_safetensors(file) as tensors:
+                shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+        else:
+            shapes = {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
+        total += sum(int(np.prod(shape)) for name, shape in shapes.items() if not is_buffer(name))
+    return total
+
+
+def read_metadata(checkpoint: str | Path) -> dict[str, str]:
+    """The text metadata of one safetensors file."""
+    with _open_safetensors(Path(checkpoint)) as tensors:
+        return tensors.metadata() or {}
+
+
+def exact(tensor: np.ndarray) -> np.ndarray:
+    """`tensor` itself, or as float32, which holds them exactly, where its values are bfloat16 or float8."""
+    return tensor.astype(np.float32) if tensor.dtype in _WIDENED else tensor
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a tensor of that name is a mask or a table that was saved along, not a weight."""
+    return _BUFFERS.search(name) is not None
+
+
+def _shards(index: Path) -> list[Path]:
+    """The shards that an index file names, all there, and nowhere but beside it."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{index}: not an index of weight files; fetch it again") from error
+    for name in names:
+        if not isinstance(name, str) or not any(form.shard.fullmatch(name) for form in _FORMATS):
+            raise UserError(f"{index}: names {name!r}, which is not a shard beside it")
+        if not (index.parent / name).is_file():
+            raise UserError(f"{index.parent / name}: missing, but {index.name} names it; fetch it again")
+    return [index.parent / name for name in names]
+
+
+def _check_whole(file: Path) -> None:
+    if file.suffix == ".safetensors":
+        with _open_safetensors(file):
+            return
+    elif _is_archive(file) and not zipfile.is_zipfile(file):
+        raise UserError(f"{file}: not a whole .bin file (its end is missing); fetch it again")
+    elif file.stat().st_size == 0:
+        raise UserError(f"{file}: empty; fetch it again")
+
+
+@contextmanager
+def _open_safetensors(file: Path) -> Iterator[Any]:
+    """The open file; reading its header already compares the length that it states with the file's."""
+    try:
+        with safe_open(str(file), framework="numpy") as tensors:
+            yield tensors
+    except FileNotFoundError as error:
+        raise UserError(f"{file}: no such file") from error
+    except (SafetensorError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{file}: not a whole safetensors file ({reason}); delete it and run again"
+        ) from error
+
+
+def _safetensors_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    with _open_safetensors(file) as tensors:
+        for name in tensors.keys():  # noqa: SIM118
+            if not is_buffer(name):
+                tensor = tensors.get_tensor(name)
+                yield name, exact(tensor)
+
+
+def _bin_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    for name, tensor in _load_bin(file).items():
+        if not is_buffer(name):
+            known = (
+                not tensor.is_floating_point() or tensor.itemsize > 2 or str(tensor.dtype) == "torch.float16"
+            )
+            yield name, (tensor if known else tensor.float()).numpy()
+
+
+def _load_bin(file: Path) -> dict[str, Any]:
+    """The tensors of a `.bin`, mapped from disk where its layout allows; nothing in it is ever executed."""
+    import torch
+
+    try:
+        # Files from before torch 1.6 are no archives and cannot be mapped.
+        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_is_archive(file))
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{file}: holds something other than tensors, which is not loaded") from error
+    except (RuntimeError, OSError, EOFError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
+    if not isinstance(tensors, dict) or not all(
+        isinstance(value, torch.Tensor) for value in tensors.values()
+    ):
+        raise UserError(f"{file}: not a table of tensors by name")
+    return tensors
+
+
+def _is_archive(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(4) == b"PK\x03\x04"

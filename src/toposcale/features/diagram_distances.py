@@ -1,0 +1,59 @@
+"""How far a model's persistence diagrams move from one checkpoint to the next."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from toposcale import homology
+from toposcale.features.registry import aggregate
+from toposcale.homology.distances import KINDS
+from toposcale.io.schemas import ALL_LAYERS
+
+_NO_BARS = np.empty((0, 2))
+
+
+def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarray]:
+    """One checkpoint's diagrams table -> its diagrams, (k, 2) each, by (layer, dimension); bars that never die left out."""
+    layers = diagrams["layer"].to_numpy()
+    dimensions = diagrams["dimension"].to_numpy()
+    bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
+    keys = list(zip(layers, dimensions, strict=True))
+    if not keys:
+        return {}
+    # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
+    starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
+    return {
+        (layer, int(dimension)): bars[start:end][bars[start:end, 1] != np.inf]
+        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True)
+        for layer, dimension in [keys[start]]
+    }
+
+
+def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]:
+    """Distances between two checkpoints' diagrams as features by layer, and over all layers under "all".
+
+    A layer without bars is compared as an empty diagram. A NaN bar (weights that were not finite) gives NaN.
+    """
+    before, after = by_layer_and_dimension(earlier), by_layer_and_dimension(later)
+    features: dict[str, dict[str, float]] = {}
+    for layer, dimension in sorted({*before, *after}):
+        pair = before.get((layer, dimension), _NO_BARS), after.get((layer, dimension), _NO_BARS)
+        named = features.setdefault(layer, {})
+        finite = all(np.isfinite(diagram).all() for diagram in pair)
+        found = homology.diagram_distances(*pair) if finite else dict.fromkeys(KINDS, np.nan)
+        named |= {f"h{dimension}_{kind}": distance for kind, distance in found.items()}
+    if features:
+        features[ALL_LAYERS] = aggregate(features)
+    return features
+
+
+def consecutive_distances(diagrams: Sequence[pa.Table]) -> list[dict[str, dict[str, float]]]:
+    """`distances` of every checkpoint from the one before it: one entry fewer than there are checkpoints."""
+    if len(diagrams) < 2:
+        warnings.warn("one checkpoint alone has no consecutive distances", stacklevel=2)
+    return [distances(a, b) for a, b in pairwise(diagrams)]

@@ -1,0 +1,288 @@
+"""What a model makes of a fixed set of texts: mean-pooled hidden states, perplexity, and the topology and spectra of both.
+
+One forward pass of a checkpoint gives everything (`forward_pass`, needs torch); the features of the embedded texts
+(`describe`, `embedding_features`) take arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale import homology
+from toposcale.features import spectra
+from toposcale.io.schemas import ALL_LAYERS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from toposcale.checkpoints.language_models import LanguageModel
+
+Features = dict[str, float]
+Diagrams = list[NDArray[np.float64]]
+
+# Logits exist for the tokens of a batch and a block of the vocabulary at a time: 4 MB, which stay in the cache.
+_BATCH_TOKENS = 1024
+_VOCABULARY_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is computed of the embedded texts.
+
+    `components`: dimensions left by PCA. `max_dimension`: highest homology dimension. `repeats`: random subsets of the
+    texts, each a `subset` of them, whose features' standard deviation is the `_spread` of each feature; 0 for none.
+    """
+
+    components: int = 50
+    max_dimension: int = 1
+    repeats: int = 5
+    subset: float = 0.8
+    seed: int = 42
+
+
+# The texts.
+
+
+def tokenize(texts: Sequence[str], tokenizer: Any, *, tokens: int = 128) -> list[list[int]]:
+    """The texts as integers by a transformers tokenizer, each cut after that many `tokens`."""
+    return [list(ids) for ids in tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]]
+
+
+# The forward pass.
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """What one pass over n texts gives.
+
+    `embeddings`: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after
+    the final norm, is called "all", as it stands for the whole model. With all layers, `hidden.00` is the embedding
+    layer and the others are the blocks, the last one again among them. `cross_entropies`: float64 (n,), sums in nats
+    over the predicted tokens of a text, and `predicted`: (n,), their numbers.
+    """
+
+    embeddings: dict[str, NDArray[np.float32]]
+    cross_entropies: NDArray[np.float64]
+    predicted: NDArray[np.int64]
+
+    @property
+    def perplexity(self) -> float:
+        """exp(total cross-entropy / total predicted tokens); infinite where that overflows."""
+        with np.errstate(over="ignore"):
+            return float(np.exp(self.cross_entropies.sum() / self.predicted.sum()))
+
+
+def forward_pass(
+    model: LanguageModel,
+    texts: Sequence[Sequence[int]],
+    *,
+    all_layers: bool = False,
+    batch_tokens: int = _BATCH_TOKENS,
+    vocabulary_block: int = _VOCABULARY_BLOCK,
+) -> ForwardPass:
+    """Embeddings and cross-entropies of tokenised texts in one pass.
+
+    Texts of like length share a batch of at most `batch_tokens` tokens, padding included, and of their logits those of
+    `vocabulary_block` tokens of the vocabulary exist at a time. The first token of a text is not predicted.
+    ValueError: no texts, an empty one, one longer than the context or with a token that the model does not have,
+    or none with two tokens. What a model with NaN weights gives is NaN.
+    """
+    import torch
+
+    lengths = _checked_lengths(model, texts)
+    cross_entropies = np.zeros(len(texts))
+    pooled: np.ndarray | None = None
+    with torch.inference_mode():
+        for rows in _batches(lengths, batch_tokens):
+            tokens = _pad([texts[row] for row in rows], model.head_weight.device)
+            states = model.hidden_states(tokens, not all_layers)
+            means = _mean_over_tokens(states, lengths[rows])
+            if pooled is None:
+                pooled = np.empty((len(means), len(texts), means.shape[-1]), dtype=np.float32)
+            pooled[:, rows] = means
+            cross_entropies[rows] = _cross_entropies(
+                model, tokens, states[-1], lengths[rows], vocabulary_block
+            )
+    assert pooled is not None
+    embeddings = {ALL_LAYERS: pooled[-1]}
+    if all_layers:
+        digits = max(2, len(str(len(pooled) - 1)))
+        embeddings = {f"hidden.{i:0{digits}d}": layer for i, layer in enumerate(pooled)} | embeddings
+    return ForwardPass(embeddings, cross_entropies, lengths - 1)
+
+
+def _checked_lengths(model: LanguageModel, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    if len(texts) == 0 or lengths.min() == 0 or lengths.max() < 2:
+        raise ValueError("texts must be one or more sequences of tokens, none empty and one of at least two")
+    if lengths.max() > model.context:
+        raise ValueError(f"texts: one has {lengths.max()} tokens, the model's context is {model.context}")
+    smallest, largest = min(map(min, texts)), max(map(max, texts))
+    if smallest < 0 or largest >= model.vocab_size:
+        raise ValueError(
+            f"texts: tokens {smallest} to {largest}, but the model has 0 to {model.vocab_size - 1}"
+        )
+    return lengths
+
+
+def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[np.intp]]:
+    """Indices of the texts of each batch, longest texts first, so that the first batch needs the most memory."""
+    order = np.argsort(-lengths, kind="stable")
+    first = 0
+    while first < len(order):
+        count = max(1, batch_tokens // int(lengths[order[first]]))
+        yield order[first : first + count]
+        first += count
+
+
+def _pad(texts: Sequence[Sequence[int]], device: Any) -> Tensor:
+    import torch
+
+    tokens = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
+    for row, text in enumerate(texts):
+        tokens[row, : len(text)] = torch.as_tensor(text)
+    return tokens.to(device)
+
+
+def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Mean of each layer's states (batch, length, d) over each text's own tokens: (layers, batch, d)."""
+    import torch
+
+    positions = np.arange(states[0].shape[1])
+    shares = ((positions < lengths[:, None]) / lengths[:, None]).astype(np.float32)
+    weights = torch.from_numpy(shares[:, None, :]).to(states[0].device)
+    return torch.stack([torch.bmm(weights, state.float())[:, 0] for state in states]).cpu().numpy()
+
+
+def _cross_entropies(
+    model: LanguageModel, tokens: Tensor, hidden: Tensor, lengths: NDArray[np.int64], vocabulary_block: int
+) -> NDArray[np.float64]:
+    """Summed cross-entropy of each text; the head sees only positions that predict a token of the text."""
+    import torch
+
+    kept = np.arange(tokens.shape[1] - 1) < lengths[:, None] - 1
+    mask = torch.from_numpy(kept).to(tokens.device)
+    losses = _token_losses(model, hidden[:, :-1][mask], tokens[:, 1:][mask], vocabulary_block)
+    sums = np.bincount(np.nonzero(kept)[0], weights=losses.double().cpu().numpy(), minlength=len(lengths))
+    return sums.astype(np.float64)
+
+
+def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabulary_block: int) -> Tensor:
+    """log sum exp(logits) - logits[target] for inputs (n, d_model), targets (n,), a block of the vocabulary at a time."""
+    import torch
+
+    weight, bias = model.head_weight, model.head_bias
+    chosen = (inputs.float() * weight[targets].float()).sum(dim=1)
+    if bias is not None:
+        chosen += bias[targets].float()
+    largest = torch.full_like(chosen, -torch.inf)
+    total = torch.zeros_like(chosen)  # of exp(logit - largest), over the blocks so far
+    # One buffer for all blocks: fresh memory of this size is cleared by the system each time.
+    buffer = torch.empty(len(inputs) * vocabulary_block, dtype=inputs.dtype, device=inputs.device)
+    for first in range(0, model.vocab_size, vocabulary_block):
+        part = weight[first : first + vocabulary_block]
+        logits = torch.mm(inputs, part.T, out=buffer[: len(inputs) * len(part)].view(len(inputs), len(part)))
+        if bias is not None:
+            logits += bias[first : first + vocabulary_block]
+        logits = logits.float()
+        larger = torch.maximum(largest, logits.amax(dim=1))
+        total = total * (largest - larger).exp() + logits.sub_(larger[:, None]).exp_().sum(dim=1)
+        largest = larger
+    return total.log() + (largest - chosen)
+
+
+# Features of the embedded texts.
+
+
+def compute_features(
+    embeddings: Mapping[str, ArrayLike], settings: Settings, *, model: str
+) -> tuple[dict[str, Features], dict[str, Diagrams]]:
+    """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
+
+    The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
+    that is not finite throughout has every feature as NaN, and diagrams of one bar that is NaN.
+    """
+    features: dict[str, Features] = {}
+    diagrams: dict[str, Diagrams] = {}
+    for layer, points in embeddings.items():
+        describe_layer = partial(_describe_layer, settings=settings, model=model)
+        finite = np.isfinite(points).all()
+        described = (
+            describe_layer(points) if finite else homology.nan_features(describe_layer, np.shape(points))
+        )
+        features[layer], diagrams[layer] = described
+    return features, diagrams
+
+
+def _describe_layer(points: ArrayLike, *, settings: Settings, model: str) -> tuple[Features, Diagrams]:
+    features, diagrams = embedding_features(
+        points, components=settings.components, max_dimension=settings.max_dimension
+    )
+    if settings.repeats >= 2:
+        rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
+        features |= feature_spread(points, settings, rng)
+    return features, diagrams
+
+
+def embedding_features(
+    embeddings: ArrayLike, *, components: int = 50, max_dimension: int = 1
+) -> tuple[Features, Diagrams]:
+    """Topology and spectra of embedded texts (n, d): named numbers, and the diagrams H0 .. H`max_dimension`.
+
+    After PCA to `components`: the summaries of each Vietoris-Rips diagram as `h0_count`, `h0_total` ...; those with a
+    unit again as `..._scaled`, of the cloud divided by its mean pairwise distance; `pca_variance_kept`, between 0 and 1.
+    Before PCA, of the centred matrix: `effective_rank`, `participation_ratio`, `eigenspectrum_decay`.
+    ValueError: not 2-D, empty, NaN or infinite.
+    """
+    points, kept = principal_components(embeddings, components)
+    topology, diagrams = homology.cloud_features(points, maxdim=max_dimension)
+    features = {"pca_variance_kept": kept, **topology}
+    for function in (spectra.effective_rank, spectra.participation_ratio, spectra.eigenspectrum_decay):
+        features[function.__name__] = function(embeddings)
+    return features, diagrams
+
+
+def feature_spread(embeddings: ArrayLike, settings: Settings, rng: np.random.Generator) -> Features:
+    """Standard deviation (divisor repeats - 1) of each feature over random subsets of the texts, as `{feature}_spread`.
+
+    Each subset is drawn without replacement. It says how much a feature hangs on the choice of texts; features that
+    grow with the number of texts are those of the smaller number. NaN where a subset's feature is NaN.
+    ValueError: fewer than 2 repeats, or subsets of fewer than 3 texts.
+    """
+    points = np.asarray(embeddings)
+    size = round(settings.subset * len(points))
+    if settings.repeats < 2 or size < 3:
+        raise ValueError(f"a spread needs 2 repeats of 3 texts, got {settings.repeats} of {size}")
+    draws = []
+    for _ in range(settings.repeats):
+        rows = np.sort(rng.choice(len(points), size, replace=False))
+        features, _ = embedding_features(
+            points[rows], components=settings.components, max_dimension=settings.max_dimension
+        )
+        draws.append(features)
+    return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
+
+
+def principal_components(embeddings: ArrayLike, components: int) -> tuple[NDArray[np.float64], float]:
+    """PCA by singular values in float64: scores (n, k), k = min(components, n, d), and the share of variance kept.
+
+    Points that are all the same have no variance: a share of NaN. ValueError: not 2-D, empty, NaN, infinite; or
+    `components` below 1.
+    """
+    points = np.asarray(embeddings, dtype=np.float64)
+    if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
+        raise ValueError("embeddings must be finite numbers of shape (n, d), not empty")
+    if components < 1:
+        raise ValueError(f"components must be 1 or more, got {components}")
+    points = points - points[0]  # makes equal points exactly 0, which subtracting the mean alone may not
+    left, singular, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    variances = singular**2
+    total = variances.sum()
+    share = float(variances[:components].sum() / total) if total else float("nan")
+    return left[:, :components] * singular[:components], share

@@ -1,0 +1,64 @@
+"""Clouds in gradient space: the rows of the gradient of the loss on a fixed probe batch, matrix by matrix."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toposcale import homology
+from toposcale.features.registry import aggregate
+from toposcale.io.schemas import ALL_LAYERS
+
+Features = dict[str, dict[str, float]]
+Diagrams = dict[str, list[NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """At most `max_points` rows of a matrix, the same at every step, and diagrams H0 .. H`max_dimension`."""
+
+    max_points: int = 200
+    max_dimension: int = 1
+    seed: int = 42
+
+
+def compute_features(
+    gradients: Mapping[str, NDArray[np.float64]], settings: Settings, *, model: str
+) -> tuple[Features, Diagrams]:
+    """Features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
+
+    `gradients`: arrays of any shape by name. The features of `homology.cloud_features` and `gradient_norm`, the
+    Frobenius norm; under "all" their aggregates, the norm there over all arrays, those that are no matrices too.
+    Units: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
+    """
+    features: Features = {}
+    diagrams: Diagrams = {}
+    for layer, gradient in gradients.items():
+        if gradient.ndim != 2:
+            continue
+        if np.isfinite(gradient).all():
+            features[layer], diagrams[layer] = _describe_matrix(gradient, layer, settings, model)
+        else:
+            warnings.warn(
+                f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2
+            )
+            features[layer], diagrams[layer] = homology.nan_features(
+                partial(_describe_matrix, layer=layer, settings=settings, model=model), gradient.shape
+            )
+    norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
+    features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
+    return features, diagrams
+
+
+def _describe_matrix(
+    gradient: NDArray[np.float64], layer: str, settings: Settings, model: str
+) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
+    rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
+    features, diagrams = homology.cloud_features(gradient[rows], maxdim=settings.max_dimension)
+    return {**features, "gradient_norm": float(np.linalg.norm(gradient))}, diagrams

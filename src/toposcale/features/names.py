@@ -1,0 +1,64 @@
+"""Names of features, metrics and models' sizes as people read them, with units."""
+
+from __future__ import annotations
+
+from toposcale.features import weights  # noqa: F401  # it registers features of its own
+from toposcale.features.registry import lookup
+from toposcale.io.schemas import METRIC_SOURCE
+
+TRAINING_LOSS = "training_loss"
+VALIDATION_LOSS = "validation_loss"
+PERPLEXITY = "perplexity"
+
+STEP_LABEL = "training step"
+PARAMETERS_LABEL = "parameters (count)"
+COMPUTE_LABEL = "training compute 6ND (FLOP)"
+SPEARMAN_LABEL = "Spearman ρ (−1 to 1)"
+_LONGEST_LABEL = 26
+
+_METRICS = {
+    TRAINING_LOSS: ("training loss", "nats per token"),
+    VALIDATION_LOSS: ("validation loss", "nats per token"),
+    PERPLEXITY: ("perplexity", "per token"),
+}
+
+
+def metric_name(metric: str) -> str:
+    """`validation_loss` -> `validation loss`."""
+    return _METRICS.get(metric, (metric.replace("_", " "), ""))[0]
+
+
+def metric_label(metric: str) -> str:
+    """Axis label of a metric, with its unit where it is known."""
+    return _with_unit(*_METRICS.get(metric, (metric.replace("_", " "), "")))
+
+
+def feature_name(feature: str, source: str = "weights") -> str:
+    """`h0_total_scaled` -> `H₀ total persistence, scaled`."""
+    return lookup(feature, source).title
+
+
+def feature_label(feature: str, source: str = "weights") -> str:
+    """Axis label of a feature, with its unit."""
+    found = lookup(feature, source)
+    return _with_unit(found.title, found.unit)
+
+
+def feature_unit(feature: str, source: str = "weights") -> str:
+    """The unit of a feature, empty where it has none that is known."""
+    return lookup(feature, source).unit
+
+
+def series_name(source: str, feature: str) -> str:
+    """Name of a feature or, with source "metric", of a metric; other sources than weights are told."""
+    if source == METRIC_SOURCE:
+        return metric_name(feature)
+    name = feature_name(feature, source)
+    return name if source == "weights" else f"{name}  [{source}]"
+
+
+def _with_unit(name: str, unit: str) -> str:
+    """The unit in brackets, on a line of its own where one line would outgrow a panel."""
+    if not unit:
+        return name
+    return f"{name}\n({unit})" if len(name) + len(unit) > _LONGEST_LABEL else f"{name} ({unit})"

@@ -1,0 +1,220 @@
+"""Every feature once: its title, unit and group, how layers add up to a model, and what it is a rescaling of.
+
+Aggregation, figures, rankings, forecasts and docs/method.md read this registry. Features of weight matrices may also be
+registered beside the function that computes them (`toposcale.features.weights.matrix_feature`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
+GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER)
+
+OF_SOURCE = "of the source"
+"""A unit that depends on what the points are: see `SOURCE_UNITS`."""
+SOURCE_UNITS = {
+    "weights": "weight units",
+    "gradients": "gradient units",
+    "embeddings": "embedding units",
+    "landscape": "nats per token",
+    "trajectory": "weight units",
+}
+
+OVER_LAYERS: dict[str, Callable[[Sequence[float]], Any]] = {
+    "mean": np.mean,
+    "sum": np.sum,
+    "norm": np.linalg.norm,
+    "max": np.max,
+}
+"""How the values of the layers become that of the model; `norm` is the root of the summed squares."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature, or a family of them.
+
+    name: as in the features table; `{k}` stands for a homology dimension, `{graph}` for the graph of a loss surface.
+    title: as people read it. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
+    over_layers: a key of `OVER_LAYERS`. rescaling_of: the feature that this one is in another unit, "" for none.
+    """
+
+    name: str
+    title: str
+    unit: str = ""
+    group: str = OTHER
+    over_layers: str = "mean"
+    rescaling_of: str = ""
+
+    def __post_init__(self) -> None:
+        if self.group not in GROUPS or self.over_layers not in OVER_LAYERS:
+            raise ValueError(
+                f"{self.name}: group is one of {', '.join(GROUPS)}, and over_layers one of {', '.join(OVER_LAYERS)}"
+            )
+
+
+_GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8))?"
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_NULLS = {"_z_permuted": "against permuted entries", "_z_gaussian": "against Gaussian entries"}
+_UNCERTAINTIES = ("_spread", "_standard_error")
+_WITHOUT_LENGTH = ("count", "nats")
+"""Units that do not change when the cloud is scaled."""
+
+_REGISTERED: dict[re.Pattern[str], Feature] = {}
+
+
+def register(*features: Feature) -> None:
+    """Add features to the registry. ValueError: a name that is there already, described otherwise."""
+    for feature in features:
+        pattern = re.compile(
+            re.escape(feature.name).replace(r"\{k\}", r"(?P<k>\d)").replace(r"_\{graph\}", _GRAPH)
+        )
+        if _REGISTERED.get(pattern, feature) != feature:
+            raise ValueError(f"{feature.name}: registered twice, with different descriptions")
+        _REGISTERED[pattern] = feature
+    _resolve.cache_clear()
+
+
+def registered() -> list[Feature]:
+    """Every registered feature, in order."""
+    return list(_REGISTERED.values())
+
+
+def lookup(name: str, source: str = "weights") -> Feature:
+    """The feature of a name in the features table, its `{k}` or `{graph}` filled in and its unit that of `source`.
+
+    The suffixes `_scaled`, `_z_permuted`, `_z_gaussian`, `_spread` and `_standard_error` are understood. A name that
+    is not registered has its words as title, no unit, and group "other".
+    """
+    return _resolve(name, source)
+
+
+@cache
+def _resolve(name: str, source: str) -> Feature:
+    for suffix, meaning in _NULLS.items():
+        if name.endswith(suffix):
+            base = _resolve(name.removesuffix(suffix), source)
+            title = f"{base.title} {meaning}"
+            return replace(base, name=name, title=title, unit="null sd", over_layers="mean", rescaling_of="")
+    for suffix in _UNCERTAINTIES:
+        if name.endswith(suffix):
+            base = _resolve(name.removesuffix(suffix), source)
+            return replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
+    if name.endswith("_scaled"):
+        base = _resolve(name.removesuffix("_scaled"), source)
+        unit = base.unit if base.unit in _WITHOUT_LENGTH else "mean distances"
+        return replace(base, name=name, title=f"{base.title}, scaled", unit=unit, rescaling_of=base.name)
+    for pattern, feature in _REGISTERED.items():
+        if match := pattern.fullmatch(name):
+            return _filled(feature, name, source, match.groupdict())
+    return Feature(name, name.replace("_", " "))
+
+
+def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) -> Feature:
+    title, rescaling_of = feature.title, feature.rescaling_of
+    if parts.get("k"):
+        title = title.replace("{k}", parts["k"].translate(_SUBSCRIPTS))
+        rescaling_of = rescaling_of.replace("{k}", parts["k"])
+    if parts.get("graph"):
+        title += f", {parts['graph']}"
+    if name == WEIGHT_NORM and source == "weights":
+        title = "weight norm"
+    unit = SOURCE_UNITS.get(source, "") if feature.unit == OF_SOURCE else feature.unit
+    return replace(feature, name=name, title=title, unit=unit, rescaling_of=rescaling_of)
+
+
+def group_of(name: str) -> str:
+    """topology, spectrum, norm, curvature or other."""
+    return lookup(name).group
+
+
+def is_uncertainty(name: str) -> bool:
+    """Whether a row says how sure a feature is, and is no feature itself."""
+    return name.endswith(_UNCERTAINTIES)
+
+
+def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The whole model's value of each feature, over its layers; a NaN in a layer is a NaN of the model.
+
+    Sums for counts and totals, as published; the root of the summed squares for norms and l2 totals, so that the
+    model's Frobenius norm is the norm of its weights; the largest for maxima; the mean for all that is left, neural
+    persistence among it.
+    """
+    names = dict.fromkeys(name for layer in features.values() for name in layer)
+    return {
+        name: float(
+            OVER_LAYERS[lookup(name).over_layers](
+                [layer[name] for layer in features.values() if name in layer]
+            )
+        )
+        for name in names
+    }
+
+
+def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling_of: str = "") -> Feature:
+    return Feature(f"h{{k}}_{statistic}", f"H{{k}} {title}", unit, TOPOLOGY, over_layers, rescaling_of)
+
+
+WEIGHT_NORM = "frobenius_norm"
+NEURAL_PERSISTENCE = "neural_persistence"
+
+register(
+    Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY),
+    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY),
+    _homology("count", "bars", "count", "sum"),
+    _homology("total", "total persistence", OF_SOURCE, "sum"),
+    _homology("total_l2", "total persistence, L2", OF_SOURCE, "norm"),
+    _homology("max", "longest bar", OF_SOURCE, "max"),
+    _homology("mean", "mean persistence", OF_SOURCE, "mean", "h{k}_total"),
+    _homology("entropy", "persistence entropy", "nats", "mean"),
+    _homology("wasserstein_1", "Wasserstein-1 distance", OF_SOURCE, "sum"),
+    _homology("wasserstein_2", "Wasserstein-2 distance", OF_SOURCE, "norm"),
+    # Every bar is moved at most once, by half a unit at most, in the bottleneck metric, so the largest layer counts.
+    _homology("bottleneck", "bottleneck distance", OF_SOURCE, "max"),
+    *(
+        _homology(f"{statistic}_whole", f"{title}, all rows", unit, over_layers)
+        for statistic, title, unit, over_layers in (
+            ("count", "bars", "count", "sum"),
+            ("total", "total persistence", OF_SOURCE, "sum"),
+            ("total_l2", "total persistence, L2", OF_SOURCE, "norm"),
+            ("max", "longest bar", OF_SOURCE, "max"),
+            ("mean", "mean persistence", OF_SOURCE, "mean"),
+            ("entropy", "persistence entropy", "nats", "mean"),
+        )
+    ),
+    Feature("persistence_image", "persistence image", "", TOPOLOGY),
+    Feature("persistence_landscape", "persistence landscape", "", TOPOLOGY),
+    Feature("effective_rank", "effective rank", "dimensions", SPECTRUM),
+    Feature("participation_ratio", "participation ratio", "dimensions", SPECTRUM),
+    Feature("eigenspectrum_decay", "eigenspectrum decay α", "dimensionless", SPECTRUM),
+    Feature("pca_variance_kept", "variance kept by the PCA", "share", SPECTRUM),
+    Feature("gradient_norm", "gradient norm", "nats per weight unit", NORM),
+    Feature("persistent_homology_dimension", "persistent-homology dimension", "dimensionless", TOPOLOGY),
+    Feature("n_minima_{graph}", "minima", "count", TOPOLOGY),
+    Feature("n_saddles_{graph}", "saddles", "count", TOPOLOGY),
+    Feature("n_components_{graph}", "components", "count", TOPOLOGY),
+    Feature("average_persistence_{graph}", "average persistence", "nats per token", TOPOLOGY),
+    Feature("total_persistence_{graph}", "total persistence", "nats per token", TOPOLOGY),
+    Feature("h{k}_count_{graph}", "H{k} bars", "count", TOPOLOGY),
+    Feature("h{k}_total_{graph}", "H{k} total persistence", "nats per token", TOPOLOGY),
+    Feature("h{k}_max_{graph}", "H{k} longest bar", "nats per token", TOPOLOGY),
+    Feature("hessian_trace", "Hessian trace", "nats per squared weight", CURVATURE),
+    Feature("hessian_top_1", "leading Hessian eigenvalue", "nats per squared weight", CURVATURE),
+    Feature("hessian_top_2", "second Hessian eigenvalue", "nats per squared weight", CURVATURE),
+    Feature("hessian_top_{k}", "Hessian eigenvalue {k}", "nats per squared weight", CURVATURE),
+    Feature("sharpness_max", "largest rise of the surface", "nats per token", CURVATURE),
+    Feature("sharpness_mean", "mean rise of the surface", "nats per token", CURVATURE),
+    Feature("sharpness_relative", "largest rise, relative", "percent", CURVATURE),
+    Feature("nonfinite_count", "points of non-finite loss", "count"),
+)
+
+
+def topological(names: Iterable[str]) -> list[str]:
+    """Those of some features that describe a shape."""
+    return [name for name in names if group_of(name) == TOPOLOGY]

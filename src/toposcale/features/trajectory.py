@@ -1,0 +1,63 @@
+"""Topology of the way of training, from the sketches of the weights that training leaves every few steps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from toposcale import homology
+from toposcale.io.schemas import ALL_LAYERS
+
+FEWEST = 20
+"""Sketches below which a window has no features: too few for two sizes of subsamples."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The last `window` sketches before a checkpoint, and `repeats` subsamplings for the dimension."""
+
+    window: int = 40
+    repeats: int = 10
+    seed: int = 42
+
+
+def compute_features(
+    steps: ArrayLike, sketches: ArrayLike, checkpoints: Iterable[int], settings: Settings, *, model: str
+) -> dict[int, dict[str, dict[str, float]]]:
+    """Features of the path up to each of `checkpoints`, by checkpoint and layer ("all").
+
+    steps (m,), ascending, and sketches (m, d): see `observers.WeightSketch`. Of the last `settings.window` sketches
+    before a checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation
+    over the subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint
+    with fewer than 20 sketches before it has no features.
+    """
+    steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
+    found = {}
+    for checkpoint in checkpoints:
+        window = sketches[steps < checkpoint][-settings.window :]
+        if len(window) < FEWEST:
+            continue
+        if not np.isfinite(window).all():
+            warnings.warn(f"the sketches before step {checkpoint} are not finite", stacklevel=2)
+            continue
+        found[checkpoint] = {
+            ALL_LAYERS: _window_features(window, settings, (settings.seed, model, "trajectory"))
+        }
+    return found
+
+
+def _window_features(
+    window: NDArray[np.float64], settings: Settings, seed: Sequence[int | str]
+) -> dict[str, float]:
+    number = homology.seeded_number(seed)
+    dimension, spread = homology.persistent_homology_dimension(window, repeats=settings.repeats, seed=number)
+    features, _ = homology.cloud_features(window)
+    return {
+        "persistent_homology_dimension": dimension,
+        "persistent_homology_dimension_spread": spread,
+        **features,
+    }

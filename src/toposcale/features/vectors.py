@@ -1,0 +1,72 @@
+"""Persistence diagrams as vectors of one length, comparable between checkpoints and between models of any size.
+
+Persistence images (Adams et al., JMLR 18, 2017) and landscapes (Bubenik, JMLR 16, 2015), both made by persim.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from persim import PersistenceImager, PersLandscapeExact
+
+from toposcale.features.diagram_distances import by_layer_and_dimension
+
+# In units of a matrix's largest H0 death, the distance at which its rows are all connected, loops are born around 1.
+LARGEST_BIRTH, LARGEST_PERSISTENCE, PIXEL, BANDWIDTH = 2.0, 0.5, 0.05, 0.05
+PIXELS_TOGETHER = 4  # persim's pixels are square; along births four of them are added up
+RADII = np.linspace(0.0, 2.0, 41)
+N_LAYERS = 3
+
+_IMAGER = PersistenceImager(
+    birth_range=(0.0, LARGEST_BIRTH),
+    pers_range=(0.0, LARGEST_PERSISTENCE),
+    pixel_size=PIXEL,
+    kernel_params={"sigma": np.eye(2) * BANDWIDTH**2},
+)
+
+
+def diagram_vectors(diagrams: pa.Table) -> dict[str, NDArray[np.float64]]:
+    """The H1 bars of all layers of one checkpoint as `persistence_image` (100,) and `persistence_landscape` (123,).
+
+    Each layer's bars are taken in units of its largest H0 death, so that neither the size of the weights nor that of the
+    model shows; the vectors are means over the layers. NaN where a layer's bars are (weights that are not finite).
+    """
+    found = by_layer_and_dimension(diagrams)
+    images, landscapes = [], []
+    for layer in sorted({layer for layer, _ in found}):
+        connected = found.get((layer, 0), np.empty((0, 2)))
+        if not len(connected):
+            continue  # one point, or all points the same: no unit
+        loops = found.get((layer, 1), np.empty((0, 2))) / connected[:, 1].max()
+        finite = bool(np.isfinite(loops).all() and np.isfinite(connected).all())
+        nothing = loops[:0]
+        blank = 0.0 if finite else np.nan
+        images.append(blank + persistence_image(loops if finite else nothing).ravel())
+        landscapes.append(blank + persistence_landscape(loops if finite else nothing).ravel())
+    if not images:
+        return {}
+    return {
+        "persistence_image": np.mean(images, axis=0),
+        "persistence_landscape": np.mean(landscapes, axis=0),
+    }
+
+
+def persistence_image(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Persistence image (10, 10) of a diagram (k, 2): births up to 2 by persistences up to 0.5.
+
+    Each bar is a Gaussian at (birth, persistence), weighted by its persistence and integrated over each pixel.
+    """
+    image = _IMAGER.transform(diagram, skew=True)
+    return image.reshape(-1, PIXELS_TOGETHER, image.shape[1]).sum(axis=1)
+
+
+def persistence_landscape(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The first `N_LAYERS` landscape functions (3, 41) of a diagram (k, 2) at `RADII`; 0 where there are fewer."""
+    values = np.zeros((N_LAYERS, len(RADII)))
+    if len(diagram):
+        landscape = PersLandscapeExact(dgms=[diagram], hom_deg=0)
+        landscape.compute_landscape()
+        for layer, corners in zip(values, landscape.critical_pairs, strict=False):
+            layer[:] = np.interp(RADII, *np.transpose(corners))
+    return values

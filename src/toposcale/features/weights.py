@@ -1,0 +1,170 @@
+"""Features of a checkpoint's weight matrices: neural persistence, Vietoris-Rips homology, norms and spectra.
+
+The entry is `describe`: named matrices in, features and persistence diagrams by layer out. A new feature of a matrix is
+one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from toposcale import homology
+from toposcale.features import spectra
+from toposcale.features.registry import NORM, OF_SOURCE, SPECTRUM, WEIGHT_NORM, Feature, aggregate, register
+from toposcale.io.schemas import ALL_LAYERS
+
+Features = dict[str, float]
+Diagrams = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is computed of each matrix; the fields are the keys of `weights:` in the configuration."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    max_points: int = 200
+    max_dimension: int = 1
+    null_draws: int = 0
+    seed: int = 42
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> Settings:
+        """Settings as they stand in the configuration, `layers` with its two lists inside."""
+        layers = settings["layers"]
+        rest = {key: value for key, value in settings.items() if key != "layers"}
+        return cls(tuple(layers["include"]), tuple(layers["exclude"]), **rest)
+
+    def wants(self, layer: str) -> bool:
+        """Whether the matrix of that name counts."""
+        return any(fnmatchcase(layer, glob) for glob in self.include) and not any(
+            fnmatchcase(layer, glob) for glob in self.exclude
+        )
+
+
+MatrixFunction = Callable[[np.ndarray], Features]
+MATRIX_FUNCTIONS: list[MatrixFunction] = []
+
+
+def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
+    """Register features, and have the function under this decorator compute them of every weight matrix.
+
+    The function takes one matrix (n_out, n_in) and returns a number for the name of each of `features`.
+    """
+    register(*features)
+
+    def add(function: MatrixFunction) -> MatrixFunction:
+        MATRIX_FUNCTIONS.append(function)
+        return function
+
+    return add
+
+
+@matrix_feature(Feature(WEIGHT_NORM, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
+def norms(weight: np.ndarray) -> Features:
+    """The plain baseline: the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
+    blocks = np.array_split(weight, max(1, weight.size >> 20))
+    squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
+    return {WEIGHT_NORM: float(np.sqrt(squares))}
+
+
+@matrix_feature(
+    Feature("stable_rank", "stable rank", "dimensions", SPECTRUM),
+    Feature("powerlaw_alpha", "spectral power-law α", "dimensionless", SPECTRUM),
+)
+def weight_spectra(weight: np.ndarray) -> Features:
+    """Stable rank and power-law exponent of the squared singular values."""
+    eigenvalues = spectra.weight_eigenvalues(weight)
+    return {
+        "stable_rank": spectra.stable_rank_of_eigenvalues(eigenvalues),
+        "powerlaw_alpha": spectra.powerlaw_alpha_of_eigenvalues(eigenvalues),
+    }
+
+
+def compute_features(
+    matrices: Iterable[tuple[str, np.ndarray]], settings: Settings, *, model: str
+) -> tuple[dict[str, Features], dict[str, Diagrams]]:
+    """Features and diagrams of every wanted matrix by layer, and the model's aggregates under the layer "all".
+
+    Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
+    depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
+    NaN bar a diagram, and a RuntimeWarning that names it.
+    """
+    features: dict[str, Features] = {}
+    diagrams: dict[str, Diagrams] = {}
+    trees: dict[str, np.ndarray] = {}
+    for layer, weight in matrices:
+        if not settings.wants(layer):
+            continue
+        if np.isfinite(weight).all():
+            features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
+        else:
+            warnings.warn(
+                f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2
+            )
+            features[layer], diagrams[layer], trees[layer] = _undefined(weight, layer, settings, model)
+    if not features:
+        raise ValueError("no matrix is left: weights.layers excludes every one")
+    # The second convention of neural persistence shares one scale among all matrices, known only now.
+    scale = float(np.max([tree.max() for tree in trees.values()]))
+    for layer, tree in trees.items():
+        features[layer]["neural_persistence_p2"] = _shared_scale_persistence(tree, scale)
+    features[ALL_LAYERS] = aggregate(features)
+    return features, diagrams
+
+
+def _describe_matrix(
+    weight: np.ndarray, layer: str, settings: Settings, model: str
+) -> tuple[Features, Diagrams, np.ndarray]:
+    tree = homology.spanning_tree_weights(weight)
+    rows = homology.subsample_rows(len(weight), settings.max_points, seed=(settings.seed, model, layer))
+
+    features, diagrams = _topology(weight, rows, tree, settings.max_dimension)
+    if settings.null_draws:
+        features |= homology.null_z_scores(
+            weight,
+            lambda matrix: _compared_with_nulls(
+                _topology(matrix, rows, homology.spanning_tree_weights(matrix), settings.max_dimension)[0]
+            ),
+            draws=settings.null_draws,
+            seed=(settings.seed, model, layer),
+            observed=_compared_with_nulls(features),
+        )
+    for function in MATRIX_FUNCTIONS:
+        features |= function(weight)
+    return features, diagrams, tree
+
+
+def _compared_with_nulls(features: Features) -> Features:
+    """The features with a null score: all but the number of H0 bars, which is n - 1 for any n distinct points."""
+    return {name: value for name, value in features.items() if name != "h0_count"}
+
+
+def _topology(
+    weight: np.ndarray, rows: np.ndarray, tree: np.ndarray, max_dimension: int
+) -> tuple[Features, Diagrams]:
+    """Neural persistence and the Vietoris-Rips features of some rows, plain and scaled by the mean distance."""
+    features, diagrams = homology.cloud_features(weight[rows], maxdim=max_dimension)
+    return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams
+
+
+def _shared_scale_persistence(tree: np.ndarray, scale: float) -> float:
+    if np.isnan(tree).any() or np.isnan(scale):
+        return float("nan")
+    return homology.neural_persistence_of_tree(tree, p=2, scale=scale)
+
+
+def _undefined(
+    weight: np.ndarray, layer: str, settings: Settings, model: str
+) -> tuple[Features, Diagrams, np.ndarray]:
+    """The same names as for a healthy matrix of that shape, every value NaN."""
+    features, diagrams = homology.nan_features(
+        lambda matrix: _describe_matrix(matrix, layer, settings, model)[:2], weight.shape
+    )
+    return features, diagrams, np.full(1, np.nan)

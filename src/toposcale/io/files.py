@@ -1,0 +1,46 @@
+"""Writing a file so that one that is there is whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from toposcale.io.errors import UserError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name beside `path`, renamed to it when the block ends well and removed when it does not.
+
+    UserError: the disk, a quota or a limit on the size of files leaves no room.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # One name for every attempt, so that what a killed job left is overwritten by the job that repeats it. The
+    # suffix stays: some programs choose the format by it.
+    temporary = target.with_name(f".unfinished.{target.name}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        reason = os.strerror(error.errno).lower()
+        raise UserError(f"{target}: not written ({reason}); make room and run again") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """What a small JSON file of the run holds; a `UserError` names one that is damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not a whole JSON file ({error}); delete it and run again") from error

@@ -1,0 +1,132 @@
+"""Scores of lm-evaluation-harness as rows of the metrics table, from its JSON files of the older and the newer shape."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from toposcale.io.errors import UserError
+from toposcale.io.step_names import steps_by_name
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """How the files name a model of the run: its repository, and its revisions with `{step}` in them."""
+
+    repo: str | None = None
+    revisions: str = "step{step}"
+
+
+def read_folder(
+    folder: str | Path, models: Mapping[str, Evaluated], *, tasks: Sequence[str] = ("*",)
+) -> list[dict[str, Any]]:
+    """Rows (model, step, metric, value) of every JSON file under a folder that is about one of `models`, sorted.
+
+    A file is about the model whose repository it names; else about the one that its own folder, or the last part of
+    that repository, is called. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer shape
+    follows where it is not `none`, and `5-shot` where examples were given. `tasks`: globs of those that count.
+    Standard errors are left out. UserError: no such folder, no file about any of the models, a file of another
+    shape or without a step, two values for one metric.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder of lm-evaluation-harness results")
+    files = sorted(folder.rglob("*.json"))
+    values: dict[tuple[str, int, str], tuple[float, Path]] = {}
+    for file in files:
+        results = _load(file)
+        model = _model_of(results, file, models)
+        if model is None:
+            logger.info("%s: about no model of this run, left out", file)
+            continue
+        step = _step_of(results, file, models[model].revisions)
+        for metric, value in scores(results, tasks=tasks).items():
+            if math.isnan(value):
+                warnings.warn(f"{file}: {metric} is NaN", RuntimeWarning, stacklevel=2)
+            known, origin = values.setdefault((model, step, metric), (value, file))
+            if known != value and not (math.isnan(known) and math.isnan(value)):
+                raise UserError(
+                    f"{file}: {metric} of {model} at step {step} is {value}, but {known} in {origin}"
+                )
+    if not values:
+        raise UserError(f"{folder}: no scores of {', '.join(models)} in its {len(files)} JSON files")
+    return [
+        {"model": model, "step": step, "metric": metric, "value": value}
+        for (model, step, metric), (value, _) in sorted(values.items())
+    ]
+
+
+def scores(results: Mapping[str, Any], *, tasks: Sequence[str] = ("*",)) -> dict[str, float]:
+    """Every score of one file's content by metric name, standard errors left out."""
+    found: dict[str, float] = {}
+    # Groups of tasks have an entry of their own in the newer shape, often in both places.
+    for section in ("groups", "results"):
+        for task, measures in (results.get(section) or {}).items():
+            if any(fnmatchcase(task, glob) for glob in tasks):
+                shots = _shots(results, task)
+                found |= {f"{task}.{name}{shots}": value for name, value in _measures(measures)}
+    return found
+
+
+def _measures(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in measures.items():
+        name, _, filtered = key.partition(",")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        # Beside scores stand an alias, a sample count and "N/A".
+        if number and not name.endswith("_stderr") and name not in ("sample_len", "samples"):
+            yield (f"{name}.{filtered}" if filtered not in ("", "none") else name), float(value)
+
+
+def _shots(results: Mapping[str, Any], task: str) -> str:
+    stated = (results.get("n-shot") or {}).get(task, (results.get("config") or {}).get("num_fewshot"))
+    return f".{stated}-shot" if isinstance(stated, int) and stated > 0 else ""
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: not readable JSON ({' '.join(str(error).split())})") from error
+    sections = [results.get(key) for key in ("results", "config")] if isinstance(results, dict) else []
+    if not sections or not all(isinstance(section, dict) for section in sections):
+        raise UserError(f"{file}: not a result of lm-evaluation-harness: no `results` and `config`")
+    if not all(isinstance(measures, dict) for measures in results["results"].values()):
+        raise UserError(f"{file}: not a result of lm-evaluation-harness: a task without named scores")
+    return results
+
+
+def _model_arguments(results: Mapping[str, Any]) -> dict[str, str]:
+    """`pretrained`, `revision` ... as the model was called: one string of commas, or a table in newer files."""
+    stated = results["config"].get("model_args") or {}
+    if isinstance(stated, Mapping):
+        return {str(key): str(value) for key, value in stated.items()}
+    return {
+        key.strip(): value.strip() for key, _, value in (part.partition("=") for part in stated.split(","))
+    }
+
+
+def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evaluated]) -> str | None:
+    repo = _model_arguments(results).get("pretrained") or str(results.get("model_name") or "")
+    for name, model in models.items():
+        if model.repo is not None and model.repo == repo:
+            return name
+    return next((name for name in (file.parent.name, repo.rpartition("/")[2]) if name in models), None)
+
+
+def _step_of(results: Mapping[str, Any], file: Path, revisions: str) -> int:
+    stated = [_model_arguments(results).get("revision"), results["config"].get("model_revision")]
+    names = [str(name) for name in stated if name]
+    for name in names:
+        if found := steps_by_name(revisions, [name]):
+            return next(iter(found))
+    shown = " and ".join(dict.fromkeys(names)) or "none"
+    raise UserError(f"{file}: its revision ({shown}) does not say the step, as {revisions} would")

@@ -1,0 +1,63 @@
+"""Names with a step in them: checkpoints, branches and files, by a pattern such as `checkpoint-{step}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from toposcale.io.errors import UserError
+
+
+def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
+    """The names that `pattern` matches, by step, ascending.
+
+    `{step}` stands for a whole number, padded or not; any other `{group}` for letters, digits and dots, for example
+    `stage1-step{step}-tokens{tokens}B`. UserError: no `{step}` in the pattern, or two names of one step.
+    """
+    expression = _pattern_expression(pattern)
+    found: dict[int, str] = {}
+    for name in sorted(names):
+        if match := expression.fullmatch(name):
+            step = int(match["step"])
+            if step in found:
+                raise UserError(
+                    f"{pattern}: {found[step]} and {name} are both step {step}; make it match one"
+                )
+            found[step] = name
+    return dict(sorted(found.items()))
+
+
+def find_step(step: int, found: Mapping[int, str], where: str) -> str:
+    """The name of a step; a `UserError` names the steps around one that is not there."""
+    if step in found:
+        return found[step]
+    if not found:
+        raise UserError(f"{where}: no checkpoint there has a name of this pattern, so none of step {step}")
+    near = sorted(sorted(found, key=lambda other: abs(other - step))[:4])
+    raise UserError(f"{where}: no checkpoint of step {step}; the nearest are {', '.join(map(str, near))}")
+
+
+def wanted_steps(wanted: Iterable[int], found: Mapping[int, str], where: str) -> list[int]:
+    """The wanted steps, each checked to be there, ascending; all that are there where none is named."""
+    steps = sorted(set(wanted))
+    for step in steps:
+        find_step(step, found, where)
+    if not steps and not found:
+        raise UserError(f"{where}: no checkpoint there has a name of this pattern")
+    return steps or sorted(found)
+
+
+def _pattern_expression(pattern: str) -> re.Pattern[str]:
+    # Text and groups in turn; an odd number of pieces, with every brace in a group.
+    pieces = re.split(r"\{([^{}]*)\}", pattern)
+    texts, groups = pieces[::2], pieces[1::2]
+    if any("{" in text or "}" in text for text in texts) or len(set(groups)) < len(groups):
+        raise UserError(f"{pattern}: its braces must pair up and each name stand once, as in step{{step}}")
+    if not all(re.fullmatch(r"[A-Za-z_]\w*", group) for group in groups):
+        raise UserError(f"{pattern}: what stands in braces must be a plain name, as in step{{step}}")
+    if "step" not in groups:
+        raise UserError(f"{pattern}: a pattern of checkpoint names must hold {{step}}, as in step{{step}}")
+    expression = re.escape(texts[0])
+    for group, text in zip(groups, texts[1:], strict=True):
+        expression += rf"(?P<{group}>{'[0-9]+' if group == 'step' else '[0-9A-Za-z.]+'})" + re.escape(text)
+    return re.compile(expression)

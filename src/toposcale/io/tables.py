@@ -1,0 +1,175 @@
+"""Reading and writing the tables of a run: sorted rows, atomic Parquet, the user's own tables.
+
+A table is the same bytes for the same rows, whatever order they came in: rows are sorted by the key columns, the
+schema is fixed, and the compression and its level are pinned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from toposcale.io import schemas
+from toposcale.io.errors import UserError
+from toposcale.io.files import atomic_write
+from toposcale.io.schemas import Table
+
+
+def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows as dictionaries -> an Arrow table of `table`'s schema, sorted by its key. None is a null."""
+    return sort(table, pa.Table.from_pylist([dict(row) for row in rows], schema=table.schema))
+
+
+def from_columns(table: Table, columns: Mapping[str, Any]) -> pa.Table:
+    """Columns (n,) by name -> an Arrow table of `table`'s schema, sorted by its key."""
+    return sort(table, pa.table(dict(columns), schema=table.schema))
+
+
+def feature_rows(
+    features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str
+) -> pa.Table:
+    """Features by layer and name, `features[layer][feature]`, of one checkpoint as a features table."""
+    where = {"model": model, "step": step, "source": source}
+    return from_rows(
+        schemas.FEATURES,
+        (
+            {**where, "layer": layer, "feature": feature, "value": float(value)}
+            for layer, named in features.items()
+            for feature, value in named.items()
+        ),
+    )
+
+
+def diagram_rows(
+    diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, step: int, source: str
+) -> pa.Table:
+    """Diagrams by layer and dimension, `diagrams[layer][dimension]` of shape (k, 2), as a diagrams table."""
+    parts = [
+        (layer, dimension, diagram)
+        for layer, by_dimension in diagrams.items()
+        for dimension, diagram in enumerate(by_dimension)
+        if len(diagram)
+    ]
+    lengths = [len(diagram) for _, _, diagram in parts]
+    bars = np.concatenate([np.empty((0, 2)), *(diagram for _, _, diagram in parts)])
+    columns = {
+        "model": np.full(len(bars), model),
+        "step": np.full(len(bars), step),
+        "source": np.full(len(bars), source),
+        "layer": [layer for (layer, _, _), length in zip(parts, lengths, strict=True) for _ in range(length)],
+        "dimension": np.repeat([dimension for _, dimension, _ in parts], lengths),
+        "birth": bars[:, 0],
+        "death": bars[:, 1],
+    }
+    return from_columns(schemas.DIAGRAMS, columns)
+
+
+def sort(table: Table, data: pa.Table) -> pa.Table:
+    """`data` with its rows in the order of `table`'s key columns."""
+    return data.sort_by([(name, "ascending") for name in table.key])
+
+
+def write(data: pa.Table, path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write Parquet (zstd) to a temporary name, then rename: a file that is there is whole.
+
+    `metadata` (configuration hash, seeds, versions) is stored in the schema, sorted by key.
+    """
+    stored = {key: str(value) for key, value in sorted((metadata or {}).items())}
+    data = data.replace_schema_metadata(stored or None)
+    with atomic_write(path) as temporary:
+        pq.write_table(data, temporary, compression="zstd", compression_level=3, write_page_checksum=True)
+
+
+def write_csv(data: pa.Table, path: str | Path) -> None:
+    """The rows as CSV, for people and spreadsheets; written to a temporary name, then renamed."""
+    with atomic_write(path) as temporary:
+        csv.write_csv(data, temporary)
+
+
+def read_checked(path: str | Path) -> pa.Table:
+    """Read one Parquet file, its content held against the checksums in it; a `UserError` names one that is damaged."""
+    try:
+        data = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        data.validate(full=True)
+        if not all(name.isprintable() for name in data.schema.names):
+            raise ValueError("the name of a column is damaged")
+        return data
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); delete it and run again") from error
+
+
+def read(table: Table, path: str | Path) -> pa.Table:
+    """Read one Parquet file of `table`'s schema; a `UserError` names a file that is damaged or of another kind."""
+    data = read_checked(path)
+    if data.schema.names != table.schema.names:
+        raise UserError(
+            f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}"
+        )
+    try:
+        return data.cast(table.schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}; delete it and run again") from error
+
+
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """What `write` stored beside the rows."""
+    stored = pq.read_schema(path).metadata or {}
+    return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+
+
+def read_columns(
+    path: str | Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    other_names: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Columns of a Parquet or CSV file of the user's, the `required` ones and those of the `optional` that it has.
+
+    `other_names` are common names of a column, by which it is found too. A `UserError` says what is wrong.
+    """
+    try:
+        data = csv.read_csv(path) if Path(path).suffix == ".csv" else pq.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})"
+        ) from error
+    known = {**(other_names or {}), **{name: name for name in (*required, *optional)}}
+    data = data.rename_columns([known.get(name, name) for name in data.schema.names])
+    names = [name for name in (*required, *optional) if name in data.schema.names]
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise UserError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(required)}")
+    repeated = [name for name in names if data.schema.names.count(name) > 1]
+    if repeated:
+        raise UserError(f"{path}: more than one column {repeated[0]}")
+    return data.select(names)
+
+
+def read_user_table(table: Table, path: str | Path) -> pa.Table:
+    """A Parquet or CSV file of the user's with the columns of `table`, in any order; a `UserError` says what is wrong."""
+    data = read_columns(path, table.schema.names)
+    try:
+        return data.cast(table.schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -> pa.Table:
+    """`data` without the rows of some (model, step)."""
+    if not checkpoints:
+        return data
+    pairs = zip(data["model"].to_pylist(), data["step"].to_pylist(), strict=True)
+    return data.filter(pa.array([pair not in checkpoints for pair in pairs], pa.bool_()))
+
+
+def gather(table: Table, paths: Iterable[str | Path]) -> pa.Table:
+    """Concatenate the files of one table and sort the rows."""
+    parts = [read(table, path) for path in paths]
+    return sort(table, pa.concat_tables(parts) if parts else table.schema.empty_table())

@@ -1,0 +1,27 @@
+"""Which tables the report lists. Apart, so that the workflow can ask without importing what the page is made with."""
+
+from __future__ import annotations
+
+LISTED: dict[str, str] = {
+    "verdicts": """source feature metric follows_the_loss follows_the_loss_rho follows_the_loss_low follows_the_loss_high
+        beyond_the_norm beyond_the_norm_rho beyond_the_norm_low beyond_the_norm_high beyond_the_norm_innovation
+        beyond_the_norm_innovation_low beyond_the_norm_innovation_high beyond_the_norm_p
+        beyond_the_step beyond_the_step_rho beyond_the_step_low beyond_the_step_high beyond_the_step_innovation
+        beyond_the_step_innovation_low beyond_the_step_innovation_high beyond_the_step_p
+        survives_correction""",
+    "correlations": """model source feature metric n n_left_out spearman spearman_low spearman_high spearman_block_low
+        spearman_block_high p_surrogate p_surrogate_bh reason""",
+    "ranking": "",
+    "feature_groups": "",
+    "scaling": "",
+    "size_extrapolation": "",
+    "transitions": "",
+    "change_point_coincidence": "",
+    "early_stopping_summary": "",
+    "forecasts": "",
+    "forecast_evaluation": "",
+    "decisions": "",
+    "decision_evaluation": "",
+    "graph_dependence": "",
+}
+"""The tables of the page in their order, and the columns of those that have more than a page holds."""

@@ -1,0 +1,356 @@
+"""The text that models are trained on: where it comes from, and how it becomes tokens.
+
+A corpus holds uint16 tokens of a training and a validation text, what was dropped on the way, and checksums
+of the text.
+"""
+
+from __future__ import annotations
+
+import ast
+import glob
+import hashlib
+import json
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toposcale.io import tensor_files
+from toposcale.io.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SOURCES = ("python-docs", "wikitext-2", "files")
+TOKENIZERS = ("characters", "bpe")
+N_CHARACTERS = 128
+"""Vocabulary of the `characters` tokenizer: ASCII."""
+
+WIKITEXT_REPOSITORY = "Salesforce/wikitext"
+WIKITEXT_FILES = {
+    "train": "wikitext-2-raw-v1/train-00000-of-00001.parquet",
+    "validation": "wikitext-2-raw-v1/validation-00000-of-00001.parquet",
+}
+
+# Parts of the standard library that hold tests, vendored tools or installed packages, not documentation.
+_SKIPPED_FOLDERS = {
+    "test", "tests", "idlelib", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib2to3",
+    "ensurepip", "turtledemo", "_vendor",
+}  # fmt: skip
+_VALIDATION_SHARE = 10
+_BYTES_IN_BPE_ALPHABET = 256
+_LARGEST_VOCABULARY = 65536
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokens of a training and a validation text.
+
+    train, validation: uint16 (n,). dropped: characters left out, by split. sha256: of each text in UTF-8.
+    probe_texts: validation paragraphs, as read (characters that the tokenizer drops are still there).
+    tokenizer_json: the trained tokenizer, for `bpe` only.
+    """
+
+    source: str
+    tokenizer: str
+    vocab_size: int
+    train: NDArray[np.uint16]
+    validation: NDArray[np.uint16]
+    dropped: Mapping[str, int]
+    sha256: Mapping[str, str]
+    probe_texts: tuple[str, ...]
+    tokenizer_json: str | None = None
+
+    def encode(self, text: str) -> NDArray[np.uint16]:
+        """Tokens (n,) of any text by this corpus' tokenizer; characters that it does not know are dropped."""
+        if self._bpe is None:
+            return encode_characters(text)[0]
+        return _encode_bpe(self._bpe, text)
+
+    @cached_property
+    def _bpe(self) -> Tokenizer | None:
+        if self.tokenizer_json is None:
+            return None
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(self.tokenizer_json)
+
+
+def build_corpus(
+    source: str = "python-docs",
+    tokenizer: str = "characters",
+    *,
+    context: int,
+    vocab_size: int = N_CHARACTERS,
+    train: str | Sequence[str] = (),
+    validation: str | Sequence[str] = (),
+    probes: int = 1000,
+) -> Corpus:
+    """Read, tokenize and check a corpus.
+
+    `train` and `validation` are paths or globs, read for the source `files` only; `vocab_size` is used by
+    `bpe` only. Raises UserError for a text that is missing, empty, not UTF-8 or not longer than `context`
+    tokens, and ValueError for a source or tokenizer that does not exist.
+    """
+    if source not in SOURCES:
+        raise ValueError(f"source: {source!r}, but it is one of {', '.join(SOURCES)}")
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(f"tokenizer: {tokenizer!r}, but it is one of {', '.join(TOKENIZERS)}")
+    if source == "files":
+        texts = {"train": read_files(train, "train"), "validation": read_files(validation, "validation")}
+    else:
+        texts = python_docs() if source == "python-docs" else wikitext_2()
+    for split, text in texts.items():
+        if not text.strip():
+            raise UserError(
+                f"corpus.{split}: the {split} text is empty; give a text of more than {context} tokens"
+            )
+    tokens, dropped, tokenizer_json = _tokenize(texts, tokenizer, vocab_size)
+    for split, array in tokens.items():
+        if len(array) <= context:
+            raise UserError(
+                f"corpus.{split}: the {split} text has {len(array)} tokens, but a context of {context} needs "
+                f"at least {context + 1}; give more text or a shorter context"
+            )
+    return Corpus(
+        source=source,
+        tokenizer=tokenizer,
+        vocab_size=N_CHARACTERS if tokenizer == "characters" else vocab_size,
+        train=tokens["train"],
+        validation=tokens["validation"],
+        dropped=dropped,
+        sha256={split: hashlib.sha256(text.encode()).hexdigest() for split, text in texts.items()},
+        probe_texts=tuple(probe_texts(texts["validation"], count=probes)),
+        tokenizer_json=tokenizer_json,
+    )
+
+
+def _tokenize(
+    texts: Mapping[str, str], tokenizer: str, vocab_size: int
+) -> tuple[dict[str, NDArray[np.uint16]], dict[str, int], str | None]:
+    if tokenizer == "characters":
+        encoded = {split: encode_characters(text) for split, text in texts.items()}
+        return (
+            {split: tokens for split, (tokens, _) in encoded.items()},
+            {split: dropped for split, (_, dropped) in encoded.items()},
+            None,
+        )
+    trained = train_bpe(texts["train"], vocab_size)
+    tokens = {split: _encode_bpe(trained, text) for split, text in texts.items()}
+    return tokens, dict.fromkeys(texts, 0), trained.to_str()
+
+
+def encode_characters(text: str) -> tuple[NDArray[np.uint16], int]:
+    """ASCII codes (n,) of a text, and how many characters were dropped because they are not ASCII."""
+    kept = text.encode("ascii", errors="ignore")
+    return np.frombuffer(kept, dtype=np.uint8).astype(np.uint16), len(text) - len(kept)
+
+
+def train_bpe(text: str, vocab_size: int) -> Tokenizer:
+    """Byte-level byte-pair encoding of exactly `vocab_size` tokens; the 256 bytes are among them.
+
+    Raises UserError for a size outside 256 to 65,536, or one that the text has too few repeated pairs to
+    fill.
+    """
+    if not _BYTES_IN_BPE_ALPHABET <= vocab_size <= _LARGEST_VOCABULARY:
+        raise UserError(
+            f"corpus.vocab_size: {vocab_size}, but bpe takes {_BYTES_IN_BPE_ALPHABET} (the bytes) to "
+            f"{_LARGEST_VOCABULARY}"
+        )
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
+    found = tokenizer.get_vocab_size()
+    if found != vocab_size:
+        raise UserError(
+            f"corpus.vocab_size: {vocab_size}, but the training text yields {found} tokens; ask for fewer"
+        )
+    return tokenizer
+
+
+def _encode_bpe(tokenizer: Tokenizer, text: str) -> NDArray[np.uint16]:
+    lines = tokenizer.encode_batch_fast(text.splitlines(keepends=True), add_special_tokens=False)
+    return np.concatenate([np.zeros(0, np.uint16), *(np.array(line.ids, dtype=np.uint16) for line in lines)])
+
+
+def read_files(patterns: str | Sequence[str], split: str) -> str:
+    """The text of files in UTF-8, given by path or glob, in sorted order and joined by line ends.
+
+    Raises UserError for a file that is missing, a glob that matches nothing, or bytes that are not UTF-8.
+    """
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not patterns:
+        raise UserError(f"corpus.{split}: no file is named; give a path or a glob")
+    return "\n".join(_read_utf8(path) for pattern in patterns for path in _matches(pattern, split))
+
+
+def _matches(pattern: str, split: str) -> list[Path]:
+    path = Path(pattern)
+    if path.is_file():
+        return [path]
+    if not glob.has_magic(pattern):
+        reason = "is a folder; give its files, as in FOLDER/*.txt" if path.is_dir() else "does not exist"
+        raise UserError(f"corpus.{split}: {pattern} {reason}")
+    found = sorted(Path(name) for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
+    if not found:
+        raise UserError(f"corpus.{split}: no file matches {pattern}")
+    return found
+
+
+def _read_utf8(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not UTF-8 at byte offset {error.start} (byte 0x{error.object[error.start]:02x}); "
+            "convert it to UTF-8"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def python_docs() -> dict[str, str]:
+    """English text that every Python brings along: pydoc's topics and the standard library's docstrings.
+
+    About 2 MB; the same for the same Python build. Every tenth document (a topic, or one module's
+    docstrings) is validation text. Raises UserError where this Python comes without its sources.
+    """
+    documents = [*_topics(), *_standard_library_docstrings()]
+    if not documents:
+        raise UserError(
+            "corpus.source: this Python has no library sources to take python-docs from; use files"
+        )
+    validation = documents[_VALIDATION_SHARE - 1 :: _VALIDATION_SHARE]
+    del documents[_VALIDATION_SHARE - 1 :: _VALIDATION_SHARE]
+    return {"train": "\n\n".join(documents), "validation": "\n\n".join(validation)}
+
+
+def _topics() -> list[str]:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        return []
+    return [topics[name].strip() for name in sorted(topics)]
+
+
+def _standard_library_docstrings() -> Iterator[str]:
+    """One document for each module that has docstrings, in the order of paths."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    paths = {}
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
+        for name in files:
+            if name.endswith(".py"):
+                path = Path(folder, name)
+                paths[path.relative_to(root).as_posix()] = path
+    for name in sorted(paths):
+        docstrings = list(_docstrings(paths[name].read_bytes()))
+        if docstrings:
+            yield "\n\n".join(docstrings)
+
+
+def _docstrings(source: bytes) -> Iterator[str]:
+    """Docstrings of a module and of its classes and functions, from top to bottom."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old modules hold escapes that the parser frowns on
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = (ast.get_docstring(node) or "").strip()
+            if text:
+                yield text
+        if not isinstance(node, ast.expr):
+            pending.extend(
+                reversed([child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)])
+            )
+
+
+def wikitext_2() -> dict[str, str]:
+    """WikiText-2 (Merity et al. 2016, arXiv 1609.07843), raw, from the Hugging Face Hub or its local cache.
+
+    Raises UserError, which says how to give files instead, where it can neither be fetched nor found.
+    """
+    return {split: _wikitext_split(name) for split, name in WIKITEXT_FILES.items()}
+
+
+def _wikitext_split(name: str) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from huggingface_hub import hf_hub_download
+
+    try:
+        path = hf_hub_download(WIKITEXT_REPOSITORY, name, repo_type="dataset")
+    except Exception as error:  # the client's own and its transport's errors share no base
+        raise UserError(
+            f"corpus.source: wikitext-2 could not be fetched ({type(error).__name__}); set corpus.source to "
+            "files and corpus.train and corpus.validation to local text files"
+        ) from error
+    try:
+        column = pq.read_table(path, columns=["text"]).column("text")
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise UserError(f"{path}: not a readable copy of wikitext-2; delete it and run again") from error
+    return "".join(column.to_pylist())
+
+
+def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]:
+    """The first `count` paragraphs of at least `minimum` characters (fewer where the text has fewer).
+
+    Blank lines part the paragraphs of hard-wrapped text. Where most characters stand in lines of over
+    `minimum` characters the text is not hard-wrapped, and each line is a paragraph. A text of which they are less
+    than a tenth (verse, code, dialogue) is cut into pieces of twice `minimum` characters instead.
+    """
+    lines = text.splitlines()
+    in_long_lines = sum(len(line) for line in lines if len(line) > minimum)
+    paragraphs = lines if 2 * in_long_lines > len(text) else re.split(r"\n\s*\n", text)
+    stripped = (paragraph.strip() for paragraph in paragraphs)
+    found = [paragraph for paragraph in stripped if len(paragraph) >= minimum]
+    if 10 * sum(map(len, found)) > len(text):
+        return found[:count]
+    pieces = [text[start : start + 2 * minimum] for start in range(0, len(text) - minimum, 2 * minimum)]
+    return pieces[:count]
+
+
+def save_corpus(corpus: Corpus, path: str | Path) -> None:
+    """Write tokens as safetensors, with all else as JSON in its metadata; the same corpus, the same bytes."""
+    facts = {
+        "source": corpus.source,
+        "tokenizer": corpus.tokenizer,
+        "vocab_size": corpus.vocab_size,
+        "dropped": dict(corpus.dropped),
+        "sha256": dict(corpus.sha256),
+        "probe_texts": list(corpus.probe_texts),
+        "tokenizer_json": corpus.tokenizer_json,
+    }
+    metadata = {"corpus": json.dumps(facts, sort_keys=True)}
+    tensor_files.write(path, {"train": corpus.train, "validation": corpus.validation}, metadata)
+
+
+def load_corpus(path: str | Path) -> Corpus:
+    """The corpus that `save_corpus` wrote; a `UserError` names a file that is damaged or of another kind."""
+    arrays, metadata = tensor_files.read(path)
+    if set(arrays) != {"train", "validation"} or "corpus" not in metadata:
+        raise UserError(f"{path}: not a corpus; delete it and run again")
+    facts = json.loads(metadata["corpus"])
+    facts["probe_texts"] = tuple(facts["probe_texts"])
+    return Corpus(train=arrays["train"], validation=arrays["validation"], **facts)

@@ -1,0 +1,145 @@
+"""The small language model that the experiments train: a decoder-only transformer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+INITIAL_STANDARD_DEVIATION = 0.02
+
+
+@dataclass(frozen=True)
+class GPTShape:
+    """The five sizes of a `GPT`.
+
+    Raises ValueError for a size below 1 or a width that the heads do not divide.
+    """
+
+    vocab_size: int
+    context: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"{name}: {value}, but a model needs at least 1")
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model: {self.d_model} is not a multiple of n_heads, {self.n_heads}")
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of trained numbers of this shape, without building the model."""
+        d = self.d_model
+        return (self.vocab_size + self.context) * d + self.n_layers * (12 * d * d + 13 * d) + 2 * d
+
+    def build(self, seed: int) -> GPT:
+        """A freshly initialised model of this shape."""
+        return GPT(self.vocab_size, self.context, self.d_model, self.n_layers, self.n_heads, seed=seed)
+
+
+def _linear(n_in: int, n_out: int) -> nn.Linear:
+    """A layer without values: PyTorch's own initialisation would draw from the global generator."""
+    return nn.utils.skip_init(nn.Linear, n_in, n_out)
+
+
+class _Attention(nn.Module):
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.qkv = _linear(d_model, 3 * d_model)
+        self.projection = _linear(d_model, d_model)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        # (batch, time, 3 d_model) -> three of (batch, heads, time, d_head)
+        parts = self.qkv(inputs).unflatten(-1, (3, self.n_heads, -1)).unbind(-3)
+        query, key, value = (part.transpose(-3, -2) for part in parts)
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.projection(attended.transpose(-3, -2).flatten(-2))
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.expansion = _linear(d_model, 4 * d_model)
+        self.projection = _linear(4 * d_model, d_model)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.projection(F.gelu(self.expansion(inputs)))
+
+
+class _Block(nn.Module):
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention = _Attention(d_model, n_heads)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.feed_forward = _FeedForward(d_model)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        hidden = hidden + self.attention(self.attention_norm(hidden))
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+
+
+class GPT(nn.Module):
+    """Decoder-only transformer: pre-LayerNorm, exact GELU, learned positions, biases, tied head, no dropout.
+
+    It has V d + T d + L (12 d^2 + 13 d) + 2 d parameters for vocabulary V, context T, width d and L layers.
+    Matrices start as N(0, 0.02) from a generator of their own, biases as 0, LayerNorm as 1 and 0. Raises
+    ValueError where `d_model` is not a multiple of `n_heads` or a size is below 1.
+    """
+
+    def __init__(
+        self, vocab_size: int, context: int, d_model: int, n_layers: int, n_heads: int, *, seed: int = 0
+    ) -> None:
+        super().__init__()
+        shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
+        self.shape = shape
+        self.token_embedding = nn.utils.skip_init(nn.Embedding, vocab_size, d_model)
+        self.position_embedding = nn.utils.skip_init(nn.Embedding, context, d_model)
+        self.blocks = nn.ModuleList([_Block(d_model, n_heads) for _ in range(n_layers)])
+        self.final_norm = nn.LayerNorm(d_model)
+        self._initialise(torch.Generator().manual_seed(seed))
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of trained numbers; the tied head counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (batch, context, vocab_size) of the next token, for tokens (batch, context) of integers."""
+        return F.linear(self.hidden_states(tokens), self.token_embedding.weight)
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy in nats of targets (batch, context) given tokens (batch, context)."""
+        return F.cross_entropy(self(tokens).flatten(0, -2), targets.flatten())
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        """Last hidden states (batch, context, d_model), after the final LayerNorm."""
+        return self.final_norm(self._residual_stream(tokens)[-1])
+
+    def all_hidden_states(self, tokens: Tensor) -> list[Tensor]:
+        """The embeddings and each block's output, n_layers + 1 in all; the last after the final LayerNorm."""
+        stream = self._residual_stream(tokens)
+        return [*stream[:-1], self.final_norm(stream[-1])]
+
+    def _residual_stream(self, tokens: Tensor) -> list[Tensor]:
+        length = tokens.shape[-1]
+        if length > self.shape.context:
+            raise ValueError(f"tokens: {length} in a sequence, but the context is {self.shape.context}")
+        stream = [self.token_embedding(tokens) + self.position_embedding.weight[:length]]
+        for block in self.blocks:
+            stream.append(block(stream[-1]))
+        return stream
+
+    @torch.no_grad()
+    def _initialise(self, generator: torch.Generator) -> None:
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(0, INITIAL_STANDARD_DEVIATION, generator=generator)
+            elif name.endswith("bias"):
+                parameter.zero_()

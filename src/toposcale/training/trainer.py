@@ -1,0 +1,305 @@
+"""Training of small language models: exact to resume, and the same bytes whatever the number of cores.
+
+Everything that a step does follows from the plan, the seed and the step's number, so a model trained in one
+piece and one trained from checkpoint to checkpoint go through the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from toposcale.io import tensor_files
+from toposcale.io.errors import UserError
+from toposcale.training.gpt import GPT, GPTShape
+from toposcale.training.schedules import warmup_cosine
+
+# Stream 2 of the seed belongs to `callbacks`.
+_BATCH_STREAM = 1
+
+_CLIPPING_EPSILON = 1e-6
+_MOMENTS = ("first_moment", "second_moment")
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
+
+    Raises ValueError for a number that no training could use.
+    """
+
+    steps: int = 5000
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    warmup_steps: int = 200
+    clip: float = 1.0
+    seed: int = 42
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        for name, least in {
+            "steps": 1,
+            "batch_size": 1,
+            "warmup_steps": 0,
+            "seed": 0,
+            "weight_decay": 0,
+        }.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)}, but it is at least {least}")
+        for name in ("learning_rate", "clip", "epsilon"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name}: {value}, but it is above 0 and finite")
+
+
+@dataclass
+class TrainingState:
+    """A model on its way, after `step` updates, and AdamW's two moments of the gradient.
+
+    `weights`, `first_moment` and `second_moment` are flat float32 vectors in the order of
+    `model.parameters()`; the model's parameters are views of `weights`.
+    """
+
+    name: str
+    model: GPT
+    step: int
+    weights: Tensor
+    first_moment: Tensor
+    second_moment: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights live."""
+        return self.weights.device
+
+
+Row = dict[str, float | int]
+Callback = Callable[[TrainingState, Row], None]
+
+
+class NonFiniteLossError(UserError):
+    """The loss or its gradient is no longer a finite number; nothing of the failed step was kept."""
+
+
+def configure_torch(device: str) -> torch.device:
+    """Make PyTorch deterministic and return the device that `auto`, `cpu` or `cuda` stands for.
+
+    A CPU job runs on one thread, because sums change their order, and so their last bits, with the number of
+    threads; with one thread nothing else there is random. PyTorch's own switch is thrown for CUDA alone: it
+    loads the compiler, which takes a second.
+    Raises UserError where CUDA is asked for and there is none, ValueError for another name.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device: {device!r}, but it is auto, cpu or cuda")
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise UserError("device: cuda, but PyTorch sees no CUDA device here; use auto or cpu")
+    torch.set_num_threads(1)
+    if not available or device == "cpu":
+        return torch.device("cpu")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # Products in full float32; some installations switch to TF32, which keeps 10 bits, by an environment variable.
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    # The default fills every new buffer with NaN, which costs more than it could find here.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    return torch.device("cuda")
+
+
+def learning_rate(step: int, plan: TrainingPlan) -> float:
+    """Learning rate of the update that follows `step` earlier ones, 0 <= step <= plan.steps."""
+    return warmup_cosine(step, peak=plan.learning_rate, steps=plan.steps, warmup_steps=plan.warmup_steps)
+
+
+def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
+    """The windows of step `step`, int64 (batch_size, context + 1): inputs and, one to the right, targets.
+
+    Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws,
+    the model or the device. Raises ValueError where the text has no more tokens than the context.
+    """
+    n_positions = len(tokens) - context
+    if n_positions < 1:
+        raise ValueError(f"tokens: {len(tokens)}, but a window takes {context + 1}")
+    random = np.random.default_rng((plan.seed, _BATCH_STREAM, step))
+    starts = random.integers(0, n_positions, size=plan.batch_size)
+    return tokens[starts[:, None] + np.arange(context + 1)].astype(np.int64)
+
+
+def initial_state(name: str, shape: GPTShape, plan: TrainingPlan, device: torch.device) -> TrainingState:
+    """A model that has not seen a step; its weights depend on the shape and the seed only."""
+    model = shape.build(plan.seed).to(device)
+    weights = _flatten_parameters(model)
+    return TrainingState(name, model, 0, weights, torch.zeros_like(weights), torch.zeros_like(weights))
+
+
+def train(
+    state: TrainingState,
+    plan: TrainingPlan,
+    tokens: NDArray[np.uint16],
+    until_step: int,
+    callbacks: Iterable[Callback] = (),
+) -> tuple[TrainingState, list[Row]]:
+    """Train `state`, in place, up to `until_step` updates; return it and a row for each step.
+
+    A row holds step, loss, gradient_norm (before clipping) and learning_rate: what the weights after `step`
+    updates gave on that step's batch, and the rate of the update that followed. Reaching `plan.steps` adds
+    one row for the final weights, at rate 0, so that every checkpoint has a row. Callbacks see each row
+    before the update is made. Raises NonFiniteLossError, with the state as it was before the failing step.
+    """
+    if not state.step <= until_step <= plan.steps:
+        raise ValueError(f"until_step: {until_step}, but it lies from {state.step} to {plan.steps}")
+    callbacks = tuple(callbacks)
+    rows = []
+    last = until_step + 1 if until_step == plan.steps else until_step
+    for step in range(state.step, last):
+        row, gradient = _measure(state, plan, tokens, step)
+        rows.append(row)
+        for callback in callbacks:
+            callback(state, row)
+        if step < plan.steps:
+            _update(state, plan, gradient, row)
+    return state, rows
+
+
+def _measure(
+    state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int
+) -> tuple[Row, Tensor]:
+    """A step's row and its flat gradient, not yet clipped."""
+    windows = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
+    loss, gradient = loss_and_gradient(state.model, windows)
+    norm = torch.linalg.vector_norm(gradient)
+    loss_value, norm_value = torch.stack([loss, norm]).tolist()
+    rate = learning_rate(step, plan)
+    if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
+        raise NonFiniteLossError(
+            f"{state.name}: loss {loss_value} with gradient norm {norm_value} at step {step}, learning rate "
+            f"{rate:g}; nothing of this step was kept; try a lower learning rate or a longer warm-up"
+        )
+    return {"step": step, "loss": loss_value, "gradient_norm": norm_value, "learning_rate": rate}, gradient
+
+
+def loss_and_gradient(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean loss () of windows (n, context + 1) and its flat gradient (n_parameters,), both detached."""
+    parameters = list(model.parameters())
+    with torch.enable_grad():
+        loss = model.loss(windows[:, :-1], windows[:, 1:])
+        gradients = torch.autograd.grad(loss, parameters)
+    return loss.detach(), torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+@torch.no_grad()
+def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row) -> None:
+    """Clip, then one AdamW step (Loshchilov and Hutter 2019, arXiv 1711.05101) on the flat vectors."""
+    gradient *= min(1.0, plan.clip / (row["gradient_norm"] + _CLIPPING_EPSILON))
+    rate = row["learning_rate"]
+    beta1, beta2 = plan.betas
+    updates = state.step + 1
+    state.weights *= 1 - rate * plan.weight_decay
+    state.first_moment.lerp_(gradient, 1 - beta1)
+    state.second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    spread = state.second_moment.sqrt().div_(math.sqrt(1 - beta2**updates)).add_(plan.epsilon)
+    state.weights.addcdiv_(state.first_moment, spread, value=-rate / (1 - beta1**updates))
+    state.step = updates
+
+
+def validation_windows(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
+    """At most `count` windows (n, context + 1) spread evenly over the text, at every checkpoint the same.
+
+    They do not overlap where the text is long enough. Raises ValueError where it is shorter than one window.
+    """
+    last = len(tokens) - context - 1
+    if last < 0:
+        raise ValueError(f"tokens: {len(tokens)}, but a window takes {context + 1}")
+    starts = np.unique(np.linspace(0, last, count).astype(np.int64))
+    return tokens[starts[:, None] + np.arange(context + 1)].astype(np.int64)
+
+
+@torch.no_grad()
+def validation_loss(model: GPT, windows: NDArray[np.int64], batch_size: int = 64) -> float:
+    """Mean cross-entropy in nats per token over windows (n, context + 1); batches are summed in float64."""
+    device = next(model.parameters()).device
+    total = 0.0
+    for start in range(0, len(windows), batch_size):
+        batch = torch.from_numpy(windows[start : start + batch_size]).to(device)
+        total += model.loss(batch[:, :-1], batch[:, 1:]).item() * len(batch)
+    return total / len(windows)
+
+
+def save_weights(path: str | Path, state: TrainingState, metadata: Mapping[str, str]) -> None:
+    """Write the weights by name; `metadata` (seed, configuration hash) is joined by model and step."""
+    arrays = {name: value.detach().cpu().numpy() for name, value in state.model.named_parameters()}
+    tensor_files.write(path, arrays, {**metadata, "model": state.name, "step": str(state.step)})
+
+
+def save_optimiser(path: str | Path, state: TrainingState, metadata: Mapping[str, str]) -> None:
+    """Write AdamW's two moments, 8 bytes a parameter: twice the weights' file (778 KB beside 393 KB, xl-97k).
+
+    With the weights of the same step it is all that a later job needs to go on; a finished model needs it
+    no more.
+    """
+    arrays = {name: getattr(state, name).cpu().numpy() for name in _MOMENTS}
+    tensor_files.write(path, arrays, {**metadata, "model": state.name, "step": str(state.step)})
+
+
+def load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> GPT:
+    """A model with the weights of a file. Raises UserError where the file holds another shape of model."""
+    return _load_weights(path, shape, device)[0]
+
+
+def load_state(
+    weights_path: str | Path, optimiser_path: str | Path, shape: GPTShape, device: torch.device
+) -> TrainingState:
+    """The state that was saved as weights and optimiser moments.
+
+    Raises UserError where a file is damaged, of another shape of model, or the two are of different models
+    or steps.
+    """
+    model, origin = _load_weights(weights_path, shape, device)
+    moments, moments_origin = tensor_files.read(optimiser_path)
+    for key in ("model", "step"):
+        if origin.get(key) is None or origin.get(key) != moments_origin.get(key):
+            raise UserError(
+                f"{optimiser_path}: {key} {moments_origin.get(key)}, but {weights_path} has "
+                f"{origin.get(key)}; delete both and train again from an earlier checkpoint"
+            )
+    weights = _flatten_parameters(model)
+    if any(name not in moments or moments[name].shape != weights.shape for name in _MOMENTS):
+        raise UserError(f"{optimiser_path}: no optimiser state of a model of {weights.numel()} parameters")
+    first, second = (torch.from_numpy(moments[name]).to(device) for name in _MOMENTS)
+    return TrainingState(origin["model"], model, int(origin["step"]), weights, first, second)
+
+
+def _load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> tuple[GPT, dict[str, str]]:
+    arrays, metadata = tensor_files.read(path)
+    model = shape.build(0)
+    expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if expected != found:
+        different = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+        raise UserError(
+            f"{path}: weights of another model ({different[0]} differs); delete it and train again"
+        )
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return model.to(device), metadata
+
+
+@torch.no_grad()
+def _flatten_parameters(model: GPT) -> Tensor:
+    """One vector of all parameters, of which the model's parameters become views."""
+    parameters = list(model.parameters())
+    flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
+    parts = flat.split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.data = part.view_as(parameter)
+    return flat

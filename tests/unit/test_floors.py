@@ -1,0 +1,97 @@
+"""Imports go downwards: in the library from floor to floor, and from the workflow through the scripts to the library."""
+
+import ast
+
+import pytest
+
+from paths import ROOT
+
+LIBRARY = ROOT / "src" / "toposcale"
+# From the ground up. A package may import those before it.
+FLOORS = [
+    "io",
+    "homology",
+    "landscape",
+    "training",
+    "checkpoints",
+    "features",
+    "statistics",
+    "forecasting",
+    "analysis",
+    "figures",
+    "pages",
+]
+# The monitor stands beside the analysis: it may import what lies below the statistics, and nobody imports it.
+MONITOR, BELOW_THE_MONITOR = "monitor", FLOORS[: FLOORS.index("statistics")]
+
+
+def imported(path):
+    """The full names of the modules that a file imports, at its head or inside its functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if _is_module(inner) else node.module)
+    return found
+
+
+def _is_module(name):
+    path = LIBRARY.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def packages(path):
+    """The packages of the library that a file imports."""
+    parts = [name.split(".") for name in imported(path)]
+    return {part[1] for part in parts if part[0] == "toposcale" and len(part) > 1} & {*FLOORS, MONITOR}
+
+
+def modules(package):
+    return sorted((LIBRARY / package).rglob("*.py"))
+
+
+def test_every_package_has_its_floor():
+    found = {path.name for path in LIBRARY.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert found == {*FLOORS, MONITOR}
+    assert {path.name for path in LIBRARY.glob("*.py")} <= {"__init__.py", "__main__.py"}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_package_imports_those_below_it_only(package):
+    allowed = {package, *FLOORS[: FLOORS.index(package)]}
+    for path in modules(package):
+        assert packages(path) <= allowed, path.relative_to(LIBRARY)
+
+
+def test_the_monitor_stands_beside_the_analysis():
+    for path in modules(MONITOR):
+        assert packages(path) <= {MONITOR, *BELOW_THE_MONITOR}, path.relative_to(LIBRARY)
+
+
+def test_no_two_modules_import_each_other():
+    names = {}
+    for path in LIBRARY.rglob("*.py"):
+        parts = ("toposcale", *path.relative_to(LIBRARY).with_suffix("").parts)
+        names[".".join(parts).removesuffix(".__init__")] = path
+    needs = {name: (imported(path) & set(names)) - {name} for name, path in names.items()}
+    waiting = dict(needs)
+    while waiting:
+        ready = {name for name, needed in waiting.items() if not needed & set(waiting)}
+        assert ready, f"a circle among {sorted(waiting)}"
+        waiting = {name: needed for name, needed in waiting.items() if name not in ready}
+
+
+def test_the_library_knows_neither_workflow_nor_scripts():
+    above = {path.stem for folder in ("scripts", "workflow") for path in (ROOT / folder).glob("*.py")}
+    for path in LIBRARY.rglob("*.py"):
+        first = {name.split(".")[0] for name in imported(path)}
+        assert not first & (above | {"snakemake"}), path.relative_to(LIBRARY)
+
+
+def test_scripts_do_not_know_the_workflow():
+    above = {path.stem for path in (ROOT / "workflow").glob("*.py")} | {"snakemake"}
+    for path in (ROOT / "scripts").glob("*.py"):
+        assert not {name.split(".")[0] for name in imported(path)} & above, path.name
