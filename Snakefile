@@ -14,6 +14,7 @@ import configuration
 import environment
 import plan
 from fingerprint import fingerprint
+from toposcale.io.errors import UserError
 
 # A file that is named with --configfile takes the place of the default one; it is not merged into it.
 DEFAULT = (
@@ -27,9 +28,10 @@ if not workflow.overwrite_configfiles:
 
 
 try:
+    environment.refuse_space(sys.executable)
     config = configuration.resolve(config)
-except configuration.ConfigurationError as error:
-    raise WorkflowError(f"\n{error}") from None
+except (UserError, configuration.ConfigurationError) as error:
+    sys.exit(f"toposcale: {error}")
 
 
 include: "workflow/rules/common.smk"

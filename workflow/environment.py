@@ -17,6 +17,15 @@ def prepare(home: Path) -> None:
     os.environ.update(PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
 
 
+def refuse_space(python: str) -> None:
+    """A `UserError` for a Python whose path has a space: Snakemake does not quote it when it runs a script."""
+    if " " in python:
+        raise UserError(
+            f"{python}: Snakemake cannot run scripts with a Python whose path has a space; "
+            "put the environment elsewhere: make run VENV=FOLDER"
+        )
+
+
 def refuse_read_only(folder: Path) -> None:
     """A `UserError` where nothing can be written in `folder`, or in what is there of the path to it."""
     there = next(path for path in (folder, *folder.parents, Path()) if path.exists())

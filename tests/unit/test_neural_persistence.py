@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from toposcale.homology import neural_persistence, neural_persistence_diagram, spanning_tree_weights
-from toposcale.homology.neural_persistence import diagram_of_tree, neural_persistence_of_tree
+from toposcale.homology.neural_persistence import neural_persistence_of_tree
 
 # The package exports the function under the same name, so the module is looked up by its full name.
 module = importlib.import_module("toposcale.homology.neural_persistence")
@@ -176,7 +176,7 @@ def test_one_weight():
 def test_diagram_and_value_of_one_tree_agree():
     weight = np.random.default_rng(5).standard_normal((30, 20))
     tree = spanning_tree_weights(weight)
-    diagram = diagram_of_tree(tree)
+    diagram = neural_persistence_diagram(weight)
     persistences = diagram[:, 0] - diagram[:, 1]
     assert (persistences > 0).all()
     assert (np.diff(persistences) <= 0).all()

@@ -123,3 +123,20 @@ def test_the_job_does_not_import_what_it_does_not_need():
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert not {"torch", "pandas", "matplotlib", "sklearn", "transformers"} & set(done.stdout.split())
+
+
+def test_whole_layers_have_exact_h0_features_of_all_rows():
+    matrix = np.random.default_rng(0).standard_normal((60, 5))
+    features, _ = describe([("a", matrix)], max_points=20, whole_layers=True)
+    bars = homology.rips_diagrams(matrix, maxdim=0)[0]
+    for name, value in homology.summarize_diagram(bars).items():
+        assert features["a"][f"h0_{name}_whole"] == pytest.approx(value, rel=1e-12), name
+    assert features["a"]["h0_count"] == 19
+    assert features["all"]["h0_count_whole"] == 59
+    assert "h0_total_whole" not in describe([("a", matrix)])[0]["a"]
+
+
+def test_whole_layers_of_weights_that_are_not_finite_are_nan():
+    with pytest.warns(RuntimeWarning, match="a holds NaN"):
+        features, _ = describe([("a", np.full((3000, 4), np.nan))], whole_layers=True)
+    assert np.isnan(features["a"]["h0_total_whole"])

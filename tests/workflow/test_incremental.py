@@ -44,6 +44,7 @@ CHANGES = {
     "weights.max_points": (7, {"weight_features"}),
     "weights.max_dimension": (0, {"weight_features"}),
     "weights.null_draws": (2, {"weight_features"}),
+    "weights.whole_layers": (True, {"weight_features"}),
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
     "hub.keep": (False, {"release"}),

@@ -4,7 +4,6 @@ import re
 from glob import glob
 
 from toposcale.checkpoints import open_source
-from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
 
 RUN = f"results/{config['run']}"
@@ -14,7 +13,7 @@ try:
     environment.refuse_read_only(Path(RUN))
     MODELS = plan.models(config)
 except UserError as error:
-    raise WorkflowError(f"\n{error}") from None
+    sys.exit(f"toposcale: {error}")
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
@@ -145,12 +144,12 @@ def corpus_files(key):
         if not matched and Path(pattern).is_file():
             matched = [pattern]  # a name with brackets or stars in it
         if not matched:
-            raise WorkflowError(f"config key corpus.{key}: no file matches {pattern!r}")
+            sys.exit(f"toposcale: config key corpus.{key}: no file matches {pattern!r}")
         files += matched
     for path in files:
         if set(path) & set("{}"):
-            raise WorkflowError(
-                f"config key corpus.{key}: {path!r} has a brace in its name, which Snakemake takes for a wildcard"
+            sys.exit(
+                f"toposcale: config key corpus.{key}: {path!r} has a brace in its name, which Snakemake takes for a wildcard"
             )
     return files
 
@@ -173,7 +172,7 @@ def weights_of(model, step):
             open_source(MODELS[model].kind, MODELS[model].settings).fetch(int(step))
         )
     except UserError as error:
-        raise WorkflowError(f"\n{error}") from None
+        sys.exit(f"toposcale: {error}")
 
 
 def checkpoints_of(cut):

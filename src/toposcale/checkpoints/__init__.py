@@ -4,7 +4,6 @@ from toposcale.checkpoints.matrices import (
     choose_weight_files,
     count_parameters,
     iterate_matrices,
-    read_metadata,
     weight_files,
 )
 from toposcale.checkpoints.sources import FolderSource, Source, locate, open_source
@@ -17,6 +16,5 @@ __all__ = [
     "iterate_matrices",
     "locate",
     "open_source",
-    "read_metadata",
     "weight_files",
 ]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.checkpoints.matrices import is_buffer, read_metadata, weight_files
+from toposcale.checkpoints.matrices import is_buffer, weight_files
 from toposcale.io.errors import UserError
+from toposcale.io.tensor_files import read_metadata
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

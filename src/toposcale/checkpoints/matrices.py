@@ -11,17 +11,15 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from toposcale.io.errors import UserError
-from toposcale.io.tensor_files import check_content
+from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
@@ -107,18 +105,12 @@ def count_parameters(checkpoint: str | Path) -> int:
     total = 0
     for file in weight_files(checkpoint):
         if file.suffix == ".safetensors":
-            with _open_safetensors(file) as tensors:
+            with opened(file) as tensors:
                 shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
         else:
             shapes = {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
         total += sum(int(np.prod(shape)) for name, shape in shapes.items() if not is_buffer(name))
     return total
-
-
-def read_metadata(checkpoint: str | Path) -> dict[str, str]:
-    """The text metadata of one safetensors file."""
-    with _open_safetensors(Path(checkpoint)) as tensors:
-        return tensors.metadata() or {}
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:
@@ -147,7 +139,7 @@ def _shards(index: Path) -> list[Path]:
 
 def _check_whole(file: Path) -> None:
     if file.suffix == ".safetensors":
-        with _open_safetensors(file):
+        with opened(file):
             return
     elif _is_archive(file) and not zipfile.is_zipfile(file):
         raise UserError(f"{file}: not a whole .bin file (its end is missing); fetch it again")
@@ -155,23 +147,8 @@ def _check_whole(file: Path) -> None:
         raise UserError(f"{file}: empty; fetch it again")
 
 
-@contextmanager
-def _open_safetensors(file: Path) -> Iterator[Any]:
-    """The open file; reading its header already compares the length that it states with the file's."""
-    try:
-        with safe_open(str(file), framework="numpy") as tensors:
-            yield tensors
-    except FileNotFoundError as error:
-        raise UserError(f"{file}: no such file") from error
-    except (SafetensorError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{file}: not a whole safetensors file ({reason}); delete it and run again"
-        ) from error
-
-
 def _safetensors_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    with _open_safetensors(file) as tensors:
+    with opened(file) as tensors:
         for name in tensors.keys():  # noqa: SIM118
             if not is_buffer(name):
                 tensor = tensors.get_tensor(name)

@@ -32,6 +32,7 @@ class Settings:
     max_points: int = 200
     max_dimension: int = 1
     null_draws: int = 0
+    whole_layers: bool = False
     seed: int = 42
 
     @classmethod
@@ -136,9 +137,18 @@ def _describe_matrix(
             seed=(settings.seed, model, layer),
             observed=_compared_with_nulls(features),
         )
+    if settings.whole_layers:
+        features |= _whole_layer(weight)
     for function in MATRIX_FUNCTIONS:
         features |= function(weight)
     return features, diagrams, tree
+
+
+def _whole_layer(weight: np.ndarray) -> Features:
+    """The H0 features of all rows of a matrix, without a subsample: exact by a spanning tree."""
+    lifetimes = homology.h0_lifetimes(weight)
+    summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
+    return {f"h0_{name}_whole": value for name, value in summary.items()}
 
 
 def _compared_with_nulls(features: Features) -> Features:

@@ -9,7 +9,6 @@ from toposcale.homology.diagrams import (
 from toposcale.homology.dimension import persistent_homology_dimension
 from toposcale.homology.distances import diagram_distance, diagram_distances
 from toposcale.homology.neural_persistence import (
-    diagram_of_tree,
     neural_persistence,
     neural_persistence_diagram,
     neural_persistence_of_tree,
@@ -31,7 +30,6 @@ __all__ = [
     "crocker",
     "diagram_distance",
     "diagram_distances",
-    "diagram_of_tree",
     "h0_lifetimes",
     "mean_pairwise_distance",
     "nan_features",

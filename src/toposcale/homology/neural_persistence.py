@@ -51,7 +51,11 @@ def neural_persistence_diagram(weight: ArrayLike, *, scale: float | None = None)
     a RuntimeWarning.
     ValueError: `weight` not 2-D, empty, NaN or infinite; `scale` less than max|weight|.
     """
-    return diagram_of_tree(spanning_tree_weights(weight), scale=scale)
+    relative = _relative_weights(spanning_tree_weights(weight), scale)
+    if relative is None:
+        return np.empty((0, 2))
+    deaths = np.sort(relative[relative < 1.0])
+    return np.column_stack([np.ones_like(deaths), deaths])
 
 
 def neural_persistence_of_tree(
@@ -67,15 +71,6 @@ def neural_persistence_of_tree(
     if p == 1:
         return float(persistences.sum()) / len(persistences)
     return math.sqrt((1.0 + float(persistences @ persistences)) / len(persistences))
-
-
-def diagram_of_tree(tree_weights: NDArray[np.float64], *, scale: float | None = None) -> NDArray[np.float64]:
-    """`neural_persistence_diagram` from `spanning_tree_weights`."""
-    relative = _relative_weights(tree_weights, scale)
-    if relative is None:
-        return np.empty((0, 2))
-    deaths = np.sort(relative[relative < 1.0])
-    return np.column_stack([np.ones_like(deaths), deaths])
 
 
 def _relative_weights(tree_weights: NDArray[np.float64], scale: float | None) -> NDArray[np.float64] | None:

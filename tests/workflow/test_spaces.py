@@ -1,0 +1,65 @@
+"""Paths with a space: the project, its configuration and its results may have one, its environment may not."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import environment
+import faults
+from paths import ROOT
+from toposcale.io.errors import UserError
+
+pytestmark = pytest.mark.workflow
+
+PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")
+LOCKS = ("requirements.lock", "pyproject.toml")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of the project in a folder whose path has a space."""
+    copy = tmp_path_factory.mktemp("with") / "a space" / "toposcale"
+    copy.mkdir(parents=True)
+    for name in (*PROJECT, *LOCKS):
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def test_a_run_in_a_path_with_a_space_is_that_of_any_other(project, undisturbed, tmp_path):
+    workspace = faults.smallest(tmp_path / "my work")
+    workspace.home = project
+    status, said = faults.run(workspace, faults.TARGET)
+    assert status == 0, said
+    expected = (undisturbed.path / faults.TARGET).read_bytes()
+    assert len((workspace.path / faults.TARGET).read_bytes()) == pytest.approx(len(expected), rel=0.05)
+
+
+def test_make_refuses_an_environment_there_before_it_installs_anything(project):
+    done = subprocess.run(["make", "run"], cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert f"{project}/.venv" in last
+    assert "make run VENV=" in last
+    assert not (project / ".venv").exists()
+
+
+def test_snakemake_refuses_an_environment_there_in_its_last_line(tmp_path):
+    elsewhere = tmp_path / "an environment"
+    elsewhere.symlink_to(sys.prefix)
+    command = [str(elsewhere / "bin" / "python"), "-m", "snakemake", "--dry-run"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "make run VENV=" in (done.stdout + done.stderr).rstrip().splitlines()[-1]
+
+
+def test_only_a_space_is_refused():
+    environment.refuse_space("/home/me/.venv/bin/python")
+    with pytest.raises(UserError, match="a b/bin/python"):
+        environment.refuse_space("/home/a b/bin/python")
