@@ -307,7 +307,7 @@ def reference() -> str:
     lines = [
         "# Configuration",
         "",
-        "Written by `make config-reference` from `workflow/schemas/config.schema.yaml`; change the schema, not this page.",
+        "Written by `make reference` from `workflow/schemas/config.schema.yaml`; change the schema, not this page.",
         "",
         "Any key can be given in a file (`snakemake --configfile FILE`, which takes the place of `config/config.yaml`)",
         "or on the command line (`snakemake --config 'training={steps: 100}'`), which goes on top of the file.",

@@ -1,4 +1,4 @@
-"""The way of training: its principal plane against paths that are known, and its topology."""
+"""The training trajectory: its principal plane against paths that are known, and its topology."""
 
 import math
 

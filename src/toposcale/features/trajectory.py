@@ -1,4 +1,4 @@
-"""Topology of the way of training, from the sketches of the weights that training leaves every few steps."""
+"""Topology of the training trajectory, from sketches of the weights that training leaves every few steps."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def contour_with_path(
     model: str | None = None,
     step: int | None = None,
 ) -> Figure:
-    """Contours of the loss in the principal plane of the path, with the way of training projected onto it."""
+    """Contours of the loss in the principal plane of the path, with the training trajectory projected onto it."""
     rows, words = _one_checkpoint(path_surfaces, models, model, step)
     title = title_of("contour_with_path", words)
     if finite(rows, ["loss"]).empty:

@@ -2,7 +2,7 @@
 
 const BARS_DRAWN = 60;  // of each dimension
 const KINDS = { u2: Uint16Array, u4: Uint32Array, f4: Float32Array };
-const SOURCES = { weights: "the weights", embeddings: "embedded texts", gradients: "the gradients", landscape: "the loss landscape", trajectory: "the way of training" };
+const SOURCES = { weights: "the weights", embeddings: "embedded texts", gradients: "the gradients", landscape: "the loss landscape", trajectory: "the training trajectory" };
 let run, arrays;
 let all = [];  // the steps that the slider goes through
 let turn = -0.7;  // of the surfaces, in radians
