@@ -25,7 +25,8 @@ def slurm():
 def small_workspace(path) -> Workspace:
     """Two models with two checkpoints each, and the features of their weights: ten jobs for the cluster."""
     made = new_workspace(path)
-    made.config["training"] |= {"steps": 8, "checkpoint_every": 8}
+    made.config["training"] |= {"steps": 8, "checkpoint_every": 8, "jobs": "checkpoint"}
+    made.config["weights"] = {"jobs": "checkpoint"}
     made.config["embeddings"] = {"enabled": False}
     return made
 

@@ -24,6 +24,7 @@ def smallest(path: Path) -> Workspace:
             **{"steps": 4, "checkpoint_every": 2, "batch_size": 2, "context": 8},
             **{"warmup_steps": 1, "validation_windows": 2},
         },
+        "weights": {"jobs": "checkpoint"},
         "embeddings": {"enabled": False},
         "statistics": {"resamples": 10},
     }

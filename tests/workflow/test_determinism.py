@@ -20,3 +20,15 @@ def test_the_same_bytes_whatever_the_cores_and_jobs(undisturbed, tmp_path, cores
     assert said.count("Training one") == (1 if jobs == "model" else 3)
     assert said.count("Topology of the weights of one") == (1 if jobs == "model" else 3)
     faults.assert_same_bytes(workspace, undisturbed)
+
+
+def test_a_removed_feature_file_is_made_again_alone(copy):
+    path = copy.results / "features" / "weights" / "one" / "step-00000002.parquet"
+    content = path.read_bytes()
+    path.unlink()
+    target = str(path.relative_to(copy.path))
+    assert copy.planned(target) == {"weight_features": 1}
+    tables = copy.tables()
+    copy.snakemake(target)
+    assert path.read_bytes() == content
+    assert copy.tables() == tables

@@ -98,6 +98,7 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
         module.write("\n\n" + code_block("Add a feature", "python"))
     workspace.home = copy
     workspace.config["embeddings"] = {"enabled": False}
+    workspace.config["statistics"] = {"resamples": 10}
     workspace.snakemake()
     made = workspace.results / "tables"
     features = pd.read_parquet(made / "features.parquet").query("feature == 'near_zero_share'")

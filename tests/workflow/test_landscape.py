@@ -117,7 +117,7 @@ def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_not
         for folder in folders:
             features = pd.read_parquet(folder / "one/step-00000040.parquet").set_index("feature")["value"]
             assert features.drop(["nonfinite_count", "nonfinite_count_spread"], errors="ignore").isna().all()
-        log = (landscape.results / "logs/loss_landscape/one/step-00000040.log").read_text()
+        log = (landscape.results / "logs/loss_landscape/one.log").read_text()
         assert "NaN" in log
         assert set(table(landscape, "surfaces")["step"]) == {0}
     finally:

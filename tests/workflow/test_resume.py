@@ -12,7 +12,7 @@ from workspace import new_workspace
 pytestmark = pytest.mark.workflow
 
 TARGET = "results/small/training/one.parquet"
-STEPS, EVERY = 1200, 150
+STEPS, EVERY = 800, 100
 
 
 def long_training(path, jobs):

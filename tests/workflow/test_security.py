@@ -106,5 +106,5 @@ def test_a_name_with_shell_metacharacters_is_refused(tmp_path, key):
     status, said = faults.run(workspace, "--dry-run")
     assert status == 1
     assert "is not safe in a path" in said
-    assert faults.complaints(said) == []
+    assert len(faults.complaints(said)) == 1
     assert not list(tmp_path.rglob("owned*"))

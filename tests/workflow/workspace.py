@@ -32,8 +32,11 @@ def small_configuration() -> dict:
             "warmup_steps": 4,
             "validation_windows": 8,
             "sketch": {"every": 1, "size": 8},
+            "jobs": "model",
         },
-        "embeddings": {"every": 5, "repeats": 2},
+        # A job a model: starting jobs is most of what so small a run takes.
+        "weights": {"jobs": "model"},
+        "embeddings": {"every": 5, "repeats": 2, "jobs": "model"},
         "landscape": {
             "enabled": False,  # they take as long as all the rest
             "every": 5,
@@ -44,6 +47,7 @@ def small_configuration() -> dict:
             "trace_probes": 2,
             "density_runs": 1,
             "density_steps": 4,
+            "jobs": "model",
         },
         "statistics": {"resamples": 50},
     }
