@@ -7,7 +7,6 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,14 +54,23 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, checkpoints, text in (
         ("describe", ["checkpoint"], "features of every weight matrix: layer, feature, value"),
-        ("compare", ["before", "after"], "changes of every feature, and how far the persistence diagrams moved"),
+        (
+            "compare",
+            ["before", "after"],
+            "changes of every feature, and how far the persistence diagrams moved",
+        ),
     ):
         command = commands.add_parser(name, help=text, description=text)
         for checkpoint in checkpoints:
-            command.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
+            command.add_argument(
+                checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder"
+            )
         command.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
         command.add_argument(
-            "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
+            "--layers",
+            action="append",
+            metavar="GLOB",
+            help="only matrices of such a name; may be given again",
         )
         command.add_argument(
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
@@ -73,21 +81,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def _table(given: argparse.Namespace) -> Any:
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
     from toposcale.features import description
 
-    console = Console(stderr=True)
-    progress = partial(_tracked, track, console)
     call = getattr(description, given.command)
     checkpoints = [getattr(given, name) for name in given.checkpoints]
-    return call(*checkpoints, layers=given.layers or "*", model=given.model, progress=progress)
-
-
-def _tracked(track: Any, console: Any, matrices: Any, total: int) -> Any:
-    return track(
-        matrices, "Measuring", total=total, console=console, transient=True, disable=not console.is_terminal
-    )
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        return call(
+            *checkpoints,
+            layers=given.layers or "*",
+            model=given.model,
+            progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
+        )
 
 
 def _show(table: Any, *, csv: bool) -> None:

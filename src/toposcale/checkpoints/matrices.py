@@ -30,7 +30,9 @@ _EMBEDDINGS = re.compile(
 )
 
 # The table of tokens, and the matrix that turns the last layer into scores of tokens: many models tie them.
-_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
+_TOKENS = re.compile(
+    r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$"
+)
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
 
 # transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
@@ -155,7 +157,7 @@ def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]
     with opened(file) as tensors, opened(other_file) as others:
         slices = tensors.get_slice(one), others.get_slice(other)
         for row in range(0, shape[0], 1024):
-            block, other_block = (part[row : row + 1024] for part in slices)
+            block, other_block = (part[row : min(row + 1024, shape[0])] for part in slices)
             if block.tobytes() != other_block.tobytes():
                 return False
     return True
@@ -269,9 +271,7 @@ def _load_bin(file: Path) -> dict[str, Any]:
     try:
         import torch
     except ImportError as error:
-        raise UserError(
-            f"{file}: only safetensors are read without PyTorch: pip install torch"
-        ) from error
+        raise UserError(f"{file}: only safetensors are read without PyTorch: pip install torch") from error
 
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
@@ -288,9 +288,7 @@ def _load_bin(file: Path) -> dict[str, Any]:
     places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {place: name for name, place in reversed(places.items())}
     return {
-        name: tensor
-        for name, tensor in tensors.items()
-        if first[places[name]] == name or not tensor.numel()
+        name: tensor for name, tensor in tensors.items() if first[places[name]] == name or not tensor.numel()
     }
 
 

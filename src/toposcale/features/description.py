@@ -92,7 +92,11 @@ def compare(
 
 
 def _measured(
-    source: Any, layers: str | Sequence[str], model: str, progress: Progress | None, settings: Mapping[str, Any]
+    source: Any,
+    layers: str | Sequence[str],
+    model: str,
+    progress: Progress | None,
+    settings: Mapping[str, Any],
 ) -> tuple[dict[str, weights.Features], dict[str, weights.Diagrams]]:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.Settings(include=include, **settings)
