@@ -1,5 +1,6 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
 from plan import step_name
+import last_line
 import re
 from glob import glob
 
@@ -26,9 +27,7 @@ PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Models whose losses stand in a file of the user's; of some there is nothing but this file.
-CURVES = {
-    name: model.loss_curve for name, model in MODELS.items() if model.loss_curve
-}
+CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss_curve}
 WITH_FEATURES = [name for name, model in MODELS.items() if model.kind != "table"]
 WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Models that can read a text.
@@ -64,6 +63,16 @@ wildcard_constraints:
 
 
 environment.prepare(HOME)
+last_line.hear_interrupts()
+
+
+onsuccess:
+    last_line.of_success(RUN)
+
+
+onerror:
+    last_line.of_failure(RUN, log)
+
 
 # The work of each producer, cut into jobs.
 STEPS = {name: model.steps for name, model in MODELS.items()}

@@ -17,10 +17,13 @@ rule resolved_configuration:
         f"{RUN}/config.yaml",
     log:
         f"{LOGS}/resolved_configuration.log",
+    # First of all, so that what is made from here on has its record.
+    priority: 1_000_000_000
     conda:
         "../../envs/toposcale.yaml"
     params:
         config=config,
+        mark=str(recorded.mark(Path(RUN))),
     message:
         "The configuration with every default filled in: {output}"
     script:
