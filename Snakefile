@@ -54,7 +54,7 @@ rule all:
     input:
         rules.tables.input,
         rules.figures.input,
-        rules.report.output,
+        rules.report.output.page,
         rules.explorer.output,
     message:
         f"{RUN}: report, explorer, figures and tables"

@@ -49,7 +49,9 @@ def of_success(run: str) -> None:
 def of_failure(run: str, log: str) -> None:
     """Say why the first job that failed did; where a job could not say it, where Snakemake wrote what it saw."""
     if not _interrupted.is_set():
-        atexit.register(_print, cause(run, _start) or f"toposcale: a job failed without a word; {log} names it")
+        atexit.register(
+            _print, cause(run, _start) or f"toposcale: a job failed without a word; {log} names it"
+        )
 
 
 def cause(run: str, since: float) -> str:

@@ -47,17 +47,19 @@ rule report:
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
         page=page_files("report"),
     output:
-        f"{RUN}/report.html",
+        page=f"{RUN}/report.html",
+        changes=f"{RUN}/changes.patch",
     log:
         f"{LOGS}/report.log",
     conda:
         "../../envs/toposcale.yaml"
     params:
         logs=LOGS,
+        home=str(HOME),
         lock=str(HOME / "requirements.lock"),
         code=fingerprint("report.py"),
     message:
-        "The report: {output}"
+        "The report: {output.page}"
     script:
         "../../scripts/report.py"
 
