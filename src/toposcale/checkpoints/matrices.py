@@ -7,6 +7,7 @@ shards). Nothing here imports torch unless a `.bin` file has to be read.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 import zipfile
@@ -202,10 +203,14 @@ def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
     Without `embeddings` the tables of token and position embeddings, known by their names, are left out.
     """
     copies = tied_copies(weight_files(checkpoint))
+    shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
+    return count_weights(shapes, embeddings=embeddings)
+
+
+def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
+    """Number of weights in tensors of those names and shapes; without `embeddings` as in `count_parameters`."""
     return sum(
-        int(np.prod(shape))
-        for name, shape in tensor_shapes(checkpoint).items()
-        if name not in copies and (embeddings or not _EMBEDDINGS.search(name))
+        math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name)
     )
 
 
