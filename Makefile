@@ -81,6 +81,10 @@ $(VENV)/.test: $(VENV)/.runtime requirements-test.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
 	touch $@
 
+$(VENV)/.peers: $(VENV)/.test requirements-peers.lock
+	-$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-peers.lock
+	touch $@
+
 $(VENV)/.slurm: $(VENV)/.runtime requirements-slurm.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-slurm.lock
 	touch $@

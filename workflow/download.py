@@ -8,27 +8,23 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-# Sizes in MB of the wheels that `pip download -r requirements.lock` fetches: Linux, x86-64, CPython 3.11.
+# MB of the wheels that requirements.lock names: Linux, x86-64, CPython 3.11.
 WITHOUT_TORCH = 230
 TORCH_CPU = 190
-TORCH_CUDA = 2700
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def announcement(system: str, machine: str, has_gpu: bool, environment: Mapping[str, str]) -> str:
     """What is downloaded and, where CUDA would come to a machine without a GPU, how to do without it."""
-    chosen = " ".join(
-        environment.get(name, "") for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
-    )
-    cuda = system == "Linux" and machine == "x86_64" and "cpu" not in chosen
-    torch = TORCH_CUDA if cuda else TORCH_CPU
-    text = f"Installing what requirements.lock pins: about {WITHOUT_TORCH + torch:,} MB to download, once."
-    if cuda and not has_gpu:
-        text += (
-            f"\nThere is no GPU here, and {TORCH_CUDA - TORCH_CPU:,} MB of that are for GPUs; without them: "
-            f"make run PIP_EXTRA_INDEX_URL={CPU_INDEX}"
-        )
+    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+    chosen = any("cpu" in environment.get(name, "") for name in names)
+    text = "Installing what requirements.lock pins, once. To download: "
+    if system != "Linux" or machine != "x86_64" or chosen:
+        return text + f"about {WITHOUT_TORCH + TORCH_CPU} MB."
+    text += f"about {WITHOUT_TORCH} MB, and PyTorch with CUDA, which is gigabytes."
+    if not has_gpu:
+        text += f"\nThis machine has no GPU. PyTorch without CUDA is {TORCH_CPU} MB: make run PIP_EXTRA_INDEX_URL={CPU_INDEX}"
     return text
 
 

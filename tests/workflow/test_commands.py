@@ -39,13 +39,15 @@ SHORTER = {
 
 
 def blocks(text, language=""):
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    """The code blocks of a language, or of none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [block for name, block in fenced if name == language]
 
 
 def commands(text):
     """The lines of the code blocks without a language, and what stands in backticks and is a command."""
     lines = "".join(blocks(text)).replace("\\\n", " ").splitlines()
-    spans = [span for span in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     found = [re.sub(r"\s+#.*", "", line).strip() for line in [*lines, *spans]]
     starts = ("make ", ".venv/bin/", "snakemake ", "python -m toposcale", "sbatch ")
     return list(dict.fromkeys(line for line in found if line.startswith(starts)))
@@ -188,8 +190,7 @@ def test_a_missing_configuration_is_one_line(place):
         assert said == ["toposcale: missing.yaml: no such configuration; name one with CONFIG=FILE"]
 
 
-def test_clean_says_what_it_leaves_and_distclean_removes_it(place, tmp_path):
-    project, _ = place
+def test_clean_says_what_it_leaves_and_distclean_removes_it(tmp_path):
     (tmp_path / "results" / "mine").mkdir(parents=True)
     (tmp_path / "results" / "README.md").write_text("kept")
     (tmp_path / ".snakemake").mkdir()
