@@ -46,7 +46,7 @@ def main(snakemake):
 
 
 def uncommitted(home):
-    """What git would have to apply to the last commit to get the files of the workflow as they are; empty where it is them."""
+    """The changes of the workflow since its last commit, as `git apply` takes them; empty where there are none."""
     command = ["git", "-C", home, "diff", "HEAD", "--binary", "--no-ext-diff"]
     try:
         return subprocess.run(command, capture_output=True, check=True).stdout

@@ -24,7 +24,8 @@ def announcement(system: str, machine: str, has_gpu: bool, environment: Mapping[
         return text + f"about {WITHOUT_TORCH + TORCH_CPU} MB."
     text += f"about {WITHOUT_TORCH} MB, and PyTorch with CUDA, which is gigabytes."
     if not has_gpu:
-        text += f"\nThis machine has no GPU. PyTorch without CUDA is {TORCH_CPU} MB: make run PIP_EXTRA_INDEX_URL={CPU_INDEX}"
+        text += f"\nThis machine has no GPU. PyTorch without CUDA is {TORCH_CPU} MB: "
+        text += f"make run PIP_EXTRA_INDEX_URL={CPU_INDEX}"
     return text
 
 

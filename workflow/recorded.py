@@ -48,7 +48,7 @@ def check(config: Mapping[str, Any], results: Path) -> None:
 
 
 def _changes(recorded: Any, present: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys whose values differ, with the recorded ones. A key that only one of them knows is no change, unless of a model."""
+    """Keys whose values differ, with the recorded ones; of models also those that only one of the two has."""
     if not isinstance(recorded, dict) or not isinstance(present, dict):
         if recorded != present:
             yield path, recorded

@@ -59,7 +59,7 @@ def test_a_changed_key_is_refused_in_one_line_that_says_what_to_do(made, keys, t
 
 def test_a_model_that_was_taken_out_is_refused(made):
     config, results = made
-    with pytest.raises(UserError, match="models.one"):
+    with pytest.raises(UserError, match=r"models\.one"):
         recorded.check(changed(config, "models", to={}), results)
 
 

@@ -12,6 +12,7 @@ from toposcale.io.errors import UserError
 
 pytestmark = pytest.mark.workflow
 
+
 def test_a_run_in_a_path_with_a_space_is_that_of_any_other(project, undisturbed, tmp_path):
     workspace = faults.smallest(tmp_path / "my work")
     workspace.home = project
