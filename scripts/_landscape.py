@@ -6,7 +6,7 @@ from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.io import tables
 from toposcale.io.errors import UserError
-from toposcale.landscape.surface import probe_loss
+from toposcale.landscape.losses import probe_loss
 from toposcale.training import corpus, trainer
 
 
