@@ -25,7 +25,7 @@ MEASURES = ("n_saddles_random_1_grid8", "n_saddles_random_1_grid4", "average_per
 
 
 class Problem:
-    """The equation at fixed points: 1,000 inside, 100 at time 0 and 100 at each end."""
+    """The equation at fixed points: 500 inside, 100 at time 0 and 100 at each end."""
 
     def __init__(self, beta: float) -> None:
         self.beta = beta
@@ -34,7 +34,7 @@ class Problem:
         def uniform(count: int, high: float) -> Tensor:
             return high * torch.rand(count, 1, generator=generator, dtype=torch.float64)
 
-        self.x, self.t = uniform(1000, 2 * math.pi), uniform(1000, 1.0)
+        self.x, self.t = uniform(500, 2 * math.pi), uniform(500, 1.0)
         self.start, self.times = uniform(100, 2 * math.pi), uniform(100, 1.0)
 
     def loss(self, module: nn.Module) -> Tensor:

@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3, help="draws of two random directions")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--resolution", type=int, default=21)
-    parser.add_argument("--batch", type=int, default=256, help="training images that the loss is measured on")
+    parser.add_argument("--batch", type=int, default=128, help="training images that the loss is measured on")
     arguments = vars(parser.parse_args())
     output = arguments.pop("output")
     output.mkdir(parents=True, exist_ok=True)

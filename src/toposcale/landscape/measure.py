@@ -17,16 +17,16 @@ from toposcale.landscape.directions import random_directions
 from toposcale.landscape.graphs import point_edges
 from toposcale.landscape.measures import landscape_features, least_persistence, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
+from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
 from toposcale.landscape.surface import LossSurface, evaluate, loss_surface, norm, rounding_of
 
-RANDOM, TOP, NEGATIVE, MIXED = PLANES = ("random", "top", "negative", "mixed")
 WHOLE = "all"
 """The layer of all parameters together."""
 VECTORS = "vectors"
 """The layer of all that is no matrix: biases and norms together."""
 _FLAT = 1e-6
 """An eigenvalue below this share of the largest has no direction that its rounding leaves certain."""
-_BALL_GRAPH = "aknn8"
+BALL_GRAPH = "aknn8"
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,6 @@ class Landscape(NamedTuple):
     ball: Ball | None
 
 
-def plane_name(kind: str, extent: float) -> str:
-    """What stands in the names of a plane's features: `random_1`, `negative_0.3`."""
-    return f"{kind}_{extent:g}"
-
-
 def layer_of(name: str, parameters: Mapping[str, Tensor]) -> str:
     """The layer that a parameter counts to: a matrix or a convolution kernel is its own, all the rest is `vectors`."""
     return name if parameters[name].dim() >= 2 else VECTORS
@@ -130,9 +125,9 @@ def measure_landscape(
     if ball is not None:
         for name, tree in (("ball", ball.tree), ("bowl", ball.bowl_tree)):
             features[WHOLE] |= {
-                f"{feature}_{name}_{_BALL_GRAPH}": value for feature, value in tree_features(tree).items()
+                f"{feature}_{name}_{BALL_GRAPH}": value for feature, value in tree_features(tree).items()
             }
-            features[WHOLE][f"n_components_{name}_{_BALL_GRAPH}"] = float(tree.n_components)
+            features[WHOLE][f"n_components_{name}_{BALL_GRAPH}"] = float(tree.n_components)
     return Landscape(features, surfaces, trees, ball)
 
 
@@ -250,7 +245,7 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     bowl = (points**2).sum(axis=1)
     finite = values[np.isfinite(values)]
     bowl *= (float(np.ptp(finite)) if len(finite) else 0.0) / np.ptp(bowl)
-    edges = point_edges(points * lengths, _BALL_GRAPH)
+    edges = point_edges(points * lengths, BALL_GRAPH)
     least = least_persistence(values, settings.threshold, rounding_of(values, parameters))
     trees = [merge_tree(heights, edges, threshold=least) for heights in (values, bowl)]
     return Ball(points * lengths, values, bowl, *trees)
