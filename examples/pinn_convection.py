@@ -50,9 +50,7 @@ class Problem:
     @torch.no_grad()
     def error(self, module: nn.Module) -> float:
         """Relative l2 error against the solution sin(x - beta t) on a grid."""
-        x, t = torch.meshgrid(
-            torch.linspace(0, 2 * math.pi, 100), torch.linspace(0, 1, 100), indexing="ij"
-        )
+        x, t = torch.meshgrid(torch.linspace(0, 2 * math.pi, 100), torch.linspace(0, 1, 100), indexing="ij")
         points = torch.stack([x.ravel(), t.ravel()], dim=1).double()
         truth = torch.sin(points[:, 0] - self.beta * points[:, 1])
         return float((module(points)[:, 0] - truth).norm() / truth.norm())
@@ -75,7 +73,11 @@ def solve(model: nn.Module, problem: Problem, *, adam: int, lbfgs: int) -> None:
         problem.loss(model).backward()
         optimizer.step()
     finish = torch.optim.LBFGS(
-        model.parameters(), max_iter=lbfgs, history_size=50, tolerance_grad=1e-7, line_search_fn="strong_wolfe"
+        model.parameters(),
+        max_iter=lbfgs,
+        history_size=50,
+        tolerance_grad=1e-7,
+        line_search_fn="strong_wolfe",
     )
 
     def closure() -> Tensor:
@@ -108,7 +110,9 @@ def run(*, betas, draws: int, adam: int, lbfgs: int, resolution: int):
             found = measure_landscape(loss, parameters, settings)
             surface = found.surfaces["random_1"]
             where = {"condition": f"β = {beta}", "beta": beta, "draw": draw}
-            rows.append(where | {"error": error, "loss": float(loss(parameters).detach())} | found.features["all"])
+            rows.append(
+                where | {"error": error, "loss": float(loss(parameters).detach())} | found.features["all"]
+            )
             points = pd.DataFrame(surface.points, columns=["x", "y"])
             surfaces.append(points.assign(loss=surface.values.ravel(), **where))
         print(f"beta {beta}: relative error {error:.3f}, loss {rows[-1]['loss']:.2e}", flush=True)
@@ -133,11 +137,16 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     shown = betas if len(betas) < 4 else [betas[0], *(b for b in betas if b in (10, 20)), betas[-1]]
     first = surfaces[surfaces["draw"] == 0]
     conditions = {f"β = {beta}": first[first["beta"] == beta] for beta in shown}
-    figure = landscape_comparison(conditions, unit="squared residual", title="Convection: harder to the right")
+    figure = landscape_comparison(
+        conditions, unit="squared residual", title="Convection: harder to the right"
+    )
     figure.savefig(output / "pinn_convection_landscapes.png", dpi=150)
     names = [name for name in MEASURES if "grid4" not in name and "total" not in name] + ["error"]
     figure = measures_by_condition(
-        rows, names, unit="squared residual", title="Convection: measures against β, mean and spread over the draws"
+        rows,
+        names,
+        unit="squared residual",
+        title="Convection: measures against β, mean and spread over the draws",
     )
     figure.savefig(output / "pinn_convection_measures.png", dpi=150)
 

@@ -128,7 +128,9 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     """The figures: one surface a condition, and the measures of all."""
     first = surfaces[(surfaces["seed"] == 0) & (surfaces["draw"] == 0)]
     conditions = {f"{name} network": first[first["condition"] == name] for name in CONDITIONS}
-    figure = landscape_comparison(conditions, unit="nats per image", title="With and without residual connections")
+    figure = landscape_comparison(
+        conditions, unit="nats per image", title="With and without residual connections"
+    )
     figure.savefig(output / "residual_connections_landscapes.png", dpi=150)
     figure = measures_by_condition(
         rows,

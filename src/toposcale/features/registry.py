@@ -177,9 +177,7 @@ _ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
 
 register(
     Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
-    Feature(
-        "neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS
-    ),
+    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
     _homology("count", "bars", "count", "sum"),
     _homology("total", "total persistence", OF_SOURCE, "sum"),
     _homology("total_l2", "total persistence, L2", OF_SOURCE, "norm"),
@@ -219,9 +217,7 @@ register(
     Feature("n_saddles_{plane}_{graph}", "saddles", "count", TOPOLOGY),
     Feature("n_components_{plane}_{graph}", "components", "count", TOPOLOGY),
     Feature("average_persistence_{plane}_{graph}", "average persistence", OF_SOURCE, TOPOLOGY),
-    Feature(
-        "average_persistence_closed_{plane}_{graph}", "average persistence, closed", OF_SOURCE, TOPOLOGY
-    ),
+    Feature("average_persistence_closed_{plane}_{graph}", "average persistence, closed", OF_SOURCE, TOPOLOGY),
     Feature("total_persistence_{plane}_{graph}", "total persistence", OF_SOURCE, TOPOLOGY),
     Feature("h{k}_count_{plane}_{graph}", "H{k} bars", "count", TOPOLOGY),
     Feature("h{k}_total_{plane}_{graph}", "H{k} total persistence", OF_SOURCE, TOPOLOGY),

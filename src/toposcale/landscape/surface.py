@@ -175,7 +175,9 @@ def _losses(
             batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
             try:
                 losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)
-            except RuntimeError:  # vmap knows no autograd within the loss, and no running means: point by point
+            except (
+                RuntimeError
+            ):  # vmap knows no autograd within the loss, and no running means: point by point
                 pass
             else:
                 return losses.detach().double().cpu().numpy()
