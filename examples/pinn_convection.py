@@ -14,7 +14,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-from toposcale.figures.landscape_comparison import landscape_comparison, measures_by_condition
+from toposcale.figures.landscape_comparison import compare_landscapes, measures_by_condition
 from toposcale.landscape import LandscapeSettings, measure_landscape, module_loss
 
 BETAS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)
@@ -137,7 +137,7 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     shown = betas if len(betas) < 4 else [betas[0], *(b for b in betas if b in (10, 20)), betas[-1]]
     first = surfaces[surfaces["draw"] == 0]
     conditions = {f"β = {beta}": first[first["beta"] == beta] for beta in shown}
-    figure = landscape_comparison(
+    figure = compare_landscapes(
         conditions, unit="squared residual", title="Convection: harder to the right"
     )
     figure.savefig(output / "pinn_convection_landscapes.png", dpi=150)

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
-from toposcale.figures.landscape_comparison import landscape_comparison, measures_by_condition
+from toposcale.figures.landscape_comparison import compare_landscapes, measures_by_condition
 from toposcale.landscape import LandscapeSettings, measure_landscape, module_loss
 
 CONDITIONS = {"residual": True, "plain": False}
@@ -128,7 +128,7 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     """The figures: one surface a condition, and the measures of all."""
     first = surfaces[(surfaces["seed"] == 0) & (surfaces["draw"] == 0)]
     conditions = {f"{name} network": first[first["condition"] == name] for name in CONDITIONS}
-    figure = landscape_comparison(
+    figure = compare_landscapes(
         conditions, unit="nats per image", title="With and without residual connections"
     )
     figure.savefig(output / "residual_connections_landscapes.png", dpi=150)

@@ -169,8 +169,23 @@ def surfaces_table(points: int = 21) -> pd.DataFrame:
     """A bowl with bumps, so that there are several minima."""
     axis = np.linspace(-3, 3, points)
     x, y = (values.ravel() for values in np.meshgrid(axis, axis))
-    loss = 1.4 + 0.25 * (x**2 + y**2) + 0.35 * np.cos(2.2 * x) * np.cos(1.9 * y + 0.4)
-    return pd.DataFrame({"model": "xl-97k", "step": LAST_STEP, "x": x, "y": y, "loss": loss})
+    bumps = np.cos(2.2 * x) * np.cos(1.9 * y + 0.4)
+    parts = [
+        pd.DataFrame(
+            {"model": "xl-97k", "step": step, "plane": plane, "x": x, "y": y}
+            | {"loss": 1.4 + 0.25 * (x**2 + y**2) + height * bumps}
+        )
+        for plane, height in (("negative_1", 0.35), ("random_1", 0.0))
+        for step in (0, LAST_STEP)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def path_surfaces_table() -> pd.DataFrame:
+    """The plane of the training path: one surface."""
+    surfaces = surfaces_table()
+    chosen = (surfaces["step"] == LAST_STEP) & (surfaces["plane"] == "negative_1")
+    return surfaces[chosen].drop(columns="plane")
 
 
 def trajectories_table() -> pd.DataFrame:
@@ -210,21 +225,31 @@ def landscape_features_table() -> pd.DataFrame:
         minima = int(rng.integers(2, 8)) + 4 - rank
         persistence = 0.02 * (rank + 1) * (1 + step / 500) * (0.8 + 0.4 * rng.random())
         values = {
-            "n_minima_grid8": minima,
-            "n_saddles_grid8": minima - 1,
-            "average_persistence_grid8": persistence,
-            "total_persistence_grid8": persistence * (minima - 1),
-            "hessian_top_1": 4 + rank + step / 100 + rng.random(),
+            "n_saddles_random_1_grid8": 0,
+            "average_persistence_closed_random_1_grid8": persistence,
+            "total_persistence_random_1_grid8": 0,
+            "n_saddles_negative_1_grid8": minima - 1,
+            "average_persistence_closed_negative_1_grid8": persistence,
+            "total_persistence_negative_1_grid8": persistence * (minima - 1),
+            "hessian_max": 4 + rank + step / 100 + rng.random(),
+            "hessian_min": -1 - rng.random(),
             "hessian_trace": 60 + 20 * rank + step / 10 + 5 * rng.random(),
         }
         rows.extend((model, step, "landscape", "all", name, float(value)) for name, value in values.items())
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
 
 
+def landscape_information_table() -> pd.DataFrame:
+    """What of the table above is constant."""
+    table = landscape_features_table()[["model", "feature"]].drop_duplicates()
+    constant = table["feature"].isin(["n_saddles_random_1_grid8", "total_persistence_random_1_grid8"])
+    return table.assign(verdict=np.where(constant, "uninformative", "informative"))
+
+
 def profiles_table() -> pd.DataFrame:
     """Two basins on each of two lines; the younger ends where it meets the older."""
     rows = []
-    for direction in ("between checkpoints", "top eigenvector"):
+    for direction in ("from the checkpoint before", "negative_1"):
         levels = np.linspace(1.4, 2.4, 21)
         rows.extend(
             (direction, 0, level, min(1.0, 0.05 + 0.9 * (level - 1.4) ** 2 + 0.3 * (level > 2.0)))
@@ -297,7 +322,8 @@ def landscape_tables() -> dict[str, pd.DataFrame]:
         "models": models_table(),
         "diagrams": diagrams_table((LAST_STEP,), "landscape"),
         "surfaces": surfaces_table(),
-        "path_surfaces": surfaces_table(),
+        "path_surfaces": path_surfaces_table(),
+        "landscape_information": landscape_information_table(),
         "trajectories": trajectories_table(),
         "densities": densities_table(),
         "profiles": profiles_table(),
