@@ -308,25 +308,24 @@ def landscape_evolution(
 ) -> Figure:
     """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
     planes, graph = _planes_of(features)
-    names = [f"{shape}_{plane}_{graph}" for plane in planes for shape in SHAPES] + list(CURVATURE_FEATURES)
-    verdicts = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
+    shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
+    told = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
+    panels = []
+    for letter, name in zip("abcdefghijklmnopqrstuvwxyz", [*shapes, *CURVATURE_FEATURES], strict=False):
+        shape, plane = shapes.get(name, (name, ""))
+        title = f"{letter}  {feature_name(shape, SOURCE)}"
+        title += f"\n{plane_words(plane)}" if plane else ""
+        verdict = told.get(name, set())
+        panels.append((name, f"{title}\n(uninformative)" if verdict == {"uninformative"} else title))
     return feature_grid(
         features,
         models,
-        [
-            (name, _panel_title(letter, name, graph, verdicts.get(name, set())))
-            for letter, name in zip("abcdefghijklmnopqrstuvwxyz", names, strict=False)
-        ],
+        panels,
         title=title_of("landscape_evolution", f"shape by {graph}"),
         columns=3,
         source=SOURCE,
+        labels={name: feature_label(shape, SOURCE) for name, (shape, _) in shapes.items()},
     )
-
-
-def _panel_title(letter: str, name: str, graph: str, verdicts: set[str]) -> str:
-    title = f"{letter}  {feature_name(name, SOURCE).removesuffix(f', {graph}')}"
-    told = [verdict for verdict in ("uninformative", "not tested") if verdicts == {verdict}]
-    return f"{title}\n({told[0]})" if told else title
 
 
 @styled

@@ -75,16 +75,14 @@ def compare_landscapes(
     """
     grids = {name: loss_grid(rows) for name, rows in conditions.items()}
     logarithmic = _spans_decades([losses for *_, losses in grids.values()])
-    figure = new_figure(8.2, title, width=max(6.0, 3.0 * len(grids)))
-    figure.set_layout_engine("constrained", wspace=0.04)
+    figure = new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
+    cells = figure.add_gridspec(3, len(grids), height_ratios=(1.3, 1, 1))
     for column, (name, (x, y, losses)) in enumerate(grids.items()):
         tree = counted_tree(losses, graph)
-        place = (3, len(grids))
-        upper = figure.add_subplot(*place, column + 1, projection="3d")
-        middle = figure.add_subplot(*place, len(grids) + column + 1)
-        lower = figure.add_subplot(*place, 2 * len(grids) + column + 1)
+        upper = figure.add_subplot(cells[0, column], projection="3d")
+        middle, lower = (figure.add_subplot(cells[row, column]) for row in (1, 2))
         draw_surface(upper, x, y, losses, tree=tree, unit=unit, logarithmic=logarithmic)
-        upper.set_title(name, loc="left")
+        upper.set_title(name, loc="left", fontweight="bold")
         draw_tree(middle, tree, unit=unit, logarithmic=logarithmic)
         middle.set_title(counts_in_words(tree))
         _draw_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
@@ -92,8 +90,8 @@ def compare_landscapes(
     add_note(
         figure,
         [
-            f"Graph {graph}; pairs of less than 1% of a surface's range are left out. The diamond is the pair of the "
-            "least and the largest loss."
+            f"Graph {graph}; pairs of less than 1% of a surface's range are left out.",
+            "The diamond is the pair of the least and the largest loss.",
         ],
     )
     return figure
@@ -138,7 +136,7 @@ def draw_surface(
         axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"$10^{{{power:g}}}$"))  # type: ignore[attr-defined]
         axes.zaxis.set_major_locator(MaxNLocator(4, integer=True))  # type: ignore[attr-defined]
     axes.tick_params(labelsize=7, pad=0)
-    axes.set_box_aspect((1, 1, 0.8), zoom=0.82)  # type: ignore[call-arg, arg-type]
+    axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
 
