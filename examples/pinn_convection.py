@@ -137,9 +137,7 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     shown = betas if len(betas) < 4 else [betas[0], *(b for b in betas if b in (10, 20)), betas[-1]]
     first = surfaces[surfaces["draw"] == 0]
     conditions = {f"β = {beta}": first[first["beta"] == beta] for beta in shown}
-    figure = compare_landscapes(
-        conditions, unit="squared residual", title="Convection: harder to the right"
-    )
+    figure = compare_landscapes(conditions, unit="squared residual", title="Convection: harder to the right")
     figure.savefig(output / "pinn_convection_landscapes.png", dpi=150)
     names = [name for name in MEASURES if "grid4" not in name and "total" not in name] + ["error"]
     figure = measures_by_condition(

@@ -165,6 +165,13 @@ def diagrams_table(steps: tuple[int, ...] | range = LOG_STEPS, source: str = "em
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "dimension", "birth", "death"])
 
 
+def last_diagrams_table() -> pd.DataFrame:
+    """Diagrams of three sources at the last step."""
+    sources = ("weights", "embeddings", "landscape")
+    table = pd.concat([diagrams_table((LAST_STEP,), source) for source in sources], ignore_index=True)
+    return table.assign(layer=table["layer"].where(table["source"] != "landscape", "negative_1"))
+
+
 def surfaces_table(points: int = 21) -> pd.DataFrame:
     """A bowl with bumps, so that there are several minima."""
     axis = np.linspace(-3, 3, points)
@@ -297,6 +304,7 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "decisions": decision_table(histories, methods=("power_law",)),
+        "last_diagrams": last_diagrams_table(),
     }
 
 
@@ -320,7 +328,6 @@ def landscape_tables() -> dict[str, pd.DataFrame]:
         "features": landscape_features_table(),
         "metrics": metrics_table(),
         "models": models_table(),
-        "diagrams": diagrams_table((LAST_STEP,), "landscape"),
         "surfaces": surfaces_table(),
         "path_surfaces": path_surfaces_table(),
         "landscape_information": landscape_information_table(),

@@ -248,12 +248,12 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "persistence_diagram": _figure(
         "landscape",
-        "diagrams models",
-        "Persistence diagram of the loss surface",
-        "Valleys (H0) and enclosed hills (H1) of the loss surface of the largest model's last checkpoint: "
-        "the loss at which each is born, and at which it merges or is filled.",
-        "Loss landscape",
-        source="landscape",
+        "last_diagrams models",
+        "Persistence diagrams",
+        "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
+        "the texts that it embeds, and of its loss surface (valleys, H0, and enclosed hills, H1). The further from the "
+        "diagonal, the longer a class lives.",
+        "Weights",
         of="checkpoint",
     ),
     "landscape_comparison": _figure(

@@ -56,6 +56,7 @@ CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
 _MOST_PLANES = 2
 """Planes of one figure: the most telling one, and a random one as published."""
 _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
+_DIAGRAM_SOURCES = ("weights", "embeddings", SOURCE)
 _DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
 
 
@@ -130,22 +131,30 @@ def surface_and_merge_tree(
 
 @styled
 def persistence_diagram(
-    diagrams: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    model: str | None = None,
-    step: int | None = None,
-    source: str = SOURCE,
+    last_diagrams: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None, step: int | None = None
 ) -> Figure:
-    """Birth against death of every class, all layers together; classes that never die are on the top line."""
-    rows, words = _one_checkpoint(diagrams[diagrams["source"] == source], models, model, step)
+    """Birth against death of every class, a panel a source, the weights first; what never dies is on the top line."""
+    rows, words = _one_checkpoint(last_diagrams, models, model, step)
     title = title_of("persistence_diagram", words)
-    if finite(rows, ["birth"]).empty:
-        return missing_figure(title, f"no persistence diagram of source {source} was stored")
     rows = finite(rows, ["birth"])
-    unit = feature_unit("h0_max", source)
-    figure = new_figure(4.6, title, width=6.0)
-    axes = figure.subplots()
+    sources = [source for source in _DIAGRAM_SOURCES if (rows["source"] == source).any()]
+    if not sources:
+        return missing_figure(title, "no persistence diagram was stored")
+    figure = new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
+    panels = figure.subplots(1, len(sources), squeeze=False)[0]
+    for axes, letter, source in zip(panels, "abc", sources, strict=False):
+        own = rows[rows["source"] == source]
+        layers = set(own["layer"])
+        about = f"{len(layers)} layers" if len(layers) > 1 else next(iter(layers))
+        if source == SOURCE:
+            plane = most_telling(layers)
+            own, about = own[own["layer"] == plane], plane_words(plane)
+        axes.set_title(f"{letter}  {source}\n{about}", fontsize=9)
+        _draw_diagram(axes, own, feature_unit("h0_max", source))
+    return figure
+
+
+def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
     top = rows["death"][np.isfinite(rows["death"])].max()
     low, high = rows["birth"].min(), np.nanmax([rows["birth"].max(), top])
     room = 0.06 * (high - low or 1.0)
@@ -153,20 +162,18 @@ def persistence_diagram(
     infinity = high + 2 * room
     if np.isinf(rows["death"]).any():
         axes.axhline(infinity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.text(low - room, infinity, "never dies", va="bottom", fontsize=8, color=MUTED)
+        axes.text(high + room, infinity, "never dies", va="bottom", ha="right", fontsize=8, color=MUTED)
     for dimension in sorted(set(rows["dimension"].tolist())):
         own = rows[rows["dimension"] == dimension]
         colour, marker = _DIMENSION_LOOKS[dimension]
-        deaths = own["death"].replace(np.inf, infinity)
-        label = f"H{'₀₁₂'[dimension]} ({len(own)} {'class' if len(own) == 1 else 'classes'})"
+        label = f"H{'₀₁₂'[dimension]} ({len(own)})"
         axes.plot(
-            own["birth"], deaths, marker, color=colour, alpha=0.75, label=label, markeredgecolor="white"
-        )
-    axes.set_aspect("equal", adjustable="datalim")
+            own["birth"], own["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
+            label=label, markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
+        )  # fmt: skip
     axes.set_xlabel(f"birth ({unit})")
     axes.set_ylabel(f"death ({unit})")
     axes.legend(loc="lower right")
-    return figure
 
 
 @styled
@@ -333,7 +340,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     """Each shape feature of the most telling plane (rows) against the loss and each measure of curvature (columns)."""
     planes, graph = _planes_of(features)
     plane = most_telling(planes)
-    title = title_of("property_evaluation", f"{plane_words(plane)}, shape by {graph}")
+    title = title_of("property_evaluation", f"{plane} {graph}".replace("_", " "))
     loss = metric_series(metrics, VALIDATION_LOSS)
     columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
     columns += [

@@ -18,6 +18,13 @@ diagrams: the bars of the persistence diagrams
   death number filtration value at which the class dies
   sorted by model step source layer dimension birth death
 
+last_diagrams: the same of the last checkpoint of every model, of the weights too
+  model step source layer
+  dimension count homology dimension
+  birth number filtration value at which the class is born
+  death number filtration value at which the class dies
+  sorted by model step source layer dimension birth death
+
 vectors: persistence diagrams as vectors of one length
   model step source
   vector text persistence_image or persistence_landscape
