@@ -6,7 +6,7 @@ from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.io import tables
 from toposcale.io.errors import UserError
-from toposcale.landscape.surface import probe_loss
+from toposcale.landscape.losses import probe_loss
 from toposcale.training import corpus, trainer
 
 
@@ -51,8 +51,6 @@ def text_tokens(path, model, text):
 
 def surface_rows(surface, **where):
     """A surface as rows (x, y, loss): of three axes the slice in the middle of the third."""
-    if surface is None:
-        return []
     x, y = surface.coordinates[:2]
     losses = surface.values if surface.values.ndim == 2 else surface.values[:, :, len(surface.values) // 2]
     return [
@@ -62,8 +60,6 @@ def surface_rows(surface, **where):
 
 def profile_rows(profile, direction, **where):
     """A landscape profile as rows, a row a component and level."""
-    if profile is None:
-        return []
     return [
         {**where, "direction": direction, "component": minimum, "level": level, "mass": mass}
         for level, masses in zip(profile.levels.tolist(), profile.mass.tolist(), strict=True)

@@ -4,6 +4,7 @@ import _job
 import _landscape
 from toposcale.features import gradients, landscape
 from toposcale.io import schemas, tables
+from toposcale.landscape import LandscapeSettings
 
 NOTHING = landscape.Description({}, {}, {}, {}, None, None, None)
 
@@ -40,20 +41,29 @@ def write(found, files, metadata, **where):
             tables.write(rows, files[f"{source}_features"], metadata)
             rows = tables.diagram_rows(diagrams, source=source, **where)
             tables.write(rows, files[f"{source}_diagrams"], metadata)
-    surface = _landscape.surface_rows(found.surface, **where)
-    _landscape.write(schemas.SURFACES, surface, files["surface"], metadata)
+    surfaces = [
+        row
+        for plane, surface in found.surfaces.items()
+        for row in _landscape.surface_rows(surface, plane=plane, **where)
+    ]
+    profiles = [
+        row
+        for plane, profile in found.profiles.items()
+        for row in _landscape.profile_rows(profile, plane, **where)
+    ]
+    _landscape.write(schemas.SURFACES, surfaces, files["surface"], metadata)
     _landscape.write(schemas.DENSITIES, density_rows(found.density, **where), files["density"], metadata)
-    profile = _landscape.profile_rows(found.profile, "top eigenvector", **where)
-    _landscape.write(schemas.PROFILES, profile, files["profile"], metadata)
+    _landscape.write(schemas.PROFILES, profiles, files["profile"], metadata)
 
 
 def settings_of(settings):
     clouds = None
     if settings["gradients"]:
         clouds = gradients.Settings(settings["max_points"], settings["max_dimension"], settings["seed"])
-    names = set(landscape.Settings.__dataclass_fields__) - {"gradients", "graphs"}
-    chosen = {name: settings[name] for name in names}
-    return landscape.Settings(graphs=tuple(settings["graphs"]), gradients=clouds, **chosen)
+    names = set(LandscapeSettings.__dataclass_fields__) & set(settings)
+    measured = LandscapeSettings(**{name: settings[name] for name in names})
+    others = {name: settings[name] for name in ("directions", "density_runs", "density_steps")}
+    return landscape.Settings(measured, gradients=clouds, **others)
 
 
 def density_rows(density, **where):

@@ -25,7 +25,7 @@ def main(snakemake):
         logging.warning("no plane of the path: %s", error)
         window, trajectory = [], []
     else:
-        around = path.path_surface(loss, points[last], plane, steps=settings["resolution"])
+        around = path.path_surface(loss, points[last], plane, steps=settings["path_resolution"])
         window = _landscape.surface_rows(around, model=name, step=last)
         columns = zip(points, plane.coordinates.tolist(), plane.distance.tolist(), strict=True)
         trajectory = [

@@ -50,7 +50,8 @@ def made_up(tmp_path_factory):
 
 def moving_surfaces() -> pd.DataFrame:
     """The surfaces of the last step, and at step 0 the same with every loss one higher."""
-    last = figure_tables.surfaces_table()
+    surfaces = figure_tables.surfaces_table()
+    last = surfaces[surfaces["step"] > 0]
     return pd.concat([last, last.assign(step=0, loss=last["loss"] * 1.5 + 1)])
 
 

@@ -165,12 +165,34 @@ def diagrams_table(steps: tuple[int, ...] | range = LOG_STEPS, source: str = "em
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "dimension", "birth", "death"])
 
 
+def last_diagrams_table() -> pd.DataFrame:
+    """Diagrams of three sources at the last step."""
+    sources = ("weights", "embeddings", "landscape")
+    table = pd.concat([diagrams_table((LAST_STEP,), source) for source in sources], ignore_index=True)
+    return table.assign(layer=table["layer"].where(table["source"] != "landscape", "negative_1"))
+
+
 def surfaces_table(points: int = 21) -> pd.DataFrame:
     """A bowl with bumps, so that there are several minima."""
     axis = np.linspace(-3, 3, points)
     x, y = (values.ravel() for values in np.meshgrid(axis, axis))
-    loss = 1.4 + 0.25 * (x**2 + y**2) + 0.35 * np.cos(2.2 * x) * np.cos(1.9 * y + 0.4)
-    return pd.DataFrame({"model": "xl-97k", "step": LAST_STEP, "x": x, "y": y, "loss": loss})
+    bumps = np.cos(2.2 * x) * np.cos(1.9 * y + 0.4)
+    parts = [
+        pd.DataFrame(
+            {"model": "xl-97k", "step": step, "plane": plane, "x": x, "y": y}
+            | {"loss": 1.4 + 0.25 * (x**2 + y**2) + height * bumps}
+        )
+        for plane, height in (("negative_1", 0.35), ("random_1", 0.0))
+        for step in (0, LAST_STEP)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def path_surfaces_table() -> pd.DataFrame:
+    """The plane of the training path: one surface."""
+    surfaces = surfaces_table()
+    chosen = (surfaces["step"] == LAST_STEP) & (surfaces["plane"] == "negative_1")
+    return surfaces[chosen].drop(columns="plane")
 
 
 def trajectories_table() -> pd.DataFrame:
@@ -210,21 +232,31 @@ def landscape_features_table() -> pd.DataFrame:
         minima = int(rng.integers(2, 8)) + 4 - rank
         persistence = 0.02 * (rank + 1) * (1 + step / 500) * (0.8 + 0.4 * rng.random())
         values = {
-            "n_minima_grid8": minima,
-            "n_saddles_grid8": minima - 1,
-            "average_persistence_grid8": persistence,
-            "total_persistence_grid8": persistence * (minima - 1),
-            "hessian_top_1": 4 + rank + step / 100 + rng.random(),
+            "n_saddles_random_1_grid8": 0,
+            "average_persistence_closed_random_1_grid8": persistence,
+            "total_persistence_random_1_grid8": 0,
+            "n_saddles_negative_1_grid8": minima - 1,
+            "average_persistence_closed_negative_1_grid8": persistence,
+            "total_persistence_negative_1_grid8": persistence * (minima - 1),
+            "hessian_max": 4 + rank + step / 100 + rng.random(),
+            "hessian_min": -1 - rng.random(),
             "hessian_trace": 60 + 20 * rank + step / 10 + 5 * rng.random(),
         }
         rows.extend((model, step, "landscape", "all", name, float(value)) for name, value in values.items())
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
 
 
+def landscape_information_table() -> pd.DataFrame:
+    """What of the table above is constant."""
+    table = landscape_features_table()[["model", "feature"]].drop_duplicates()
+    constant = table["feature"].isin(["n_saddles_random_1_grid8", "total_persistence_random_1_grid8"])
+    return table.assign(verdict=np.where(constant, "uninformative", "informative"))
+
+
 def profiles_table() -> pd.DataFrame:
     """Two basins on each of two lines; the younger ends where it meets the older."""
     rows = []
-    for direction in ("between checkpoints", "top eigenvector"):
+    for direction in ("from the checkpoint before", "negative_1"):
         levels = np.linspace(1.4, 2.4, 21)
         rows.extend(
             (direction, 0, level, min(1.0, 0.05 + 0.9 * (level - 1.4) ** 2 + 0.3 * (level > 2.0)))
@@ -272,6 +304,7 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "decisions": decision_table(histories, methods=("power_law",)),
+        "last_diagrams": last_diagrams_table(),
     }
 
 
@@ -295,9 +328,9 @@ def landscape_tables() -> dict[str, pd.DataFrame]:
         "features": landscape_features_table(),
         "metrics": metrics_table(),
         "models": models_table(),
-        "diagrams": diagrams_table((LAST_STEP,), "landscape"),
         "surfaces": surfaces_table(),
-        "path_surfaces": surfaces_table(),
+        "path_surfaces": path_surfaces_table(),
+        "landscape_information": landscape_information_table(),
         "trajectories": trajectories_table(),
         "densities": densities_table(),
         "profiles": profiles_table(),

@@ -11,7 +11,6 @@ from torch.func import functional_call
 
 from toposcale.landscape import (
     hessian_eigenpairs,
-    hessian_features,
     hessian_trace,
     hessian_traces,
     loss_gradients,
@@ -302,14 +301,43 @@ def test_spectral_density_ends_early_on_few_eigenvalues():
     assert np.isnan(error).all()
 
 
-def test_features_by_layer(network):
+def test_both_ends_of_the_spectrum_by_sign(network):
     loss, parameters, hessian, _ = network
-    features, vectors = hessian_features(loss, parameters, top=2, probes=8, seed=0)
-    assert len(vectors) == 2
-    expected = falling(np.linalg.eigvalsh(hessian))[:2]
-    np.testing.assert_allclose([features["all"][f"hessian_top_{i}"] for i in (1, 2)], expected, rtol=1e-6)
-    assert features["all"]["hessian_trace"] == hessian_trace(loss, parameters, probes=8, seed=0)[0]
-    assert set(features["0.weight"]) == {"hessian_trace", "hessian_trace_standard_error"}
+    exact = np.linalg.eigvalsh(hessian)
+    for which, expected in (("highest", exact[::-1][:3]), ("lowest", exact[:3])):
+        values, vectors = hessian_eigenpairs(loss, parameters, 3, seed=0, which=which)
+        np.testing.assert_allclose(values, expected, rtol=2e-3)
+        for value, vector in zip(values, vectors, strict=True):
+            flat = np.concatenate([tensor.numpy().ravel() for tensor in vector.values()])
+            assert np.linalg.norm(hessian @ flat - value * flat) <= 0.02 * abs(value)
+
+
+def test_ends_of_a_quadratic_with_more_negative_than_positive_curvature():
+    loss, parameters, _ = quadratic([2.0] + [0.1] * 20 + [-3.0, -1.0, -0.5])
+    assert hessian_eigenpairs(loss, parameters, 2, seed=0)[0] == pytest.approx([-3.0, 2.0])
+    assert hessian_eigenpairs(loss, parameters, 1, seed=0, which="highest")[0] == pytest.approx([2.0])
+    lowest = hessian_eigenpairs(loss, parameters, 3, seed=0, which="lowest")[0]
+    assert lowest == pytest.approx([-3.0, -1.0, -0.5], rel=1e-3)
+
+
+def test_a_trace_takes_probes_until_its_error_is_small_or_the_cap_is_reached(network):
+    loss, parameters, hessian, _ = network
+    exact = float(np.trace(hessian))
+    estimate, error = hessian_traces(loss, parameters, probes=5000, accuracy=0.1, seed=0)["all"]
+    assert error < 0.1 * abs(estimate)
+    assert abs(estimate - exact) < 5 * error
+    capped = hessian_traces(loss, parameters, probes=12, accuracy=1e-6, seed=0)
+    assert capped == hessian_traces(loss, parameters, probes=12, seed=0)
+    # A multiple of the identity is known exactly from any probe, but a standard error takes ten.
+    flat, point, _ = quadratic([2.0] * 8)
+    products = []
+    original = HessianProduct.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            HessianProduct, "__call__", lambda self, vector: (products.append(1), original(self, vector))[1]
+        )
+        assert hessian_traces(flat, point, probes=100, accuracy=0.1, seed=0)["all"][0] == pytest.approx(16)
+    assert len(products) == 10
 
 
 def test_gradients_match_autograd(network):

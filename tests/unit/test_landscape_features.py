@@ -8,17 +8,20 @@ import pandas as pd
 import pytest
 import torch
 
-from toposcale.analysis.graph_dependence import graph_dependence_tables
-from toposcale.features import gradients
-from toposcale.features.landscape import VECTORS, Settings, compute_features, with_spread
-
-SETTINGS = Settings(
-    resolution=5,
-    graphs=("grid8", "grid4"),
-    trace_probes=4,
-    density_steps=4,
-    gradients=gradients.Settings(max_points=10),
+from toposcale.analysis.graph_dependence import SHAPE_FEATURES, graph_dependence_tables
+from toposcale.analysis.landscape_information import (
+    intraclass_correlation,
+    landscape_information_tables,
 )
+from toposcale.features import gradients
+from toposcale.features.landscape import Settings, compute_features, mean_and_spread
+from toposcale.landscape import LandscapeSettings
+from toposcale.landscape.measure import VECTORS
+
+MEASURED = LandscapeSettings(
+    planes={"random": (1.0,), "negative": (1.0,)}, resolution=5, graphs=("grid8", "grid4"), trace_probes=4
+)
+SETTINGS = Settings(MEASURED, density_steps=4, gradients=gradients.Settings(max_points=10))
 STEEP = {"first.weight": 3.0, "second.weight": 1.0, "bias": 0.5}
 
 
@@ -38,7 +41,8 @@ def bowl(factor=1.0):
 
 
 def dependence(features, graphs):
-    return graph_dependence_tables(features, graphs=graphs)["graph_dependence"]
+    tables = graph_dependence_tables(features, planes={"random": [1.0]}, graphs=graphs)
+    return tables["graph_dependence"]
 
 
 def test_a_quadratic_has_the_curvature_it_was_made_of():
@@ -50,6 +54,8 @@ def test_a_quadratic_has_the_curvature_it_was_made_of():
     assert found.features["first.weight"]["hessian_trace"] == pytest.approx(72)
     assert found.features[VECTORS]["hessian_trace"] == pytest.approx(2)
     assert whole["hessian_trace_standard_error"] == pytest.approx(0, abs=1e-9)
+    assert whole["hessian_max"] == pytest.approx(3.0)
+    assert whole["hessian_min"] == pytest.approx(0.5)
     assert not any(name.endswith("_spread") for name in whole)
 
 
@@ -70,27 +76,33 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
 def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
     bottom = {"first.weight": torch.full((4, 6), 1e-9, dtype=torch.float64)}
     found = compute_features([bowl()], bottom, SETTINGS, model="m", step=0)
-    assert found.features["all"]["n_minima_grid4"] == 1
-    assert found.features["all"]["n_saddles_grid4"] == 0
-    h0, h1 = found.diagrams["all"]
+    assert found.features["all"]["n_minima_random_1_grid4"] == 1
+    assert found.features["all"]["n_saddles_random_1_grid4"] == 0
+    h0, h1 = found.diagrams["random_1"]
     assert h0.shape == (1, 2)
     assert h0[0, 1] == math.inf
     assert len(h1) == 0
-    assert found.surface.values.shape == (5, 5)
+    assert found.surfaces["random_1"].values.shape == (5, 5)
 
 
-def test_the_spread_is_that_over_the_probe_batches():
+def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
     losses = [bowl(1.0), bowl(2.0), bowl(6.0)]
     whole = compute_features(losses, parameters(), SETTINGS, model="m", step=0).features["all"]
-    assert whole["hessian_top_1"] == pytest.approx(3.0)
+    assert whole["hessian_top_1"] == pytest.approx(np.mean([3, 6, 18]))
     assert whole["hessian_top_1_spread"] == pytest.approx(np.std([3, 6, 18], ddof=1))
     assert "hessian_trace_standard_error_spread" not in whole
-    assert math.isnan(with_spread([{"all": {"a": 1.0}}, {"all": {"a": math.nan}}])["all"]["a_spread"])
+    two = mean_and_spread(
+        [{"all": {"a": 1.0, "b_standard_error": 3.0}}, {"all": {"a": math.nan, "b_standard_error": 4.0}}]
+    )
+    assert math.isnan(two["all"]["a"])
+    assert math.isnan(two["all"]["a_spread"])
+    assert two["all"]["b_standard_error"] == 2.5  # of the mean of two: sqrt(9 + 16) / 2
 
 
-def surface(step, model="m", **changes):
-    settings = replace(SETTINGS, **changes)
-    return compute_features([bowl()], parameters(), settings, model=model, step=step).surface.values
+def surface(step, model="m", directions="per_model", **changes):
+    settings = replace(SETTINGS, measured=replace(MEASURED, **changes), directions=directions)
+    found = compute_features([bowl()], parameters(), settings, model=model, step=step)
+    return found.surfaces["random_1"].values
 
 
 def test_directions_stay_the_same_over_a_models_checkpoints_unless_asked_otherwise():
@@ -102,14 +114,22 @@ def test_directions_stay_the_same_over_a_models_checkpoints_unless_asked_otherwi
     )
 
 
-def test_three_dimensions_and_eigenvectors():
-    assert surface(0, dimensions=3).shape == (5, 5, 5)
-    settings = replace(SETTINGS, axes="eigenvectors", eigenvector_extent=0.5)
+def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions():
+    for dimensions in (2, 3):
+        settings = replace(SETTINGS, measured=replace(MEASURED, dimensions=dimensions))
+        found = compute_features([bowl()], parameters(), settings, model="m", step=0)
+        assert set(found.surfaces) == set(found.profiles) == set(found.diagrams) == {"random_1", "negative_1"}
+        for plane, one in found.surfaces.items():
+            assert one.values.shape == (5,) * dimensions
+            # At the highest level everything is in one component.
+            assert found.profiles[plane].mass[-1].tolist() == [1.0]
+
+
+def test_the_ball_has_profiles_beside_its_bowl():
+    settings = replace(SETTINGS, measured=replace(MEASURED, ball_points=60, ball_dimensions=5))
     found = compute_features([bowl()], parameters(), settings, model="m", step=0)
-    assert found.surface.coordinates[0] == pytest.approx(np.linspace(-0.5, 0.5, 5))
-    # Along a unit eigenvector of value 3 the second difference is 3 times the squared step.
-    middle = found.surface.values[:, 2]
-    assert np.diff(middle, 2) == pytest.approx(3 * 0.25**2)
+    assert {"ball", "bowl"} < set(found.profiles)
+    assert {"n_saddles_ball_aknn8", "n_saddles_bowl_aknn8"} < set(found.features["all"])
 
 
 def test_the_density_of_two_eigenvalues_has_two_peaks():
@@ -125,14 +145,12 @@ def test_the_density_of_two_eigenvalues_has_two_peaks():
     assert np.isfinite(error).all()
 
 
-@pytest.mark.parametrize("axes", ["random", "eigenvectors"])
-def test_weights_that_are_not_finite_have_the_same_features_all_nan(axes):
-    settings = replace(SETTINGS, axes=axes)
+def test_weights_that_are_not_finite_have_the_same_features_all_nan():
     broken = parameters()
     broken["second.weight"][1, 1] = math.nan
-    healthy = compute_features([bowl()] * 2, parameters(), settings, model="m", step=0)
+    healthy = compute_features([bowl()] * 2, parameters(), SETTINGS, model="m", step=0)
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):
-        found = compute_features([bowl()] * 2, broken, settings, model="m", step=0)
+        found = compute_features([bowl()] * 2, broken, SETTINGS, model="m", step=0)
     for ours, theirs in (
         (found.features, healthy.features),
         (found.gradient_features, healthy.gradient_features),
@@ -140,11 +158,8 @@ def test_weights_that_are_not_finite_have_the_same_features_all_nan(axes):
         assert {layer: set(named) for layer, named in ours.items()} == {
             layer: set(named) for layer, named in theirs.items()
         }
-    whole = found.features["all"]
-    assert whole.pop("nonfinite_count") == 25
-    assert whole.pop("nonfinite_count_spread") == 0
-    assert all(math.isnan(value) for value in whole.values())
-    assert found.surface is None
+    assert all(math.isnan(value) for value in found.features["all"].values())
+    assert found.surfaces == {}
     assert np.isnan(found.diagrams["all"][0]).all()
 
 
@@ -155,16 +170,17 @@ def test_a_loss_that_is_not_finite_somewhere_is_counted_and_one_everywhere_is_su
     point = parameters()
     point["first.weight"][0, 0] = 0.0
     found = compute_features([walled], point, SETTINGS, model="m", step=0)
-    count = found.features["all"]["nonfinite_count"]
-    assert count == np.isnan(found.surface.values).sum()
+    for plane, one in found.surfaces.items():
+        assert found.features["all"][f"nonfinite_count_{plane}"] == np.isnan(one.values).sum()
     nowhere = lambda point: bowl()(point) * math.nan  # noqa: E731
-    for axes in ("random", "eigenvectors"):
-        with pytest.warns((RuntimeWarning, UserWarning)):
-            found = compute_features([nowhere], parameters(), replace(SETTINGS, axes=axes), model="m", step=0)
-        assert found.features["all"]["nonfinite_count"] == 25
-        assert math.isnan(found.features["all"]["hessian_trace"])
-        assert found.density is None
-        assert found.profile is None
+    with pytest.warns((RuntimeWarning, UserWarning)):
+        found = compute_features([nowhere], parameters(), SETTINGS, model="m", step=0)
+    whole = found.features["all"]
+    assert whole["nonfinite_count_random_1"] == 25
+    for missing in ("hessian_trace", "hessian_max", "hessian_min", "n_saddles_negative_1_grid8"):
+        assert math.isnan(whole[missing]), missing
+    assert set(found.surfaces) == {"random_1"}
+    assert found.density is None
 
 
 def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
@@ -185,9 +201,9 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
 def rows(model, values):
     """Features of two graphs at checkpoints 0, 1, ...: `values[graph]` for every shape feature."""
     return [
-        (model, step, "landscape", "all", f"{shape}_{graph}", value)
+        (model, step, "landscape", "all", f"{shape}_random_1_{graph}", value)
         for graph, series in values.items()
-        for shape in ("n_minima", "n_saddles", "average_persistence", "total_persistence")
+        for shape in SHAPE_FEATURES
         for step, value in enumerate(series)
     ]
 
@@ -200,7 +216,7 @@ def test_dependence_on_the_graph_by_hand():
     }
     columns = ["model", "step", "source", "layer", "feature", "value"]
     table = dependence(pd.DataFrame(rows("m", values), columns=columns), ["grid8", "grid4"])
-    row = table.set_index("feature").loc["n_minima"]
+    row = table.set_index("feature").loc["n_minima_random_1"]
     assert (row["lowest"], row["lowest_graph"]) == (2.5, "grid8")
     assert (row["highest"], row["highest_graph"]) == (4.5, "grid4")
     assert row["spread_over_graphs"] == pytest.approx(math.sqrt(2))
@@ -215,3 +231,50 @@ def test_dependence_on_the_graph_by_hand():
     alone = dependence(pd.DataFrame(rows("m", {"grid8": [1.0]}), columns=columns), ["grid8"]).iloc[0]
     assert alone["lowest"] == 1.0
     assert math.isnan(alone["spread_over_graphs"])
+
+
+def test_intraclass_correlation_against_analysis_of_variance():
+    """Draws made here in full: mean squares between and within the groups, by their definition."""
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(7, 4)) + 2 * rng.normal(size=(7, 1))
+    groups, n = draws.shape
+    between = n * ((draws.mean(1) - draws.mean()) ** 2).sum() / (groups - 1)
+    within = ((draws - draws.mean(1, keepdims=True)) ** 2).sum() / (groups * (n - 1))
+    expected = (between - within) / (between + (n - 1) * within)
+    assert intraclass_correlation(draws.mean(1), draws.std(1, ddof=1), n) == pytest.approx(expected)
+    assert intraclass_correlation(np.arange(4.0), np.zeros(4), 3) == 1.0
+    assert intraclass_correlation(np.zeros(4), np.ones(4), 3) == pytest.approx(
+        -0.5
+    )  # its least: -1 / (n - 1)
+    assert math.isnan(intraclass_correlation(np.zeros(4), np.zeros(4), 3))
+
+
+def test_what_is_constant_or_noise_is_uninformative_and_what_is_unknown_is_not_tested():
+    series = {
+        "moves": ([1.0, 2.0, 3.0, 4.0], [0.1] * 4),
+        "noise": ([1.0, 1.1, 0.9, 1.0], [1.0] * 4),
+        "n_saddles_random_1_grid8": ([0.0] * 4, [0.0] * 4),
+        "broken": ([1.0, math.nan, 2.0, 3.0], [0.1, math.nan, 0.1, 0.1]),
+        "early": ([9.0, 1.0, 1.1, 0.9], [0.5] * 4),
+    }
+    table = pd.DataFrame(
+        [
+            ("m", step, "landscape", "all", name, value)
+            for feature, (means, spreads) in series.items()
+            for name, values in ((feature, means), (f"{feature}_spread", spreads))
+            for step, value in enumerate(values)
+        ],
+        columns=["model", "step", "source", "layer", "feature", "value"],
+    )
+    found = landscape_information_tables(table, repeats=2)["landscape_information"].set_index("feature")
+    assert found["verdict"].to_dict() == {
+        "moves": "informative",
+        "noise": "uninformative",
+        "n_saddles_random_1_grid8": "uninformative",
+        "broken": "not tested",
+        "early": "informative",
+    }
+    assert found.loc["n_saddles_random_1_grid8", "reason"] == "constant"
+    assert found.loc["early", "intraclass_correlation_trained"] < 0.5  # step 0 alone stands out
+    one = landscape_information_tables(table, repeats=0)["landscape_information"]
+    assert set(one["verdict"]) == {"not tested"}

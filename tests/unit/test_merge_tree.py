@@ -47,6 +47,30 @@ def assert_matches_definition(values, edges):
     return tree
 
 
+@given(st.integers(0, 2**32 - 1), st.floats(0, 3))
+@settings(deadline=None, max_examples=40)
+def test_a_threshold_keeps_the_pairs_above_it_and_a_whole_tree(seed, threshold):
+    values = np.random.default_rng(seed).normal(size=(6, 6))
+    edges = grid_edges((6, 6), "grid8")
+    whole, kept = merge_tree(values, edges), merge_tree(values, edges, threshold=threshold)
+    assert kept.persistences.tolist() == [p for p in whole.persistences.tolist() if p > threshold]
+    assert kept.roots.tolist() == whole.roots.tolist()
+    assert set(kept.surviving.tolist()) <= set(kept.minima.tolist())  # no branch hangs on one that is gone
+    assert kept.n_minima == kept.n_saddles + 1
+    merge_tree_layout(kept)
+
+
+def test_the_closed_average_counts_the_whole_range_once():
+    tree = merge_tree([1.0, 4.0, 0.0, 3.0, 2.0], path(5))  # pairs of 3 and 1, a range of 4
+    assert tree.average_persistence == 2.0
+    assert tree.average_persistence_closed == pytest.approx(8 / 3)
+    bowl = merge_tree([4.0, 1.0, 0.0, 1.0, np.inf], path(5))
+    assert (bowl.average_persistence, bowl.average_persistence_closed) == (0.0, 4.0)
+    assert np.isnan(merge_tree([np.nan, np.nan], path(2)).average_persistence_closed)
+    with pytest.raises(ValueError, match=r"^threshold:"):
+        merge_tree([1.0, 2.0], path(2), threshold=-1)
+
+
 def test_hand_drawn_tree():
     # Valleys 1, 0, 2 with passes at 4 and 3: the 2 ends at 3 in the 0, the 1 ends at 4 in the 0.
     tree = merge_tree([1.0, 4.0, 0.0, 3.0, 2.0], path(5))

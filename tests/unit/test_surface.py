@@ -200,18 +200,16 @@ def test_features_of_two_valleys_by_hand():
     # Two valleys, 0 and 1, joined at 3 along the axes and at 2 across the diagonal.
     values = [[0.0, 3.0, 9.0], [5.0, 2.0, 3.5], [9.0, 9.0, 1.0]]
     axis = [-1.0, 0.0, 1.0]
-    features, trees = landscape_features(values, [axis, axis], ["grid4", "grid8", "gabriel"])
+    features, trees = landscape_features(values, [axis, axis], ["grid4", "grid8"])
     assert features["n_minima_grid4"] == 3.0
     assert trees["grid4"].diagram.tolist() == [[0.0, np.inf], [1.0, 3.5], [2.0, 3.0]]
     assert features["total_persistence_grid4"] == 3.5
     assert features["average_persistence_grid4"] == 1.75
     assert trees["grid8"].diagram.tolist() == [[0.0, np.inf], [1.0, 2.0]]
     assert features["n_saddles_grid8"] == 1.0
-    assert features["n_components_grid8"] == 1.0
-    # Gabriel's graph of a square grid is grid4.
-    for name in ("n_minima", "n_saddles", "average_persistence", "total_persistence"):
-        assert features[f"{name}_gabriel"] == features[f"{name}_grid4"]
-    assert "h1_count_gabriel" not in features
+    # With the pair of the least and the largest value: (9 + 3.5) / 3 and (9 + 1) / 2.
+    assert features["average_persistence_closed_grid4"] == pytest.approx(12.5 / 3)
+    assert features["average_persistence_closed_grid8"] == 5.0
     assert features["sharpness_max"] == 7.0
     assert features["sharpness_mean"] == pytest.approx(np.mean(values) - 2.0)
     assert features["sharpness_relative"] == pytest.approx(100 * 7 / 3)
@@ -262,15 +260,56 @@ def test_all_nonfinite_surface():
     assert features["h1_count_grid4"] == 0.0
 
 
-@pytest.mark.parametrize("graph", ["grid4", "grid8", "delaunay", "gabriel", "aknn8"])
+def test_pairs_below_a_share_of_the_range_or_within_rounding_are_not_counted():
+    values = [[0.0, 3.0, 9.0], [5.0, 2.0, 3.5], [9.0, 9.0, 1.0]]  # finite pairs of 2.5 and 1, a range of 9
+    axis = [-1.0, 0.0, 1.0]
+    counted = {}
+    for threshold, rounding in ((0.0, 0.0), (0.12, 0.0), (0.0, 1.5), (0.28, 0.0), (0.0, 2.5)):
+        features, trees = landscape_features(
+            values, [axis, axis], ["grid4"], threshold=threshold, rounding=rounding
+        )
+        counted[threshold, rounding] = (features["n_minima_grid4"], features["total_persistence_grid4"])
+        assert trees["grid4"].n_saddles == features["n_saddles_grid4"]
+    assert list(counted.values()) == [(3.0, 3.5), (2.0, 2.5), (2.0, 2.5), (1.0, 0.0), (1.0, 0.0)]
+
+
+def test_a_flat_surface_in_single_precision_has_no_saddle():
+    """A loss that is constant but for its rounding: the threshold is never below that rounding."""
+    torch.manual_seed(0)
+    ones = torch.rand(10_000)
+
+    def constant(point):
+        # The same sum in another order at every point, which differs by some units in the last place.
+        shift = int(float(point["w"].sum()) * 1e6) % 9973
+        return ones.roll(shift).reshape(100, 100).sum(0).sum()
+
+    weights = {"w": torch.ones(2, 3)}
+    surface = loss_surface(constant, weights, random_directions(weights, 2, seed=0), steps=9)
+    assert np.ptp(surface.values) > 0
+    features, _ = landscape_features(
+        surface.values, surface.coordinates, ["grid8"], rounding=surface.rounding
+    )
+    assert features["n_saddles_grid8"] == 0
+    assert features["n_minima_grid8"] == 1
+    bare, _ = landscape_features(surface.values, surface.coordinates, ["grid8"])
+    assert bare["n_saddles_grid8"] > 0
+
+
+@pytest.mark.parametrize("graph", ["grid4", "grid8", "delaunay", "aknn8"])
 def test_every_graph_fits_a_cube_of_points(graph):
     axes = [np.linspace(-1, 1, 5)] * 3
     edges = surface_edges(axes, graph)
     assert edges.max() == 124
     values = np.random.default_rng(1).normal(size=(5, 5, 5))
     features, trees = landscape_features(values, axes, [graph])
-    assert features[f"n_components_{graph}"] == 1.0
+    assert trees[graph].n_components == 1
     assert trees[graph].n_minima == trees[graph].n_saddles + 1
+    assert features[f"n_minima_{graph}"] == trees[graph].n_minima
+
+
+def test_gabriel_leaves_the_grid():
+    with pytest.raises(ValueError, match="gabriel of a square grid is grid4"):
+        surface_edges([np.arange(3.0)] * 2, "gabriel")
 
 
 def test_wrong_features_name_the_argument():

@@ -41,7 +41,9 @@ def small_configuration() -> dict:
             "enabled": False,  # they take as long as all the rest
             "every": 5,
             "resolution": 5,
-            "graphs": ["grid8", "gabriel"],
+            "path_resolution": 5,
+            "planes": {"random": [1.0], "negative": [1.0]},
+            "graphs": ["grid8", "grid4"],
             "batch_size": 2,
             "repeats": 1,
             "trace_probes": 2,

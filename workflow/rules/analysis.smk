@@ -7,6 +7,8 @@ ANALYSIS_SETTINGS = {
     "fractions": config["forecasts"]["fractions"],
     "budget": config["decision"]["budget"],
     "graphs": config["landscape"]["graphs"],
+    "planes": config["landscape"]["planes"],
+    "repeats": config["landscape"]["repeats"],
     "training_settings": TRAINING_SETTINGS,
     "corpus_settings": {
         key: config["corpus"][key]
@@ -14,11 +16,11 @@ ANALYSIS_SETTINGS = {
     },
     "seeds": config["seeds"],
 }
-# A run without loss landscapes has no surface to read through graphs.
+# A run without loss landscapes has no surface to read through graphs, and no draws of one.
 ANALYSED = {
     name: analysis
     for name, analysis in ANALYSES.items()
-    if LANDSCAPED or name != "graph_dependence"
+    if LANDSCAPED or name not in ("graph_dependence", "landscape_information")
 }
 # Where each table lies: gathered, analysed, or published.
 TABLE_FILES = {

@@ -1,10 +1,12 @@
 # The loss around checkpoints: surfaces, curvature and gradients of each, and the training trajectory between them.
 
-LANDSCAPE_SETTINGS = without(config["landscape"], "enabled", "every", "jobs")
+LANDSCAPE_SETTINGS = without(
+    config["landscape"], "enabled", "every", "jobs", "path_resolution"
+)
 # The landscape along the training trajectory is one surface and some lines.
 PATH_SETTINGS = {
     key: config["landscape"][key]
-    for key in ("batch_size", "max_tokens", "repeats", "resolution", "device")
+    for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
 }
 
 

@@ -34,6 +34,15 @@ GATHERED = {
         *of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
         *of_every_checkpoint(DIAGRAMS, LANDSCAPED, source="landscape"),
     ],
+    "last_diagrams": [
+        DIAGRAMS.format(source=source, model=model, step=steps(model, source)[-1])
+        for source, models in (
+            ("weights", WITH_FEATURES),
+            ("embeddings", EMBEDDED),
+            ("landscape", LANDSCAPED),
+        )
+        for model in models
+    ],
     "surfaces": of_every_checkpoint(SURFACE, LANDSCAPED, source="landscape"),
     "densities": of_every_checkpoint(DENSITY, LANDSCAPED, source="landscape"),
     "profiles": [

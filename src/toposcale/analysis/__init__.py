@@ -94,7 +94,14 @@ ANALYSES = {
         "How much the features of the landscape depend on the choice of graph",
         "all_features",
         "graph_dependence",
-        "graphs",
+        "planes graphs",
+    ),
+    "landscape_information": _analysis(
+        "landscape_information.landscape_information_tables",
+        "Which features of the landscape tell checkpoints apart",
+        "all_features",
+        "landscape_information",
+        "repeats",
     ),
 }
 """Every analysis by name, in the order of the work."""

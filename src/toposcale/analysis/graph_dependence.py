@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,23 @@ import pandas as pd
 
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.landscape.planes import plane_name
 from toposcale.statistics.correlation import spearman
 
-SHAPE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
-"""What every graph has; the features' names end in that of the graph."""
+SHAPE_FEATURES = (
+    "n_minima",
+    "n_saddles",
+    "average_persistence",
+    "average_persistence_closed",
+    "total_persistence",
+)
+"""What every plane and graph has; the features' names end in theirs."""
 
 
-def graph_dependence_tables(all_features: pd.DataFrame, *, graphs: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The table graph_dependence: a row for each model and shape feature.
+def graph_dependence_tables(
+    all_features: pd.DataFrame, *, planes: Mapping[str, Sequence[float]], graphs: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """The table graph_dependence: a row for each model, shape feature and plane.
 
     all_features: the features table with its spreads. `lowest` and `highest`: the smallest and largest mean over
     the checkpoints, and the graph that has it. The spreads are standard deviations (divisor n - 1), in the unit of the
@@ -32,9 +41,11 @@ def graph_dependence_tables(all_features: pd.DataFrame, *, graphs: Sequence[str]
     rows = []
     for model, own in whole.groupby("model", sort=True):
         table = own.pivot(index="step", columns="feature", values="value").sort_index()
-        for feature in SHAPE_FEATURES:
-            names = [f"{feature}_{graph}" for graph in graphs]
-            rows.append({"model": model, "feature": feature, **_row(table, names, graphs)})
+        for kind, extents in planes.items():
+            for feature, extent in product(SHAPE_FEATURES, extents):
+                name = f"{feature}_{plane_name(kind, extent)}"
+                row = _row(table, [f"{name}_{graph}" for graph in graphs], graphs)
+                rows.append({"model": model, "feature": name, **row})
     return {"graph_dependence": schemas.GRAPH_DEPENDENCE.frame(rows)}
 
 

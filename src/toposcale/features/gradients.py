@@ -33,15 +33,17 @@ def compute_features(
 ) -> tuple[Features, Diagrams]:
     """Features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
-    `gradients`: arrays of any shape by name. The features of `homology.cloud_features` and `gradient_norm`, the
+    `gradients`: arrays of any shape by name; one of more than two axes, such as that of a convolution kernel, is a matrix
+    of (n_out, all the rest). The features of `homology.cloud_features` and `gradient_norm`, the
     Frobenius norm; under "all" their aggregates, the norm there over all arrays, those that are no matrices too.
     Units: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
     """
     features: Features = {}
     diagrams: Diagrams = {}
     for layer, gradient in gradients.items():
-        if gradient.ndim != 2:
+        if gradient.ndim < 2:
             continue
+        gradient = gradient.reshape(len(gradient), -1)
         if np.isfinite(gradient).all():
             features[layer], diagrams[layer] = _describe_matrix(gradient, layer, settings, model)
         else:

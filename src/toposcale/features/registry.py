@@ -40,7 +40,8 @@ OVER_LAYERS: dict[str, Callable[[Sequence[float]], Any]] = {
 class Feature:
     """One feature, or a family of them.
 
-    name: as in the features table; `{k}` stands for a homology dimension, `{graph}` for the graph of a loss surface.
+    name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane
+    and the graph of a loss surface.
     title: as people read it. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
     over_layers: a key of `OVER_LAYERS`. rescaling_of: the feature that this one is in another unit, "" for none.
     when_nan: what can be done about a NaN of it, where a healthy checkpoint can have one.
@@ -61,6 +62,7 @@ class Feature:
             )
 
 
+_PLANE = r"(?:_(?P<plane>(?:random|top|negative|mixed)_[\d.e+-]+|ball|bowl))?"
 _GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8))?"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _NULLS = {"_z_permuted": "against permuted entries", "_z_gaussian": "against Gaussian entries"}
@@ -75,7 +77,10 @@ def register(*features: Feature) -> None:
     """Add features to the registry. ValueError: a name that is there already, described otherwise."""
     for feature in features:
         pattern = re.compile(
-            re.escape(feature.name).replace(r"\{k\}", r"(?P<k>\d)").replace(r"_\{graph\}", _GRAPH)
+            re.escape(feature.name)
+            .replace(r"\{k\}", r"(?P<k>\d)")
+            .replace(r"_\{plane\}", _PLANE)
+            .replace(r"_\{graph\}", _GRAPH)
         )
         if _REGISTERED.get(pattern, feature) != feature:
             raise ValueError(f"{feature.name}: registered twice, with different descriptions")
@@ -123,6 +128,9 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
     if parts.get("k"):
         title = title.replace("{k}", parts["k"].translate(_SUBSCRIPTS))
         rescaling_of = rescaling_of.replace("{k}", parts["k"])
+    if parts.get("plane"):
+        kind, _, extent = parts["plane"].partition("_")
+        title += f", {kind} plane to {extent}" if extent else f", {kind}"
     if parts.get("graph"):
         title += f", {parts['graph']}"
     if name == WEIGHT_NORM and source == "weights":
@@ -206,22 +214,25 @@ register(
         TOPOLOGY,
         when_nan="the window of sketches is too short to tell it: raise trajectory.window",
     ),
-    Feature("n_minima_{graph}", "minima", "count", TOPOLOGY),
-    Feature("n_saddles_{graph}", "saddles", "count", TOPOLOGY),
-    Feature("n_components_{graph}", "components", "count", TOPOLOGY),
-    Feature("average_persistence_{graph}", "average persistence", "nats per token", TOPOLOGY),
-    Feature("total_persistence_{graph}", "total persistence", "nats per token", TOPOLOGY),
-    Feature("h{k}_count_{graph}", "H{k} bars", "count", TOPOLOGY),
-    Feature("h{k}_total_{graph}", "H{k} total persistence", "nats per token", TOPOLOGY),
-    Feature("h{k}_max_{graph}", "H{k} longest bar", "nats per token", TOPOLOGY),
+    Feature("n_minima_{plane}_{graph}", "minima", "count", TOPOLOGY),
+    Feature("n_saddles_{plane}_{graph}", "saddles", "count", TOPOLOGY),
+    Feature("n_components_{plane}_{graph}", "components", "count", TOPOLOGY),
+    Feature("average_persistence_{plane}_{graph}", "average persistence", OF_SOURCE, TOPOLOGY),
+    Feature("average_persistence_closed_{plane}_{graph}", "average persistence, closed", OF_SOURCE, TOPOLOGY),
+    Feature("total_persistence_{plane}_{graph}", "total persistence", OF_SOURCE, TOPOLOGY),
+    Feature("h{k}_count_{plane}_{graph}", "H{k} bars", "count", TOPOLOGY),
+    Feature("h{k}_total_{plane}_{graph}", "H{k} total persistence", OF_SOURCE, TOPOLOGY),
+    Feature("h{k}_max_{plane}_{graph}", "H{k} longest bar", OF_SOURCE, TOPOLOGY),
     Feature("hessian_trace", "Hessian trace", "nats per squared weight", CURVATURE),
+    Feature("hessian_max", "highest Hessian eigenvalue", "nats per squared weight", CURVATURE),
+    Feature("hessian_min", "lowest Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_1", "leading Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_2", "second Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_{k}", "Hessian eigenvalue {k}", "nats per squared weight", CURVATURE),
-    Feature("sharpness_max", "largest rise of the surface", "nats per token", CURVATURE),
-    Feature("sharpness_mean", "mean rise of the surface", "nats per token", CURVATURE),
-    Feature("sharpness_relative", "largest rise, relative", "percent", CURVATURE),
-    Feature("nonfinite_count", "points of non-finite loss", "count"),
+    Feature("sharpness_max_{plane}", "largest rise of the surface", "nats per token", CURVATURE),
+    Feature("sharpness_mean_{plane}", "mean rise of the surface", "nats per token", CURVATURE),
+    Feature("sharpness_relative_{plane}", "largest rise, relative", "percent", CURVATURE),
+    Feature("nonfinite_count_{plane}", "points of non-finite loss", "count"),
 )
 
 

@@ -240,20 +240,31 @@ FIGURES: dict[str, FigureEntry] = {
         "surfaces models",
         "Loss surface and its merge tree",
         "The loss around the last checkpoint of the largest model, on a fixed probe batch, and beside it "
-        "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet.",
+        "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. A row a plane: "
+        "the one that tells checkpoints apart best, and a random one as published.",
         "Loss landscape",
         source="landscape",
         of="checkpoint",
     ),
     "persistence_diagram": _figure(
         "landscape",
-        "diagrams models",
-        "Persistence diagram of the loss surface",
-        "Valleys (H0) and enclosed hills (H1) of the loss surface of the largest model's last checkpoint: "
-        "the loss at which each is born, and at which it merges or is filled.",
+        "last_diagrams models",
+        "Persistence diagrams",
+        "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
+        "the texts that it embeds, and of its loss surface (valleys, H0, and enclosed hills, H1). The further from the "
+        "diagonal, the longer a class lives.",
+        "Weights",
+        of="checkpoint",
+    ),
+    "landscape_comparison": _figure(
+        "landscape_comparison",
+        "surfaces models",
+        "Loss landscapes over training",
+        "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
+        "its persistence diagram with the pair of the least and the largest loss.",
         "Loss landscape",
         source="landscape",
-        of="checkpoint",
+        of="model",
     ),
     "spectral_density": _figure(
         "landscape",
@@ -279,18 +290,20 @@ FIGURES: dict[str, FigureEntry] = {
         "landscape",
         "profiles models",
         "Landscape profile: the basins and their mass",
-        "Landscape profiles (Geniesse et al. 2024) of the largest model: along the line from the "
-        "checkpoint before, and along the leading eigenvector of the Hessian at the last checkpoint. Each "
-        "basin is as wide as the share of the line that lies below the level.",
+        "Landscape profiles (Geniesse et al. 2024) of the largest model's last checkpoint: on each plane, along "
+        "the line from the checkpoint before, and of random points in a ball beside a bowl where they were asked "
+        "for. Each basin is as wide as the share of the sampled points that lies below the level.",
         "Loss landscape",
         source="landscape",
         of="checkpoint",
     ),
     "landscape_evolution": _figure(
         "landscape",
-        "features models",
+        "features models landscape_information",
         "Loss landscape over training",
-        "Minima, saddles and persistence of the loss surface, and its curvature, over training.",
+        "Saddles and persistence of the loss surface on each plane, and its curvature, over training. "
+        "Uninformative: constant, or differing as much between draws of probe batch and directions as between "
+        "checkpoints; tables/landscape_information has the numbers.",
         "Loss landscape",
         source="landscape",
     ),

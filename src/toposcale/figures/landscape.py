@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -21,6 +21,14 @@ from toposcale.features.names import (
     metric_name,
 )
 from toposcale.figures import title_of
+from toposcale.figures.landscape_comparison import (
+    NATS,
+    counted_tree,
+    counts_in_words,
+    draw_surface,
+    draw_tree,
+    loss_grid,
+)
 from toposcale.figures.panels import (
     add_note,
     chosen_model,
@@ -38,15 +46,17 @@ from toposcale.figures.panels import (
     say_missing,
 )
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, Appearance, model_appearances, styled
-from toposcale.landscape.graphs import grid_edges
-from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
+from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
 SOURCE = "landscape"
-LOSS_LABEL = "loss of the probe batch (nats per token)"
+LOSS_LABEL = f"loss of the probe batch ({NATS})"
 AXIS_LABEL = "distance along direction {} (weight units)"
-SHAPES = ("n_minima", "n_saddles", "average_persistence", "total_persistence")
-CURVATURE_FEATURES = ("hessian_top_1", "hessian_trace")
-_GRAPHS = ("grid8", "grid4", "delaunay", "gabriel", "aknn8")
+SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
+CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
+_MOST_PLANES = 2
+"""Planes of one figure: the most telling one, and a random one as published."""
+_GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
+_DIAGRAM_SOURCES = ("weights", "embeddings", SOURCE)
 _DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
 
 
@@ -62,16 +72,15 @@ def _one_checkpoint(
     return rows[rows["step"] == step], f"{model}, step {step}"
 
 
-def _graph_of(features: pd.DataFrame) -> str:
-    """The graph whose shape features are drawn: the first of `_GRAPHS` that the table has."""
+def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
+    """The planes whose saddles are in the table, the published one first, and the first of `_GRAPHS` that it has."""
     present = set(features.loc[features["source"] == SOURCE, "feature"])
-    return next((graph for graph in _GRAPHS if f"{SHAPES[0]}_{graph}" in present), _GRAPHS[0])
-
-
-def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows (x, y, loss) of one surface -> x (w,), y (h,), loss (h, w); NaN where a point is absent."""
-    table = rows.pivot(index="y", columns="x", values="loss")
-    return table.columns.to_numpy(), table.index.to_numpy(), table.to_numpy(dtype=float)
+    for graph in _GRAPHS:
+        found = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
+        planes = sorted(match[1] for match in found if match)
+        if planes:
+            return sorted(planes, key=lambda plane: not plane.startswith(RANDOM)), graph
+    return [f"{RANDOM}_1"], _GRAPHS[0]
 
 
 def _not_finite(losses: np.ndarray) -> str:
@@ -91,82 +100,61 @@ def surface_and_merge_tree(
     model: str | None = None,
     step: int | None = None,
     graph: str = "grid8",
+    unit: str = NATS,
 ) -> Figure:
-    """The loss surface, and beside it the merge tree of its sublevel sets: height is loss."""
+    """The loss surface, and beside it the merge tree of its sublevel sets: height is loss. A row a plane."""
     rows, words = _one_checkpoint(surfaces, models, model, step)
     title = title_of("surface_and_merge_tree", words)
     if finite(rows, ["loss"]).empty:
         return missing_figure(title, "no loss surface was computed")
-    x, y, losses = loss_grid(rows)
-    tree = merge_tree(losses, grid_edges(losses.shape, graph))
-    figure = new_figure(4.6, title)
-    figure.set_layout_engine("constrained", wspace=0.06)
-    left = figure.add_subplot(1, 2, 1, projection="3d")
-    right = figure.add_subplot(1, 2, 2)
-    _draw_surface(left, x, y, losses)
-    _draw_tree(right, tree)
-    minima = "minimum" if tree.n_minima == 1 else "minima"
-    saddles = "saddle" if tree.n_saddles == 1 else "saddles"
-    right.set_title(f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles} ({graph})")
-    add_note(figure, [_not_finite(losses)])
-    return figure
-
-
-def _draw_surface(axes: Axes, x: np.ndarray, y: np.ndarray, losses: np.ndarray) -> None:
-    shown = np.where(np.isfinite(losses), losses, np.nan)
-    axes.plot_surface(  # type: ignore[attr-defined]
-        *np.meshgrid(x, y),
-        shown,
-        cmap=SEQUENTIAL,
-        rcount=60,
-        ccount=60,
-        linewidth=0.15,
-        edgecolor="#ffffff60",
+    planes = sorted(set(rows["plane"]))
+    planes = list(
+        dict.fromkeys([most_telling(planes), *(p for p in planes if p.startswith(RANDOM)), *planes])
     )
-    axes.set_xlabel("direction 1\n(weight units)", fontsize=8)
-    axes.set_ylabel("direction 2\n(weight units)", fontsize=8)
-    axes.set_zlabel("loss (nats per token)", fontsize=8)  # type: ignore[attr-defined]
-    axes.tick_params(labelsize=7, pad=0)
-    axes.set_box_aspect((1, 1, 0.8), zoom=0.9)  # type: ignore[call-arg, arg-type]
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(5))
-
-
-def _draw_tree(axes: Axes, tree: MergeTree) -> None:
-    layout = merge_tree_layout(tree)
-    axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
-    minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]
-    axes.plot(*minima.T, "o", color="#0b4f8a", label="minimum")
-    axes.margins(x=0.06)
-    if len(saddles):
-        axes.plot(*saddles.T, "s", color="#e08e0b", markersize=3.5, label="saddle")
-        # The stem above the last merger says nothing; at full length it would press the tree flat.
-        low, last = layout.nodes[:, 1].min(), layout.nodes[:, 1].max()
-        axes.set_ylim(low - 0.08 * (last - low), last + 0.3 * (last - low))
-    axes.set_xticks([])
-    axes.set_xlabel("branches of the tree")
-    axes.set_ylabel(LOSS_LABEL)
-    axes.legend(loc="upper right")
+    planes = planes[:_MOST_PLANES]
+    figure = new_figure(3.9 * len(planes) + 0.4, title)
+    figure.set_layout_engine("constrained", wspace=0.06)
+    notes = []
+    for place, plane in enumerate(planes):
+        x, y, losses = loss_grid(rows[rows["plane"] == plane])
+        tree = counted_tree(losses, graph)
+        left = figure.add_subplot(len(planes), 2, 2 * place + 1, projection="3d")
+        right = figure.add_subplot(len(planes), 2, 2 * place + 2)
+        draw_surface(left, x, y, losses, tree=tree, unit=unit)
+        draw_tree(right, tree, unit=unit)
+        left.set_title(plane_words(plane), loc="left")
+        right.set_title(f"{counts_in_words(tree)} ({graph})")
+        notes.append(_not_finite(losses))
+    add_note(figure, notes)
+    return figure
 
 
 @styled
 def persistence_diagram(
-    diagrams: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    model: str | None = None,
-    step: int | None = None,
-    source: str = SOURCE,
+    last_diagrams: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None, step: int | None = None
 ) -> Figure:
-    """Birth against death of every class, all layers together; classes that never die are on the top line."""
-    rows, words = _one_checkpoint(diagrams[diagrams["source"] == source], models, model, step)
+    """Birth against death of every class, a panel a source, the weights first; what never dies is on the top line."""
+    rows, words = _one_checkpoint(last_diagrams, models, model, step)
     title = title_of("persistence_diagram", words)
-    if finite(rows, ["birth"]).empty:
-        return missing_figure(title, f"no persistence diagram of source {source} was stored")
     rows = finite(rows, ["birth"])
-    unit = feature_unit("h0_max", source)
-    figure = new_figure(4.6, title, width=6.0)
-    axes = figure.subplots()
+    sources = [source for source in _DIAGRAM_SOURCES if (rows["source"] == source).any()]
+    if not sources:
+        return missing_figure(title, "no persistence diagram was stored")
+    figure = new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
+    panels = figure.subplots(1, len(sources), squeeze=False)[0]
+    for axes, letter, source in zip(panels, "abc", sources, strict=False):
+        own = rows[rows["source"] == source]
+        layers = set(own["layer"])
+        about = f"{len(layers)} layers" if len(layers) > 1 else next(iter(layers))
+        if source == SOURCE:
+            plane = most_telling(layers)
+            own, about = own[own["layer"] == plane], plane_words(plane)
+        axes.set_title(f"{letter}  {source}\n{about}", fontsize=9)
+        _draw_diagram(axes, own, feature_unit("h0_max", source))
+    return figure
+
+
+def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
     top = rows["death"][np.isfinite(rows["death"])].max()
     low, high = rows["birth"].min(), np.nanmax([rows["birth"].max(), top])
     room = 0.06 * (high - low or 1.0)
@@ -174,20 +162,18 @@ def persistence_diagram(
     infinity = high + 2 * room
     if np.isinf(rows["death"]).any():
         axes.axhline(infinity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.text(low - room, infinity, "never dies", va="bottom", fontsize=8, color=MUTED)
+        axes.text(high + room, infinity, "never dies", va="bottom", ha="right", fontsize=8, color=MUTED)
     for dimension in sorted(set(rows["dimension"].tolist())):
         own = rows[rows["dimension"] == dimension]
         colour, marker = _DIMENSION_LOOKS[dimension]
-        deaths = own["death"].replace(np.inf, infinity)
-        label = f"H{'₀₁₂'[dimension]} ({len(own)} {'class' if len(own) == 1 else 'classes'})"
+        label = f"H{'₀₁₂'[dimension]} ({len(own)})"
         axes.plot(
-            own["birth"], deaths, marker, color=colour, alpha=0.75, label=label, markeredgecolor="white"
-        )
-    axes.set_aspect("equal", adjustable="datalim")
+            own["birth"], own["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
+            label=label, markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
+        )  # fmt: skip
     axes.set_xlabel(f"birth ({unit})")
     axes.set_ylabel(f"death ({unit})")
     axes.legend(loc="lower right")
-    return figure
 
 
 @styled
@@ -298,7 +284,7 @@ def landscape_profile(
     figure = new_figure(3.9, title)
     panels = figure.subplots(1, len(directions), sharey=True, squeeze=False)[0]
     for axes, letter, direction in zip(panels, "abcdefgh", directions, strict=False):
-        axes.set_title(f"{letter}  {str(direction).replace('_', ' ')}")
+        axes.set_title(f"{letter}  {plane_words(str(direction))}", fontsize=9)
         _silhouettes(axes, rows[rows["direction"] == direction])
         axes.set_xlabel("basins, as wide as their mass\n(share of the sampled points)")
     panels[0].set_ylabel(LOSS_LABEL)
@@ -324,28 +310,37 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 @styled
-def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Minima, saddles and persistence of the loss surface, and its curvature, over training."""
-    graph = _graph_of(features)
-    chosen = [(f"{shape}_{graph}", shape) for shape in SHAPES] + [(name, name) for name in CURVATURE_FEATURES]
+def landscape_evolution(
+    features: pd.DataFrame, models: pd.DataFrame, landscape_information: pd.DataFrame
+) -> Figure:
+    """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
+    planes, graph = _planes_of(features)
+    shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
+    told = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
+    panels = []
+    for letter, name in zip("abcdefghijklmnopqrstuvwxyz", [*shapes, *CURVATURE_FEATURES], strict=False):
+        shape, plane = shapes.get(name, (name, ""))
+        title = f"{letter}  {feature_name(shape, SOURCE)}"
+        title += f"\n{plane_words(plane)}" if plane else ""
+        verdict = told.get(name, set())
+        panels.append((name, f"{title}\n(uninformative)" if verdict == {"uninformative"} else title))
     return feature_grid(
         features,
         models,
-        [
-            (feature, f"{letter}  {feature_name(name, SOURCE)}")
-            for letter, (feature, name) in zip("abcdef", chosen, strict=True)
-        ],
+        panels,
         title=title_of("landscape_evolution", f"shape by {graph}"),
         columns=3,
         source=SOURCE,
+        labels={name: feature_label(shape, SOURCE) for name, (shape, _) in shapes.items()},
     )
 
 
 @styled
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Each shape feature of the landscape (rows) against the loss and each measure of curvature (columns)."""
-    graph = _graph_of(features)
-    title = title_of("property_evaluation", f"shape by {graph}")
+    """Each shape feature of the most telling plane (rows) against the loss and each measure of curvature (columns)."""
+    planes, graph = _planes_of(features)
+    plane = most_telling(planes)
+    title = title_of("property_evaluation", f"{plane} {graph}".replace("_", " "))
     loss = metric_series(metrics, VALIDATION_LOSS)
     columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
     columns += [
@@ -364,7 +359,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     drawn: set[str] = set()
     left_out = 0
     for row, feature in enumerate(SHAPES):
-        series = feature_series(features, f"{feature}_{graph}", source=SOURCE)
+        series = feature_series(features, f"{feature}_{plane}_{graph}", source=SOURCE)
         for column, (name, label, other) in enumerate(columns):
             axes = grid[row, column]
             joined = series.merge(other, on=["model", "step"], suffixes=("", "_other"))

@@ -189,8 +189,12 @@ def feature_grid(
     title: str,
     columns: int,
     source: str = "weights",
+    labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Panels that each show a feature of the whole model over training; `panels`: (feature, panel title)."""
+    """Panels that each show a feature of the whole model over training; `panels`: (feature, panel title).
+
+    labels: of the vertical axis, by feature, where it is not the feature's own.
+    """
     present = features[features["source"] == source]
     if not present["feature"].isin([feature for feature, _ in panels]).any():
         names = ", ".join(feature_name(feature, source) for feature, _ in panels)
@@ -203,7 +207,8 @@ def feature_grid(
     left_out = 0
     for axes, (feature, panel_title) in zip(grid.flat, panels, strict=False):
         series = feature_series(features, feature, source=source)
-        found, missing = line_panel(axes, series, appearances, panel_title, feature_label(feature, source))
+        label = (labels or {}).get(feature, feature_label(feature, source))
+        found, missing = line_panel(axes, series, appearances, panel_title, label)
         drawn.update(found)
         left_out += missing
     for axes in grid.flat[len(panels) :]:

@@ -153,6 +153,7 @@ DECISIONS = BY_NAME["decisions"]
 DECISION_EVALUATION = BY_NAME["decision_evaluation"]
 COMPARISON = BY_NAME["comparison"]
 GRAPH_DEPENDENCE = BY_NAME["graph_dependence"]
+LANDSCAPE_INFORMATION = BY_NAME["landscape_information"]
 WARNINGS = BY_NAME["warnings"]
 SUMMARY = BY_NAME["summary"]
 

@@ -18,6 +18,13 @@ diagrams: the bars of the persistence diagrams
   death number filtration value at which the class dies
   sorted by model step source layer dimension birth death
 
+last_diagrams: the same of the last checkpoint of every model, of the weights too
+  model step source layer
+  dimension count homology dimension
+  birth number filtration value at which the class is born
+  death number filtration value at which the class dies
+  sorted by model step source layer dimension birth death
+
 vectors: persistence diagrams as vectors of one length
   model step source
   vector text persistence_image or persistence_landscape
@@ -52,10 +59,11 @@ training: training log of one model, a row a logged step (training/{model}.parqu
 
 surfaces: loss surfaces around checkpoints
   model step
+  plane text what spans the surface, and its extent: random_1, negative_0.3
   x number distance along the first direction, weight units
   y number distance along the second direction, weight units
   loss number loss at the point
-  sorted by model step x y
+  sorted by model step plane x y
 
 path_surfaces: loss in the principal plane of the training trajectory, around the last checkpoint
   model step
@@ -80,10 +88,10 @@ densities: spectral density of the Hessian
 
 profiles: landscape profiles: the mass of each sublevel component, level by level
   model step
-  direction text the line along which the loss was sampled
-  component count grid point of the minimum that names the component
+  direction text where the loss was sampled: a plane, a line, or a ball and its bowl
+  component count sampled point of the minimum that names the component
   level number loss
-  mass number share of all grid points in the component at that level
+  mass number share of all sampled points in the component at that level
   sorted by model step direction component level
 
 correlations: correlation of every feature with every metric, model by model
@@ -337,6 +345,20 @@ comparison: published values beside those of this run
   note text remark of the publication
   setting text how this run differs from the published one
   sorted by source table model step quantity
+
+landscape_information: which features of the landscape tell checkpoints apart
+  model
+  feature text the feature of the landscape, of the whole model
+  n_checkpoints count checkpoints
+  n_draws count draws of a probe batch and directions at each
+  mean number mean over the checkpoints
+  spread_over_draws number standard deviation over the draws, root mean square over the checkpoints
+  spread_over_training number standard deviation of the means over the checkpoints
+  intraclass_correlation number share of the variance of one draw that is between checkpoints, by analysis of variance
+  intraclass_correlation_trained number the same without the first checkpoint
+  verdict text informative, uninformative or not tested
+  reason text why it is not informative; empty where it is
+  sorted by model feature
 
 graph_dependence: how much the features of a loss surface depend on the choice of graph
   model feature

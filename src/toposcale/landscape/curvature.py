@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -90,12 +91,22 @@ def unflatten(vector: np.ndarray, like: Mapping[str, Tensor]) -> Parameters:
 
 
 def hessian_eigenpairs(
-    loss: Loss, parameters: Mapping[str, Tensor], k: int, *, seed: int, max_products: int = 500
+    loss: Loss,
+    parameters: Mapping[str, Tensor],
+    k: int,
+    *,
+    seed: int,
+    which: Literal["largest", "highest", "lowest"] = "largest",
+    max_products: int = 500,
 ) -> tuple[np.ndarray, list[Parameters]]:
-    """The k Hessian eigenvalues of largest magnitude, float64 (k,) by falling |value|, and unit eigenvectors.
+    """k Hessian eigenvalues, float64 (k,), and unit eigenvectors.
 
-    By scipy's `eigsh` (ARPACK, implicitly restarted Lanczos) from a seeded start. Residuals are at most 1e-4 |value|,
-    which leaves values good to about 1e-7 where the next eigenvalue is a tenth away. A repeated eigenvalue may come
+    `largest`: those of largest magnitude, by falling |value|. `highest`: the most positive, by falling value.
+    `lowest`: the most negative, by rising value.
+
+    By scipy's `eigsh` (ARPACK, implicitly restarted Lanczos) from a seeded start. Residuals are at most 1e-4 |value|
+    (1e-2 at the lower end, which is crowded), so that values are good to about 1e-7 (1e-3) where the next eigenvalue is
+    a tenth away. A repeated eigenvalue may come
     back once only: one start vector sees one vector of each eigenspace, and only rounding brings in the others.
     The sign of a vector makes its entry of largest magnitude positive. Units of values: loss per squared parameter.
 
@@ -108,7 +119,7 @@ def hessian_eigenpairs(
     if not product.finite:
         warnings.warn("the gradient is not finite, so the Hessian has no eigenvalues", stacklevel=2)
         return np.full(k, np.nan), [unflatten(np.full(product.size, np.nan), parameters)] * k
-    values, vectors = _leading_pairs(product, k, np.random.default_rng(seed), max_products)
+    values, vectors = _leading_pairs(product, k, which, np.random.default_rng(seed), max_products)
     if np.isnan(values).any():
         warnings.warn(f"Hessian eigenvalues have not converged in {product.count} products", stacklevel=2)
     largest = np.abs(vectors).argmax(axis=1)
@@ -117,24 +128,24 @@ def hessian_eigenpairs(
 
 
 def _leading_pairs(
-    product: HessianProduct, k: int, rng: np.random.Generator, max_products: int
+    product: HessianProduct, k: int, which: str, rng: np.random.Generator, max_products: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (k,) of largest magnitude and eigenvectors (k, n); NaN where they have not converged."""
+    """Eigenvalues (k,) at one end of the spectrum and eigenvectors (k, n); NaN where they have not converged."""
     size, start = product.size, rng.standard_normal(product.size)
     if size <= _DENSE_SIZE or k >= size - 1:
         values, vectors = np.linalg.eigh(np.stack([product(unit) for unit in np.eye(size)]))
     elif not product(start).any():  # a loss without curvature: ARPACK finds nothing to start with
         values, vectors = np.zeros(k), np.eye(size, k)
     else:
-        width = min(size, max(2 * k + 4, _BASIS))
+        width = min(size, max(2 * k + 4, _BASIS[which]))
         try:
             values, vectors = eigsh(
                 LinearOperator((size, size), matvec=product, dtype=np.float64),
                 k=k,
-                which="LM",
+                which=_ARPACK[which],
                 v0=start,
                 ncv=width,
-                tol=_RESIDUAL,
+                tol=_RESIDUAL[which],
                 maxiter=max(1, max_products // (width - k)),
             )
         except ArpackNoConvergence as error:
@@ -142,12 +153,18 @@ def _leading_pairs(
             missing = k - len(values)
             values = np.append(values, np.full(missing, np.nan))
             vectors = np.column_stack([vectors, np.full((size, missing), np.nan)])
-    order = np.lexsort((-values, -np.abs(values)))[:k]  # NaN last; of opposite values the positive one first
+    # NaN last; of opposite values the positive one first
+    keys = {"largest": (-values, -np.abs(values)), "highest": (-values,), "lowest": (values,)}
+    order = np.lexsort(keys[which])[:k]
     return values[order], vectors.T[order]
 
 
-_BASIS = 8  # Lanczos vectors that ARPACK keeps: products cost more than its restarts
-_RESIDUAL = 1e-4
+# Lanczos vectors that ARPACK keeps. Products cost more than its restarts; the lower end of the spectrum is crowded.
+_BASIS = {"largest": 8, "highest": 8, "lowest": 24}
+_ARPACK = {"largest": "LM", "highest": "LA", "lowest": "SA"}
+# Residual by |value|. The error of a value goes by its square: where the next eigenvalue is a tenth away 1e-4 leaves
+# about 1e-7, and 1e-2 about 1e-3.
+_RESIDUAL = {"largest": 1e-4, "highest": 1e-4, "lowest": 1e-2}
 _DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
 
 
@@ -157,12 +174,14 @@ def hessian_traces(
     *,
     probes: int,
     seed: int,
+    accuracy: float = 0.0,
     layer_of: Callable[[str], str] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Trace of the Hessian ("all") and of each layer's diagonal block: {layer: (estimate, standard error)}.
 
-    Hutchinson (1990): the mean of v . H v over `probes` random vectors of signs, and its standard error from
-    their spread. One probe serves all layers, so the estimates of the layers add up to that of the whole.
+    Hutchinson (1990): the mean of v . H v over random vectors of signs, and its standard error from
+    their spread. At most `probes` vectors; after 10 of them it stops once the standard error of the whole is below
+    `accuracy` times the estimate. One probe serves all layers, so the estimates of the layers add up to that of the whole.
     `layer_of` names the layer of a parameter; by default every tensor is its own. Units: loss per squared
     parameter.
 
@@ -180,13 +199,21 @@ def hessian_traces(
         return dict.fromkeys(["all", *layers], (math.nan, math.nan))
     rng = np.random.default_rng(seed)
     starts = np.cumsum([0] + [tensor.numel() for tensor in like.values()])[:-1]
-    samples = np.empty((probes, len(layers)))
-    for sample in samples:
+    taken: list[np.ndarray] = []
+    while len(taken) < probes:
         signs = rng.integers(0, 2, size=product.size) * 2.0 - 1.0
-        sample[:] = np.add.reduceat(signs * product(signs), starts)
+        taken.append(np.add.reduceat(signs * product(signs), starts))
+        if len(taken) >= _FEWEST_PROBES:
+            mean, error = _mean_and_error(np.sum(taken, axis=1))
+            if error < accuracy * abs(mean):
+                break
+    samples = np.stack(taken)
     columns = {layer: [name == layer for name in layers] for layer in dict.fromkeys(layers)}
     columns = {"all": [True] * len(layers)} | columns
     return {layer: _mean_and_error(samples[:, chosen].sum(axis=1)) for layer, chosen in columns.items()}
+
+
+_FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
 
 
 def hessian_trace(
@@ -278,30 +305,6 @@ def _lanczos_quadrature(
 
 
 _INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image is rounding
-
-
-def hessian_features(
-    loss: Loss,
-    parameters: Mapping[str, Tensor],
-    *,
-    top: int,
-    probes: int,
-    seed: int,
-    layer_of: Callable[[str], str] | None = None,
-) -> tuple[dict[str, dict[str, float]], list[Parameters]]:
-    """Curvature as features by layer, a dict of dicts, and the eigenvectors of the `top` eigenvalues.
-
-    "all" has hessian_top_1 ... hessian_top_k, hessian_trace and hessian_trace_standard_error; every layer the
-    last two.
-    """
-    values, vectors = hessian_eigenpairs(loss, parameters, top, seed=seed)
-    traces = hessian_traces(loss, parameters, probes=probes, seed=seed, layer_of=layer_of)
-    features = {
-        layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
-        for layer, (estimate, error) in traces.items()
-    }
-    features["all"] |= {f"hessian_top_{rank}": float(value) for rank, value in enumerate(values, start=1)}
-    return features, vectors
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -14,8 +14,11 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree
 def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
     """Edges of a named graph on the points of a grid in C order; `coordinates` holds one array an axis.
 
-    Grid graphs need the shape only; point graphs use the coordinates, so distances are true ones.
+    Grid graphs need the shape only; point graphs use the coordinates, so distances are true ones. `ValueError`:
+    `gabriel`, which on a square grid is `grid4`, or a name that is no graph.
     """
+    if graph == "gabriel":
+        raise ValueError("graph: gabriel of a square grid is grid4; it is for scattered points")
     axes = [np.asarray(axis, dtype=np.float64) for axis in coordinates]
     if graph in GRID_GRAPHS:
         return grid_edges([len(axis) for axis in axes], graph)
@@ -72,18 +75,27 @@ def sharpness(values: ArrayLike) -> dict[str, float]:
     }
 
 
+THRESHOLD = 0.01
+"""Pairs of less persistence than this share of the surface's range are not counted."""
+
+
 def landscape_features(
-    values: ArrayLike, coordinates: Sequence[ArrayLike], graphs: Sequence[str]
+    values: ArrayLike,
+    coordinates: Sequence[ArrayLike],
+    graphs: Sequence[str],
+    *,
+    threshold: float = THRESHOLD,
+    rounding: float = 0.0,
 ) -> tuple[dict[str, float], dict[str, MergeTree]]:
     """Features of a loss surface by name, and the merge tree of every graph.
 
-    values: losses on a grid; coordinates: an array an axis. For every graph g: `n_minima_g`, `n_saddles_g`,
-    `n_components_g`, `average_persistence_g`, `total_persistence_g`; for the grid graphs also `h1_count_g`,
-    `h1_total_g` and `h1_max_g` over the finite pairs of the cubical complex. Once: `nonfinite_count`, and the
-    sharpness measures where the grid has a centre. A count is a plain number; persistences are in units of
-    the loss.
+    values: losses on a grid; coordinates: an array an axis. For every graph g what `tree_features` names, ending in
+    `_g`; for the grid graphs also `h1_count_g`, `h1_total_g` and `h1_max_g` over the finite pairs of the cubical
+    complex. Once: `nonfinite_count`, and the sharpness measures where the grid has a centre. A count is a plain number;
+    persistences are in units of the loss. Pairs count whose persistence is above `threshold` times the range of the
+    finite values and above `rounding`, in units of the loss.
 
-    `ValueError`: coordinates that do not fit the values, or an unknown graph.
+    `ValueError`: coordinates that do not fit the values, an unknown graph, or a negative threshold.
     """
     values = np.asarray(values, dtype=np.float64)
     if values.shape != tuple(len(np.asarray(axis)) for axis in coordinates):
@@ -91,25 +103,39 @@ def landscape_features(
     features = {"nonfinite_count": float((~np.isfinite(values)).sum())}
     if all(size % 2 for size in values.shape):
         features |= sharpness(values)
+    least = least_persistence(values, threshold, rounding)
     trees = {}
     for graph in graphs:
-        tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph))
-        named = {
-            "n_minima": float(tree.n_minima),
-            "n_saddles": float(tree.n_saddles),
-            "n_components": float(tree.n_components),
-            "average_persistence": tree.average_persistence,
-            "total_persistence": tree.total_persistence,
-        }
+        tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph), threshold=least)
+        named = tree_features(tree)
         if graph in GRID_GRAPHS:
-            named |= _h1_features(values, graph)
+            named |= _h1_features(values, graph, least)
         features |= {f"{name}_{graph}": value for name, value in named.items()}
     return features, trees
 
 
-def _h1_features(values: np.ndarray, graph: str) -> dict[str, float]:
+def least_persistence(values: ArrayLike, threshold: float, rounding: float) -> float:
+    """What a pair's persistence must exceed: a share of the range of the finite values, and their rounding."""
+    values = np.asarray(values, dtype=np.float64)
+    finite = values[np.isfinite(values)]
+    return max(threshold * float(np.ptp(finite)), rounding) if len(finite) else rounding
+
+
+def tree_features(tree: MergeTree) -> dict[str, float]:
+    """`n_minima`, `n_saddles`, `average_persistence`, `average_persistence_closed` and `total_persistence`."""
+    return {
+        "n_minima": float(tree.n_minima),
+        "n_saddles": float(tree.n_saddles),
+        "average_persistence": tree.average_persistence,
+        "average_persistence_closed": tree.average_persistence_closed,
+        "total_persistence": tree.total_persistence,
+    }
+
+
+def _h1_features(values: np.ndarray, graph: str, least: float) -> dict[str, float]:
     pairs = cubical_diagram(values, dimension=1, graph=graph)
     lifetimes = (pairs[:, 1] - pairs[:, 0])[np.isfinite(pairs).all(axis=1)]
+    lifetimes = lifetimes[lifetimes > least]
     return {
         "h1_count": float(len(lifetimes)),
         "h1_total": float(lifetimes.sum()),

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 @dataclass(frozen=True)
 class MergeTree:
-    """Which sublevel components are born and which merge into which, but for pairs of zero persistence.
+    """Which sublevel components are born and which merge into which, but for pairs below the threshold.
 
     values: float64 (n,), as given. minima: int64 (n_minima,), the vertex that starts each component, by
     (value, index). saddles: int64 (n_saddles,), the vertex of each merge event in the order of the events; a
@@ -70,24 +70,38 @@ class MergeTree:
         """Mean of death minus birth over the finite pairs; 0 when there is none (Xie et al. 2024)."""
         return self.total_persistence / len(self.persistences) if len(self.persistences) else 0.0
 
+    @property
+    def average_persistence_closed(self) -> float:
+        """The same mean with one pair more, from the least to the largest finite value; NaN without a finite value.
+
+        So the Topology ToolKit counts, which pairs the global minimum with the global maximum.
+        """
+        finite = self.values[np.isfinite(self.values)]
+        if not len(finite):
+            return float("nan")
+        return (self.total_persistence + float(np.ptp(finite))) / (len(self.persistences) + 1)
+
     def _height(self, vertices: np.ndarray) -> np.ndarray:
         return _filtration(self.values)[vertices]
 
 
-def merge_tree(values: ArrayLike, edges: ArrayLike) -> MergeTree:
+def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -> MergeTree:
     """Merge tree of the sublevel sets of `values` on the graph `edges`, in O(m log m).
 
     Vertices enter by (value, index), which settles every tie; a non-finite value enters last. values: (n,),
     or a grid that is read in C order; edges: integers (m, 2) into it, in any order. The older component, of
-    smaller (value, index), survives a merge (elder rule); pairs of zero persistence are dropped, so a
-    constant function has one minimum and no saddle. `ValueError`: no value, edges of another shape, or a
-    vertex that does not exist.
+    smaller (value, index), survives a merge (elder rule); pairs whose persistence is not above `threshold` are
+    dropped, so a constant function has one minimum and no saddle. What survives a merge is at least as persistent as
+    what ends there, so a dropped branch carries no kept one. `ValueError`: no value, edges of another shape, a
+    vertex that does not exist, or a negative threshold.
 
     Every vertex is first led down its steepest path to a minimum, for all vertices at once. Two minima are
     joined below a level by the graph if and only if they are joined by edges between such basins whose upper
     end lies below it, so the merges are those of the minimum spanning tree of the basins, and only that is
     walked edge by edge.
     """
+    if not threshold >= 0:
+        raise ValueError(f"threshold: need 0 or more, got {threshold}")
     values = np.asarray(values, dtype=np.float64).ravel()
     edges = _checked_edges(edges, len(values))
     filtration = _filtration(values)
@@ -99,7 +113,8 @@ def merge_tree(values: ArrayLike, edges: ArrayLike) -> MergeTree:
     saddle, dying, surviving = _elder_rule(*_basin_tree(basin, lower, upper))
     ends = np.zeros(len(values), dtype=bool)
     ends[dying] = True
-    kept = filtration[order[saddle]] > filtration[order[dying]]
+    with np.errstate(invalid="ignore"):  # a pair of two infinities has no persistence
+        kept = filtration[order[saddle]] - filtration[order[dying]] > threshold
     lowest = np.flatnonzero(basin == np.arange(len(values)))
     roots = lowest[~ends[lowest]]
     return MergeTree(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toposcale.landscape.curvature import Loss, Parameters, detached
 
@@ -23,11 +21,13 @@ class LossSurface:
     """Losses float64 (n,) * k on a grid, and per axis the signed true ||delta theta||, float64 (n,).
 
     Along several axes at once the distance from the centre is the root of the sum of squares of the
-    coordinates, because the directions are orthogonal. Non-finite losses are kept as they are.
+    coordinates, because the directions are orthogonal. Non-finite losses are kept as they are. rounding: how far
+    two of the losses may differ by the precision they were computed in, in units of the loss.
     """
 
     values: np.ndarray
     coordinates: tuple[np.ndarray, ...]
+    rounding: float = 0.0
 
     @property
     def nonfinite_count(self) -> int:
@@ -38,58 +38,6 @@ class LossSurface:
     def points(self) -> np.ndarray:
         """Coordinates of all grid points in C order, float64 (n^k, k)."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.coordinates, indexing="ij")], axis=1)
-
-
-class _PieceModel(nn.Module):
-    """Mean loss of a model over a batch, a few sequences at a time."""
-
-    def __init__(self, model: nn.Module, pieces: list[tuple[Tensor, Tensor]]) -> None:
-        super().__init__()
-        self.model = model
-        self.pieces = pieces
-        self.count = sum(targets.numel() for _, targets in pieces)
-
-    def forward(self) -> Tensor:
-        losses = []
-        for tokens, targets in self.pieces:
-            output = self.model(tokens)
-            logits = getattr(output, "logits", output)
-            losses.append(
-                nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum")
-            )
-        return torch.stack(losses).sum() / self.count
-
-
-def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 16) -> Loss:
-    """The mean cross-entropy of `model` on a fixed probe batch, as a function of its parameters.
-
-    tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary), or an
-    output of transformers that holds them. The batch goes through the model `rows` sequences at a time:
-    activations that stay in the cache take about two thirds of the time. The function may be called from
-    several threads at once, each of which works on its own copy of the model; it neither reads nor writes the
-    model's own parameters. `ValueError`: rows below 1, or shapes that differ or are empty.
-    """
-    if rows < 1:
-        raise ValueError(f"rows: need at least 1, got {rows}")
-    if tokens.shape != targets.shape or tokens.numel() == 0:
-        raise ValueError(
-            f"targets: need the shape of tokens, {tuple(tokens.shape)}, got {tuple(targets.shape)}"
-        )
-    original = copy.deepcopy(model).requires_grad_(False)
-    pieces = list(zip(tokens.split(rows), targets.split(rows), strict=True))
-    own = threading.local()
-
-    def loss(parameters: Parameters) -> Tensor:
-        if not hasattr(own, "pieces"):
-            # functional_call swaps tensors on the module, so no two threads may share one. The tensors
-            # themselves are shared: one made inside a transform such as vmap would belong to it and could not
-            # be used again.
-            shared = {id(t): t for t in itertools.chain(original.parameters(), original.buffers())}
-            own.pieces = _PieceModel(copy.deepcopy(original, shared), pieces)
-        named = {f"model.{name}": tensor for name, tensor in parameters.items()}
-        return torch.func.functional_call(own.pieces, named, ())
-
-    return loss
 
 
 def loss_surface(
@@ -109,13 +57,13 @@ def loss_surface(
     distance of 1.
 
     Points are dealt out to `threads` threads, each with one thread for its tensor operations, so the values
-    do not depend on the number of threads; with more than one, `loss` must allow calls at the same time
-    (`probe_loss` does). `chunk` points at a time go through torch.func.vmap; by default one on the CPU, where
+    do not depend on the number of threads; `module_loss` and `probe_loss` may be called from several at once. `chunk`
+    points at a time go through torch.func.vmap where the loss allows it; by default one on the CPU, where
     batched products of narrow matrices are slower than plain ones, and 16 elsewhere. See Li et al. (2018),
     Xie et al. (2024).
 
     `ValueError`: a wrong number of directions, tensors that do not match the parameters, or steps, extent,
-    chunk or threads out of range.
+    chunk or threads out of range; a loss that gives two values at one point, or other values from several threads.
     """
     _check_directions(parameters, directions)
     if steps < 1:
@@ -125,9 +73,11 @@ def loss_surface(
     scale = np.linspace(-extent, extent, steps)
     grid = np.array(list(itertools.product(scale, repeat=len(directions))))
     values = evaluate(loss, parameters, directions, grid, chunk=chunk, threads=threads)
-    lengths = [_norm(direction) for direction in directions]
+    lengths = [norm(direction) for direction in directions]
     return LossSurface(
-        values.reshape((steps,) * len(directions)), tuple(scale * length for length in lengths)
+        values.reshape((steps,) * len(directions)),
+        tuple(scale * length for length in lengths),
+        rounding_of(values, parameters),
     )
 
 
@@ -144,7 +94,17 @@ def segment_losses(
     direction = {name: end[name] - start[name] for name in start}
     scale = np.linspace(0.0, 1.0, steps)
     values = evaluate(loss, start, [direction], scale[:, None], threads=threads)
-    return LossSurface(values, (scale * _norm(direction),))
+    return LossSurface(values, (scale * norm(direction),), rounding_of(values, start))
+
+
+def rounding_of(values: np.ndarray, parameters: Mapping[str, Tensor]) -> float:
+    """How far losses may differ by rounding alone: some units in the last place of the parameters' precision."""
+    coarsest = max(torch.finfo(tensor.dtype).eps for tensor in parameters.values())
+    return _ROUNDINGS * coarsest * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+_ROUNDINGS = 16
+"""Units in the last place by which the sums behind a loss differ from point to point."""
 
 
 def evaluate(
@@ -164,20 +124,39 @@ def evaluate(
         raise ValueError(f"chunk: need at least 1, got {chunk}")
     if threads < 1:
         raise ValueError(f"threads: need at least 1, got {threads}")
+    parts = [grid[first : first + chunk] for first in range(0, len(grid), chunk)]
+
+    def work(part: np.ndarray) -> np.ndarray:
+        return _losses(loss, centre, directions, part)
+
     if threads == 1 and torch.get_num_threads() == 1:
-        return np.concatenate([_losses(loss, centre, directions, part) for part in _parts(grid, chunk)])
+        _check_repeatable(parts[:1], work, lambda chosen: [work(part) for part in chosen])
+        return np.concatenate([work(part) for part in parts])
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        return np.concatenate(
-            list(pool.map(lambda part: _losses(loss, centre, directions, part), _parts(grid, chunk)))
+        some = parts[:: -(-len(parts) // (2 * threads))] if threads > 1 else parts[:1]
+        _check_repeatable(
+            some, lambda part: pool.submit(work, part).result(), lambda chosen: list(pool.map(work, chosen))
+        )
+        return np.concatenate(list(pool.map(work, parts)))
+
+
+def _check_repeatable(
+    parts: Sequence[np.ndarray],
+    alone: Callable[[np.ndarray], np.ndarray],
+    together: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
+) -> None:
+    """`ValueError` if points one after another have other losses than the same points at once."""
+    first, again = np.concatenate(together(parts)), np.concatenate([alone(part) for part in parts])
+    differ = np.flatnonzero(~((first == again) | (np.isnan(first) & np.isnan(again))))
+    if len(differ):
+        raise ValueError(
+            f"loss: {first[differ[0]]:.8g} and {again[differ[0]]:.8g} at the same point. A loss must depend on its "
+            "parameters alone: fix its batch, leave out dropout, and with threads above 1 let it keep no state that the "
+            "threads share (module_loss gives each thread its own copy of a module)"
         )
 
 
-def _parts(grid: np.ndarray, chunk: int) -> list[np.ndarray]:
-    return [grid[first : first + chunk] for first in range(0, len(grid), chunk)]
-
-
-@torch.no_grad()
 def _losses(
     loss: Loss, centre: Parameters, directions: Sequence[Mapping[str, Tensor]], coefficients: np.ndarray
 ) -> np.ndarray:
@@ -189,12 +168,20 @@ def _losses(
             point = {name: tensor + factor * direction[name] for name, tensor in point.items()}
         return point
 
-    if len(coefficients) == 1:
-        return np.array([float(loss(moved(coefficients[0].tolist())))])
-    some = next(iter(centre.values()))
-    batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
-    losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)
-    return losses.double().cpu().numpy()
+    # The parameters need no gradient, so no graph of them is kept; a loss may differentiate by its inputs.
+    with torch.enable_grad():
+        if len(coefficients) > 1:
+            some = next(iter(centre.values()))
+            batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
+            try:
+                losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)
+            except (
+                RuntimeError
+            ):  # vmap knows no autograd within the loss, and no running means: point by point
+                pass
+            else:
+                return losses.detach().double().cpu().numpy()
+        return np.array([float(loss(moved(row)).detach()) for row in coefficients.tolist()])
 
 
 def _check_directions(parameters: Mapping[str, Tensor], directions: Sequence[Mapping[str, Tensor]]) -> None:
@@ -209,5 +196,6 @@ def _check_directions(parameters: Mapping[str, Tensor], directions: Sequence[Map
                 raise ValueError(f"directions: {name} needs shape {tuple(tensor.shape)}")
 
 
-def _norm(direction: Mapping[str, Tensor]) -> float:
+def norm(direction: Mapping[str, Tensor]) -> float:
+    """Length of a direction, in weight units."""
     return float(np.sqrt(sum(float((tensor.double() ** 2).sum()) for tensor in direction.values())))

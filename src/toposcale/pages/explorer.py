@@ -15,11 +15,11 @@ import pandas as pd
 
 from toposcale import pages
 from toposcale.features.names import feature_label, metric_label, series_name
-from toposcale.figures.landscape import loss_grid
+from toposcale.figures.landscape_comparison import counted_tree, loss_grid
 from toposcale.figures.style import model_appearances
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.landscape import merge_tree, merge_tree_layout
-from toposcale.landscape.graphs import grid_edges
+from toposcale.landscape import merge_tree_layout
+from toposcale.landscape.planes import most_telling
 
 MOST_BARS = 1_000_000
 """Bars on a page; of larger runs each diagram keeps its longest ones. Four bytes a bar."""
@@ -71,7 +71,7 @@ def explorer(
     most_bars: int = MOST_BARS,
     most_losses: int = MOST_LOSSES,
 ) -> str:
-    """The page as text. The arguments are tables of the run; `surfaces` (model, step, x, y, loss) may be absent."""
+    """The page as text. The arguments are tables of the run; `surfaces` (model, step, plane, x, y, loss) may be absent."""
     block = Block()
     looks = model_appearances(models)
     values = pd.concat(
@@ -80,7 +80,7 @@ def explorer(
     keys = values[["source", "layer", "feature"]].drop_duplicates()
     keys = keys.sort_values(["source", "layer", "feature"]).reset_index(drop=True)
     longest, bars_kept, bars_total = _longest(diagrams, most_bars)
-    surfaces = pd.DataFrame(columns=["model", "step", "x", "y", "loss"]) if surfaces is None else surfaces
+    surfaces = _of_one_plane(surfaces)
     stride = _stride(len(surfaces), most_losses)
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
     header = {
@@ -104,6 +104,13 @@ def explorer(
         packed=block.packed(header),
         notes=_notes(longest, bars_kept, bars_total, stride),
     )
+
+
+def _of_one_plane(surfaces: pd.DataFrame | None) -> pd.DataFrame:
+    """The surfaces on the plane that tells most."""
+    if surfaces is None or surfaces.empty:
+        return pd.DataFrame(columns=["model", "step", "x", "y", "loss"])
+    return surfaces[surfaces["plane"] == most_telling(set(surfaces["plane"]))]
 
 
 def _notes(longest: int | None, kept: int, total: int, stride: int) -> list[str]:
@@ -212,7 +219,7 @@ def _surfaces(rows: pd.DataFrame, stride: int, block: Block) -> list[dict[str, A
         x, y, losses = loss_grid(own)
         finite = losses[np.isfinite(losses)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-        tree = merge_tree(losses, grid_edges(losses.shape, GRAPH))
+        tree = counted_tree(losses, GRAPH)
         layout = merge_tree_layout(tree)
         drawn = losses[::stride, ::stride]
         found.append(

@@ -1,0 +1,211 @@
+"""Landscapes side by side: a column for each condition, with its surface, merge tree and persistence diagram."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from toposcale.features.registry import lookup
+from toposcale.figures import title_of
+from toposcale.figures.panels import add_note, chosen_model, finite, missing_figure, new_figure
+from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
+from toposcale.landscape.graphs import grid_edges
+from toposcale.landscape.measures import THRESHOLD, least_persistence
+from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
+from toposcale.landscape.planes import most_telling, plane_words
+
+NATS = "nats per token"
+MINIMUM, SADDLE, CLOSING = ("#0b4f8a", "o"), ("#e08e0b", "s"), ("#1a1a1a", "D")
+_DECADES = 2.0
+"""Losses of one figure that span more are drawn by their logarithm."""
+_SHOWN_STEPS = 4
+
+
+def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (x, y, loss) of one surface -> x (w,), y (h,), loss (h, w); NaN where a point is absent."""
+    table = rows.pivot(index="y", columns="x", values="loss")
+    return table.columns.to_numpy(), table.index.to_numpy(), table.to_numpy(dtype=float)
+
+
+def counted_tree(losses: np.ndarray, graph: str) -> MergeTree:
+    """The merge tree of a drawn surface, without pairs below 1% of its range."""
+    least = least_persistence(losses, THRESHOLD, 0.0)
+    return merge_tree(losses, grid_edges(losses.shape, graph), threshold=least)
+
+
+def counts_in_words(tree: MergeTree) -> str:
+    """`1 minimum, 0 saddles`."""
+    minima = "minimum" if tree.n_minima == 1 else "minima"
+    saddles = "saddle" if tree.n_saddles == 1 else "saddles"
+    return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
+
+
+@styled
+def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None) -> Figure:
+    """The surface of one model at some of its checkpoints, from the first to the last."""
+    model = chosen_model(surfaces["model"], models, model)
+    rows = surfaces[surfaces["model"] == model]
+    if finite(rows, ["loss"]).empty:
+        return missing_figure(title_of("landscape_comparison"), "no loss surface was computed")
+    plane = most_telling(set(rows["plane"]))
+    rows = rows[rows["plane"] == plane]
+    steps = sorted(set(rows["step"]))
+    places = np.unique(np.linspace(0, len(steps) - 1, _SHOWN_STEPS).round().astype(int))
+    conditions = {f"step {steps[place]}": rows[rows["step"] == steps[place]] for place in places}
+    title = title_of("landscape_comparison", f"{model}, {plane_words(plane)}")
+    return compare_landscapes(conditions, unit=NATS, title=title)
+
+
+@styled
+def compare_landscapes(
+    conditions: Mapping[str, pd.DataFrame], *, unit: str, title: str, graph: str = "grid8"
+) -> Figure:
+    """A column for each condition: its surface (rows x, y, loss), the merge tree of it, and its persistence diagram.
+
+    unit: that of the loss. Minima and saddles are marked on both; the trees stand on the surface's own scale of loss. The
+    diagram has the pair of the least and the largest loss too, which closes it. Height is logarithmic where the losses
+    span more than two decades.
+    """
+    grids = {name: loss_grid(rows) for name, rows in conditions.items()}
+    logarithmic = _spans_decades([losses for *_, losses in grids.values()])
+    figure = new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
+    cells = figure.add_gridspec(3, len(grids), height_ratios=(1.3, 1, 1))
+    for column, (name, (x, y, losses)) in enumerate(grids.items()):
+        tree = counted_tree(losses, graph)
+        upper = figure.add_subplot(cells[0, column], projection="3d")
+        middle, lower = (figure.add_subplot(cells[row, column]) for row in (1, 2))
+        draw_surface(upper, x, y, losses, tree=tree, unit=unit, logarithmic=logarithmic)
+        upper.set_title(name, loc="left", fontweight="bold")
+        draw_tree(middle, tree, unit=unit, logarithmic=logarithmic)
+        middle.set_title(counts_in_words(tree))
+        _draw_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
+        lower.set_title(f"closed average {tree.average_persistence_closed:.3g}")
+    add_note(
+        figure,
+        [
+            f"Graph {graph}; pairs of less than 1% of a surface's range are left out.",
+            "The diamond is the pair of the least and the largest loss.",
+        ],
+    )
+    return figure
+
+
+def _spans_decades(grids: Sequence[np.ndarray]) -> bool:
+    """Whether the losses of some surface need a logarithmic axis; those with a loss of 0 or less cannot have one."""
+    values = [losses[np.isfinite(losses)] for losses in grids]
+    values = [losses for losses in values if len(losses)]
+    positive = bool(values) and all(losses.min() > 0 for losses in values)
+    return positive and any(math.log10(losses.max() / losses.min()) > _DECADES for losses in values)
+
+
+def draw_surface(
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    losses: np.ndarray,
+    *,
+    tree: MergeTree,
+    unit: str,
+    logarithmic: bool = False,
+) -> None:
+    """A surface in space with its minima and saddles marked."""
+    height = np.where(np.isfinite(losses), losses, np.nan)
+    height = np.log10(height) if logarithmic else height
+    axes.computed_zorder = False  # type: ignore[attr-defined]  # the marks lie on top
+    axes.plot_surface(  # type: ignore[attr-defined]
+        *np.meshgrid(x, y), height, cmap=SEQUENTIAL, rcount=60, ccount=60, linewidth=0.15,
+        edgecolor="#ffffff60", alpha=0.85, zorder=1,
+    )  # fmt: skip
+    for vertices, (colour, marker) in ((tree.minima, MINIMUM), (tree.saddles, SADDLE)):
+        row, column = np.unravel_index(vertices.astype(int), losses.shape)
+        axes.plot(
+            x[column], y[row], height[row, column], marker, color=colour, markersize=4,
+            markeredgecolor="white", markeredgewidth=0.5, zorder=5,
+        )  # fmt: skip
+    axes.set_xlabel("direction 1\n(weight units)", fontsize=8)
+    axes.set_ylabel("direction 2\n(weight units)", fontsize=8)
+    axes.set_zlabel(f"loss\n({unit})", fontsize=8)  # type: ignore[attr-defined]
+    if logarithmic:
+        axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"$10^{{{power:g}}}$"))  # type: ignore[attr-defined]
+        axes.zaxis.set_major_locator(MaxNLocator(4, integer=True))  # type: ignore[attr-defined]
+    axes.tick_params(labelsize=7, pad=0)
+    axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4))
+
+
+def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = False) -> None:
+    """A merge tree from the surface's least loss to its largest."""
+    layout = merge_tree_layout(tree)
+    axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
+    minima, saddles = layout.nodes[: tree.n_minima], layout.nodes[tree.n_minima :]
+    for nodes, (colour, marker), label in ((minima, MINIMUM, "minimum"), (saddles, SADDLE, "saddle")):
+        if len(nodes):
+            axes.plot(*nodes.T, marker, color=colour, markersize=4, label=label)
+    values = tree.values[np.isfinite(tree.values)]
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.set_ylim(values.min() / 1.5, values.max() * 1.5)
+    elif len(values) and np.ptp(values):
+        room = 0.08 * float(np.ptp(values))
+        axes.set_ylim(values.min() - room, values.max() + room)
+    axes.set_xlim(-0.6, tree.n_minima - 0.4)
+    axes.set_xticks([])
+    axes.set_xlabel("branches of the tree")
+    axes.set_ylabel(f"loss ({unit})")
+    axes.legend(loc="upper right")
+
+
+def _draw_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
+    """Finite pairs and, as a diamond, the closing one."""
+    values = tree.values[np.isfinite(tree.values)]
+    ends = [values.min(), values.max()]
+    pairs = tree.diagram[np.isfinite(tree.diagram).all(axis=1)]
+    axes.plot(ends, ends, color=MUTED, linewidth=0.8)
+    colour, marker = CLOSING
+    axes.plot(*ends, marker, color=colour, markersize=5)
+    if len(pairs):
+        axes.plot(*pairs.T, SADDLE[1], color=SADDLE[0], markersize=4, markeredgecolor="white")
+    if logarithmic:
+        axes.set(xscale="log", yscale="log")
+    axes.set_xlabel(f"birth ({unit})")
+    axes.set_ylabel(f"death ({unit})")
+
+
+@styled
+def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str, title: str) -> Figure:
+    """Measures against the condition: every value, and their mean and standard deviation.
+
+    rows: a column `condition`, whose values stand in their order, and one for each of `names`. unit: that of the loss.
+    """
+    conditions = list(dict.fromkeys(rows["condition"]))
+    columns = min(3, len(names))
+    figure = new_figure(2.6 * math.ceil(len(names) / columns) + 0.6, title)
+    panels = figure.subplots(math.ceil(len(names) / columns), columns, squeeze=False).ravel()
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    for axes, letter, name in zip(panels, "abcdefghijkl", names, strict=False):
+        feature = lookup(name, "landscape")
+        axes.set_title(f"{letter}  {feature.title}", fontsize=9)
+        for place, condition in enumerate(conditions):
+            values = rows.loc[rows["condition"] == condition, name].dropna().to_numpy(dtype=float)
+            across = place + np.linspace(-0.15, 0.15, len(values)) if len(values) > 1 else [place]
+            axes.plot(across, values, "o", color=MUTED, markersize=3, alpha=0.6)
+            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            axes.errorbar(place, values.mean(), spread, fmt="D", color=INK, markersize=4, capsize=3)
+        positive = rows[name].dropna()
+        if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 10**_DECADES:
+            axes.set_yscale("log")
+        axes.set_xticks(range(len(conditions)), conditions, rotation=45 if len(conditions) > 4 else 0)
+        label = feature.unit.replace("nats per token", unit).replace(
+            "nats per squared", f"{unit} per squared"
+        )
+        axes.set_ylabel(label or "value")
+    return figure

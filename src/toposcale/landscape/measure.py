@@ -1,0 +1,251 @@
+"""The whole landscape of a loss around one point: surfaces on several planes, merge trees, curvature and a ball."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Literal, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
+from toposcale.landscape.directions import random_directions
+from toposcale.landscape.graphs import point_edges
+from toposcale.landscape.measures import landscape_features, least_persistence, tree_features
+from toposcale.landscape.merge_tree import MergeTree, merge_tree
+from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
+from toposcale.landscape.surface import LossSurface, evaluate, loss_surface, norm, rounding_of
+
+WHOLE = "all"
+"""The layer of all parameters together."""
+VECTORS = "vectors"
+"""The layer of all that is no matrix: biases and norms together."""
+_FLAT = 1e-6
+"""An eigenvalue below this share of the largest has no direction that its rounding leaves certain."""
+BALL_GRAPH = "aknn8"
+
+
+@dataclass(frozen=True)
+class LandscapeSettings:
+    """What `measure_landscape` computes.
+
+    planes: the extents of each kind of plane (`PLANES`), in norms of the weights for random ones and in
+    1 / sqrt(|eigenvalue|) for the others. threshold: as in `landscape_features`. eigenvalues: leading ones by size, 0 for
+    none. trace_probes: at most so many, fewer once the standard error is below trace_accuracy of the trace; 0 for
+    no trace. ball_points: points of the ball, 0 for no ball.
+    """
+
+    planes: Mapping[str, Sequence[float]] = field(
+        default_factory=lambda: {RANDOM: (1.0,), NEGATIVE: (0.3, 1.0)}
+    )
+    dimensions: int = 2
+    resolution: int = 21
+    graphs: tuple[str, ...] = ("grid8",)
+    threshold: float = 0.01
+    eigenvalues: int = 2
+    trace_probes: int = 100
+    trace_accuracy: float = 0.1
+    ball_points: int = 0
+    ball_dimensions: int = 6
+    seed: int = 42
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for kind in self.planes:
+            if kind not in PLANES:
+                raise ValueError(f"planes: {kind!r} is no plane; use some of {', '.join(PLANES)}")
+        if self.ball_points and not 5 <= self.ball_dimensions <= 10:
+            raise ValueError(f"ball_dimensions: need 5 to 10, got {self.ball_dimensions}")
+
+
+class Ball(NamedTuple):
+    """Losses float64 (n,) at random points (n, d) of a ball, in weight units, and a bowl of the same range there."""
+
+    points: np.ndarray
+    values: np.ndarray
+    bowl: np.ndarray
+    tree: MergeTree
+    bowl_tree: MergeTree
+
+
+class Landscape(NamedTuple):
+    """What was measured around one point.
+
+    features: by layer and name; layer "all" is the whole. surfaces, trees: by plane, such as `negative_0.3`, and the
+    trees by graph too; a plane that does not exist is missing, and its features are NaN. ball: None where not asked for.
+    """
+
+    features: dict[str, dict[str, float]]
+    surfaces: dict[str, LossSurface]
+    trees: dict[str, dict[str, MergeTree]]
+    ball: Ball | None
+
+
+def layer_of(name: str, parameters: Mapping[str, Tensor]) -> str:
+    """The layer that a parameter counts to: a matrix or a convolution kernel is its own, all the rest is `vectors`."""
+    return name if parameters[name].dim() >= 2 else VECTORS
+
+
+def measure_landscape(
+    loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings | None = None
+) -> Landscape:
+    """Shape and curvature of `loss`, any function of a dict of tensors, around `parameters`.
+
+    Features of "all": for every plane p and graph g `n_minima_p_g`, `n_saddles_p_g`, `average_persistence_p_g`,
+    `average_persistence_closed_p_g`, `total_persistence_p_g`, for grid graphs `h1_*_p_g`, and `sharpness_*_p`,
+    `nonfinite_count_p`; `hessian_max`, `hessian_min`, `hessian_top_k`, `hessian_trace` and its standard error, the
+    last two of every layer too; with a ball the tree's features as `*_ball_aknn8` and the bowl's as `*_bowl_aknn8`.
+    Units: those of the loss, and for curvature loss per squared weight. Xie et al. (2024, arXiv 2411.09807), Li et al.
+    (2018). `loss` may be any function; `module_loss` makes one of a module.
+
+    NaN, with a warning, for what does not exist: a plane of eigenvectors of a flat loss, or the curvature of a loss
+    that is not finite. `ValueError`: what `loss_surface` and `random_directions` refuse.
+    """
+    settings = settings or LandscapeSettings()
+    features, pairs = _curvature(loss, parameters, settings)
+    surfaces: dict[str, LossSurface] = {}
+    trees: dict[str, dict[str, MergeTree]] = {}
+    for kind, extents in settings.planes.items():
+        directions = _plane(kind, parameters, pairs, settings)
+        for extent in extents:
+            plane = plane_name(kind, extent)
+            shape, found = _empty_surface(settings), {}
+            if directions is not None:
+                surfaces[plane] = loss_surface(
+                    loss, parameters, directions, steps=settings.resolution, extent=extent, threads=settings.threads
+                )  # fmt: skip
+                shape, found = _shape(surfaces[plane], settings)
+                trees[plane] = found
+            features[WHOLE] |= {_of_plane(name, plane): value for name, value in shape.items()}
+    ball = _ball(loss, parameters, settings) if settings.ball_points else None
+    if ball is not None:
+        for name, tree in (("ball", ball.tree), ("bowl", ball.bowl_tree)):
+            features[WHOLE] |= {
+                f"{feature}_{name}_{BALL_GRAPH}": value for feature, value in tree_features(tree).items()
+            }
+            features[WHOLE][f"n_components_{name}_{BALL_GRAPH}"] = float(tree.n_components)
+    return Landscape(features, surfaces, trees, ball)
+
+
+def _of_plane(feature: str, plane: str) -> str:
+    """The plane goes before the graph, which ends the name."""
+    stem, _, graph = feature.rpartition("_")
+    return f"{stem}_{plane}_{graph}" if graph in _SURFACE_GRAPHS else f"{feature}_{plane}"
+
+
+_SURFACE_GRAPHS = ("grid4", "grid8", "delaunay", "aknn8")
+
+
+def _shape(
+    surface: LossSurface, settings: LandscapeSettings
+) -> tuple[dict[str, float], dict[str, MergeTree]]:
+    return landscape_features(
+        surface.values,
+        surface.coordinates,
+        settings.graphs,
+        threshold=settings.threshold,
+        rounding=surface.rounding,
+    )
+
+
+def _empty_surface(settings: LandscapeSettings) -> dict[str, float]:
+    """The features of a plane that does not exist."""
+    axes = [np.arange(settings.resolution, dtype=np.float64)] * settings.dimensions
+    flat = np.zeros((settings.resolution,) * settings.dimensions)
+    return dict.fromkeys(landscape_features(flat, axes, settings.graphs)[0], math.nan)
+
+
+Pairs = list[tuple[float, Parameters]]
+
+
+def _curvature(
+    loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings
+) -> tuple[dict[str, dict[str, float]], dict[str, Pairs]]:
+    """Curvature as features by layer, and eigenpairs by kind: `largest` in size, `highest`, `lowest`."""
+    features: dict[str, dict[str, float]] = {WHOLE: {}}
+    if settings.trace_probes:
+        traces = hessian_traces(
+            loss,
+            parameters,
+            probes=settings.trace_probes,
+            accuracy=settings.trace_accuracy,
+            seed=settings.seed,
+            layer_of=lambda name: layer_of(name, parameters),
+        )
+        features |= {
+            layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
+            for layer, (estimate, error) in traces.items()
+        }
+    spanned = set(settings.planes) - {RANDOM}
+    if not (settings.eigenvalues or spanned):
+        return features, {}
+    most = sum(tensor.numel() for tensor in parameters.values())
+
+    def pairs_of(which: Literal["largest", "highest", "lowest"], count: int) -> Pairs:
+        values, vectors = hessian_eigenpairs(
+            loss, parameters, min(count, most), seed=settings.seed, which=which
+        )
+        return list(zip(values.tolist(), vectors, strict=True))
+
+    count = max(settings.eigenvalues, settings.dimensions if spanned else 1)
+    pairs = {"largest": pairs_of("largest", count)}
+    # The largest in size are mostly the most positive ones; only where they are not is there more to compute.
+    highest = sorted((pair for pair in pairs["largest"] if pair[0] > 0), key=lambda pair: -pair[0])
+    wanted = settings.dimensions - settings.dimensions // 2 if MIXED in spanned else 1
+    undefined = any(math.isnan(value) for value, _ in pairs["largest"])
+    pairs["highest"] = highest if len(highest) >= wanted or undefined else pairs_of("highest", wanted)
+    pairs["lowest"] = pairs_of("lowest", settings.dimensions if spanned else 1)
+    features[WHOLE] |= {
+        f"hessian_top_{rank}": value
+        for rank, (value, _) in enumerate(pairs["largest"][: settings.eigenvalues], start=1)
+    }
+    features[WHOLE]["hessian_max"] = pairs["highest"][0][0] if pairs["highest"] else math.nan
+    features[WHOLE]["hessian_min"] = pairs["lowest"][0][0]
+    return features, pairs
+
+
+def _plane(
+    kind: str, parameters: Mapping[str, Tensor], pairs: Mapping[str, Pairs], settings: LandscapeSettings
+) -> list[Parameters] | None:
+    """The directions of a plane, eigenvectors as long as 1 / sqrt(|eigenvalue|); None, with a warning, without them."""
+    count = settings.dimensions
+    if kind == RANDOM:
+        return random_directions(parameters, count, seed=settings.seed)
+    if kind == MIXED:
+        first, second = count - count // 2, count // 2
+        both = zip_longest(pairs["highest"][:first], pairs["lowest"][:second])
+        chosen = [pair for two in both for pair in two if pair is not None]
+    else:
+        chosen = pairs["largest" if kind == TOP else "lowest"][:count]
+    least = _FLAT * abs(pairs["largest"][0][0])
+    if len(chosen) < count or not all(abs(value) > least for value, _ in chosen):
+        warnings.warn(
+            f"there is no plane {kind}: the Hessian's eigenvalues are 0 or were not found", stacklevel=3
+        )
+        return None
+    return [
+        {name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in chosen
+    ]
+
+
+def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings) -> Ball:
+    """Points spread evenly in a ball along random directions, its radius the norm of the weights."""
+    dimensions, rng = settings.ball_dimensions, np.random.default_rng(settings.seed)
+    directions = random_directions(parameters, dimensions, seed=settings.seed)
+    points = rng.standard_normal((settings.ball_points, dimensions))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    points *= rng.random((settings.ball_points, 1)) ** (1 / dimensions)
+    values = evaluate(loss, parameters, directions, points, threads=settings.threads)
+    lengths = np.array([norm(direction) for direction in directions])
+    # Most of the shape of such a graph is that of the sample: the bowl says how much.
+    bowl = (points**2).sum(axis=1)
+    finite = values[np.isfinite(values)]
+    bowl *= (float(np.ptp(finite)) if len(finite) else 0.0) / np.ptp(bowl)
+    edges = point_edges(points * lengths, BALL_GRAPH)
+    least = least_persistence(values, settings.threshold, rounding_of(values, parameters))
+    trees = [merge_tree(heights, edges, threshold=least) for heights in (values, bowl)]
+    return Ball(points * lengths, values, bowl, *trees)
