@@ -15,7 +15,8 @@ from toposcale.statistics.run_permutation import pair_correlations, permute_pair
 
 def test_all_permutations_stay_in_their_cells_and_the_first_changes_nothing():
     orders, exact = within_cells(["a", "b", "a", "b", "b"])
-    assert exact and len(orders) == 2 * 6
+    assert exact
+    assert len(orders) == 2 * 6
     assert orders[0].tolist() == [0, 1, 2, 3, 4]
     expected = set()
     for first, second in product(permutations([0, 2]), permutations([1, 3, 4])):
@@ -26,9 +27,11 @@ def test_all_permutations_stay_in_their_cells_and_the_first_changes_nothing():
 def test_more_permutations_than_can_be_counted_are_drawn_within_cells():
     cells = ["a"] * 9 + ["b"] * 2
     orders, exact = within_cells(cells, draws=500, seed=3)
-    assert not exact and orders.shape == (501, 11)
+    assert not exact
+    assert orders.shape == (501, 11)
     assert orders[0].tolist() == list(range(11))
-    assert (np.sort(orders[:, :9]) == np.arange(9)).all() and (np.sort(orders[:, 9:]) == [9, 10]).all()
+    assert (np.sort(orders[:, :9]) == np.arange(9)).all()
+    assert (np.sort(orders[:, 9:]) == [9, 10]).all()
     np.testing.assert_array_equal(orders, within_cells(cells, draws=500, seed=3)[0])
 
 
@@ -43,8 +46,10 @@ def test_run_permutation_of_three_runs_counted_by_hand():
     table = np.array([[0.9, 0.1, 0.2], [0.0, 0.8, 0.1], [0.3, -0.2, 0.7]])
     test = permute_pairs(table, ["a", "a", "a"])
     means = [np.mean([table[i, order[i]] for i in range(3)]) for order in permutations(range(3))]
-    assert test.correlation == pytest.approx(0.8) and test.by_chance == pytest.approx(np.mean(means))
-    assert test.n_pairings == 6 and test.exact
+    assert test.correlation == pytest.approx(0.8)
+    assert test.by_chance == pytest.approx(np.mean(means))
+    assert test.n_pairings == 6
+    assert test.exact
     far = np.abs(np.array(means) - np.mean(means))
     assert (
         test.p_value
@@ -58,7 +63,8 @@ def test_run_permutation_pairs_only_runs_of_one_cell():
     table[:2, :2], table[2:, 2:] = [[0.9, 0.0], [0.0, 0.9]], [[0.5, 0.1], [0.2, 0.5]]
     test = permute_pairs(table, ["a", "a", "b", "b"])
     # The means of the four pairings: 0.7, 0.525, 0.25, 0.075; their mean 0.3875.
-    assert test.n_pairings == 4 and test.correlation == pytest.approx(0.7)
+    assert test.n_pairings == 4
+    assert test.correlation == pytest.approx(0.7)
     assert test.p_value == pytest.approx(0.5)
 
 
@@ -76,9 +82,12 @@ def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
     x = rng.standard_normal((8, 1, 30)) + shared
     y = rng.standard_normal((8, 1, 30)) + shared
     test = run_permutation(x, y, ["a"] * 8)
-    assert test.correlation[0, 0] > 0.7 and test.by_chance[0, 0] > 0.7 and test.p_value[0, 0] > 0.05
+    assert test.correlation[0, 0] > 0.7
+    assert test.by_chance[0, 0] > 0.7
+    assert test.p_value[0, 0] > 0.05
     own = run_permutation(x, 0.6 * (x - shared) + y, ["a"] * 8)
-    assert own.p_value[0, 0] < 0.001 and own.exact
+    assert own.p_value[0, 0] < 0.001
+    assert own.exact
 
 
 def test_run_permutation_holds_its_level_with_controls_of_each_run():
@@ -119,7 +128,9 @@ def test_between_runs_counted_by_hand():
         counted.append(correlation(fitted + residuals[[*first, *second]]))
     counted = np.array(counted)
     test = between_runs(x, y, cells, control)
-    assert test.exact and test.n_permutations == 144 and test.freedom == 3
+    assert test.exact
+    assert test.n_permutations == 144
+    assert test.freedom == 3
     assert test.correlation[0] == pytest.approx(correlation(y))
     far = np.abs(counted - counted.mean())
     assert test.p_value[0] == pytest.approx((far >= abs(correlation(y) - counted.mean()) - 1e-9).mean())
@@ -139,6 +150,7 @@ def test_between_runs_knows_no_difference_between_cells():
 def test_between_runs_refuses_what_leaves_no_freedom_and_names_what_does_not_fit():
     assert np.isnan(between_runs(np.eye(1, 4), np.arange(4.0), ["a"] * 4, np.arange(4.0) ** 2).p_value).all()
     constant = between_runs(np.ones((1, 8)), np.arange(8.0) ** 2, ["a"] * 8)
-    assert np.isnan(constant.correlation[0]) and np.isnan(constant.p_value[0])
+    assert np.isnan(constant.correlation[0])
+    assert np.isnan(constant.p_value[0])
     with pytest.raises(ValueError, match="runs"):
         between_runs(np.ones((1, 8)), np.arange(7.0), ["a"] * 8)

@@ -60,7 +60,7 @@ def between_runs(
     distinct = list(dict.fromkeys(cells))
     dummies = np.array([[cell == one for cell in cells] for one in distinct], dtype=np.float64)
     design = np.vstack([dummies, _centred(given, dummies)])
-    left, size = _orthogonal(features, design)
+    left, _ = _orthogonal(features, design)
     rest, rank = _orthogonal(outcome, design)
     freedom = runs - rank - 1
     nothing = np.full(len(features), np.nan)
