@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    from toposcale.training.corpus import Corpus
 
 STEPS, EVERY = 600, 12
 WARMUPS = (60, 120)
@@ -17,6 +22,14 @@ SEEDS = 24
 def name(warmup: int, seed: int) -> str:
     """The name of one run."""
     return f"warmup-{warmup}.seed-{seed:02d}"
+
+
+@cache
+def _text(context: int) -> Corpus:
+    """The text, read once a process."""
+    from toposcale.training import corpus
+
+    return corpus.build_corpus(context=context)
 
 
 def train(folder: Path, warmup: int, seed: int) -> None:
@@ -34,23 +47,15 @@ def train(folder: Path, warmup: int, seed: int) -> None:
         return
     device = trainer.configure_torch("cpu")
     shape = GPTShape(corpus.N_CHARACTERS, 128, d_model=8, n_layers=1, n_heads=1)
-    text = corpus.build_corpus(context=shape.context)
+    text = _text(shape.context)
     plan = trainer.TrainingPlan(steps=STEPS, batch_size=32, warmup_steps=warmup, seed=seed)
     state = trainer.initial_state(model, shape, plan, device)
-    samples = {
-        metric: trainer.validation_windows(tokens, shape.context, 256)
-        for metric, tokens in {"validation_loss": text.validation, "sample_loss": text.train}.items()
-    }
+    windows = trainer.validation_windows(text.validation, shape.context, 128)
     features, metrics = [], []
     for step in range(0, STEPS + 1, EVERY):
         trainer.train(state, plan, text.train, step)
-        losses = {
-            metric: trainer.validation_loss(state.model, windows) for metric, windows in samples.items()
-        }
-        losses["generalisation_gap"] = losses["validation_loss"] - losses.pop("sample_loss")
-        metrics += [
-            {"model": model, "step": step, "metric": key, "value": value} for key, value in losses.items()
-        ]
+        loss = trainer.validation_loss(state.model, windows)
+        metrics.append({"model": model, "step": step, "metric": "validation_loss", "value": loss})
         matrices = [
             (layer, value.detach().numpy().copy())
             for layer, value in state.model.named_parameters()
