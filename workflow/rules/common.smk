@@ -12,6 +12,7 @@ FACTS = (
     "tokens_per_step",
     "n_parameters",
     "final_step",
+    "warmup_steps",
 )
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
@@ -281,6 +282,7 @@ def facts_of(name):
     if model.kind == "gpt":
         known["tokens_per_step"] = TRAINED_TOKENS_PER_STEP
         known["final_step"] = model.steps[-1]
+        known["warmup_steps"] = config["training"]["warmup_steps"]
     own = {"family": model.family, "entry": model.entry, "seed": model.seed}
     return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
 

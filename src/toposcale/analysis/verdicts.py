@@ -54,7 +54,7 @@ def verdict_tables(
     are known warmup_steps, cell (what runs share but for their seed) and final_step. Hand it features that cannot know the
     losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
     """
-    if features.empty or metrics.empty:
+    if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     headline = headline_metric(metrics["metric"], tasks)
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
