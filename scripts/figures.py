@@ -17,10 +17,12 @@ def main(snakemake):
     for name in names:
         draw = figures.load(name)
         given = {table: tables[table] for table in figures.FIGURES[name].tables}
-        # Without a loss the answers are about the first chosen task, and so are the figures that ask for a metric.
         if "metric" in signature(draw).parameters:
-            measured = [set(table["metric"]) for table in given.values() if "metric" in table]
-            given["metric"] = headline_metric(set.union(*measured), snakemake.params.tasks)
+            measured = set().union(*(table["metric"] for table in given.values() if "metric" in table))
+            chosen = headline_metric(measured, snakemake.params.tasks)
+            # Where there is no loss, the answers are about the first chosen task, and so is the figure.
+            if chosen != headline_metric(measured):
+                given["metric"] = chosen
         figure = draw(**given)
         style.save(figure, snakemake.output[name], dpi=snakemake.params.dpi)
 

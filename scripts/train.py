@@ -51,7 +51,8 @@ class TrainingJob:
         self.name = snakemake.wildcards.model
         count = snakemake.params.training["validation_windows"]
         self.windows, self.seen = (
-            trainer.validation_windows(tokens, shape.context, count) for tokens in (text.validation, text.train)
+            trainer.validation_windows(tokens, shape.context, count)
+            for tokens in (text.validation, text.train)
         )
 
     def one_checkpoint(self):

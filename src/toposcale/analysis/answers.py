@@ -37,9 +37,11 @@ def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> st
     found = family[(family["beyond_the_norm"] == YES) & _is_topology(family)]
     if len(found):
         clearest = _name(found.loc[found["beyond_the_norm_q"].idxmin()])
-        return f"In this run topology tells something of the {name} that the norm does not: {_count(len(found), 'feature')}, clearest {clearest}."
+        what = f"In this run topology tells something of the {name} that the norm does not"
+        return f"{what}: {_count(len(found), 'feature')}, clearest {clearest}."
     if own["found"] != YES:
-        return f"This run could not have shown that topology tells more than the norm does: even the {name} itself is not found."
+        what = "This run could not have shown that topology tells more than the norm does"
+        return f"{what}: even the {name} itself is not found."
     return f"In this run topology adds nothing that was found beyond the norm; {_could(own['detectable'], 'it')}."
 
 
@@ -64,7 +66,9 @@ def following(family: pd.DataFrame) -> Answer:
     return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
 
 
-def beyond(family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: str, metric: str) -> Answer:
+def beyond(
+    family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: str, metric: str
+) -> Answer:
     """What was found beyond a control, and what could have been: the positive control and the power."""
     what, own = BEYOND[question], _row(sensitivity, question)
     counts = counted(tested[tested["question"] == question])
@@ -84,7 +88,10 @@ def beyond(family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame
             f"p = {row[f'{question}_p']:.2g}, q = {row[f'{question}_q']:.2g}."
         )
     if len(found):
-        text = f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more of the {metric_name(metric)} than {what}, clearest {_name(found.iloc[0])}. {_could(own['detectable'])}."
+        text = (
+            f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more of the {metric_name(metric)} than "
+            f"{what}, clearest {_name(found.iloc[0])}. {_could(own['detectable'])}."
+        )
         return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
     if own["found"] != YES:
         text = f"This run could not have shown it: even the {metric_name(metric)} itself is not found beyond {what}."

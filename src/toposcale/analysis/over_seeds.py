@@ -53,12 +53,16 @@ def run_permutation_table(
     return schemas.RUN_PERMUTATION.frame(rows)
 
 
-def _permuted(runs: Mapping[str, Aligned], cells: Mapping[str, str], metric: str, seed: int) -> list[dict[str, Any]]:
+def _permuted(
+    runs: Mapping[str, Aligned], cells: Mapping[str, str], metric: str, seed: int
+) -> list[dict[str, Any]]:
     names = sorted(runs)
     keys = sorted(set.intersection(*({tuple(key) for key in runs[name].keys.to_numpy()} for name in names)))
     if not keys:
         return []
-    places = {name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names}
+    places = {
+        name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names
+    }
     controls = {name: with_squares(run.norms) for name, run in runs.items() if run.norms is not None}
     x = [innovations(runs[name].values[places[name]], controls[name]).values for name in names]
     y = [innovations(runs[name].targets, controls[name]).values for name in names]
@@ -105,7 +109,9 @@ def between_runs_table(
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
         return schemas.BETWEEN_RUNS.frame([])
     values = early.reindex(columns=names).dropna()
-    test = between_runs(values.to_numpy(np.float64), final, [cells[name] for name in names], controls, seed=seed)
+    test = between_runs(
+        values.to_numpy(np.float64), final, [cells[name] for name in names], controls, seed=seed
+    )
     rows = [
         {
             **dict(zip(SERIES_KEY, key, strict=True)),
@@ -137,7 +143,12 @@ def full_cells(
 def _at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
     last = table.groupby("model")["step"].max()
-    end = table["model"].map(lambda model: ends.get(model, np.nan)).astype(float).fillna(table["model"].map(last))
+    end = (
+        table["model"]
+        .map(lambda model: ends.get(model, np.nan))
+        .astype(float)
+        .fillna(table["model"].map(last))
+    )
     rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
     rows = rows.groupby(["model", *key], sort=True).tail(1)
     return rows.pivot(index=key, columns="model", values="value")

@@ -41,7 +41,8 @@ def pooled_table(
     both = pd.concat([plain, partial], ignore_index=True)
     table = over_cells(both, POOLED_KEY, ["spearman", "innovation_correlation"], cells)
     tests = {
-        given: pooled_test(features, metrics, models, given_norm=given != "step") for given in set(_TESTS.values())
+        given: pooled_test(features, metrics, models, given_norm=given != "step")
+        for given in set(_TESTS.values())
     }
     judged = pd.concat([tests[test].assign(given=given) for given, test in _TESTS.items()], ignore_index=True)
     table = table.merge(judged, on=POOLED_KEY, how="left", validate="one_to_one")
@@ -66,7 +67,7 @@ def over_cells(
 def pooled_test(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, given_norm: bool
 ) -> pd.DataFrame:
-    """The innovation test of all runs together, one row per (source, layer, feature, metric): p_surrogate, n_tested, reason.
+    """The innovation test of all runs together, a row per (source, layer, feature, metric): p_surrogate, n_tested, reason.
 
     n_tested: runs that could test the pair. reason: why none could, in the words of most of them.
     """
@@ -106,5 +107,3 @@ def run_weights(names: set[str], cells: Mapping[str, str]) -> dict[str, float]:
     """The weight of each run: those of a cell add up to one."""
     counted = Counter(cells.get(name, name) for name in names)
     return {name: 1.0 / counted[cells.get(name, name)] for name in names}
-
-

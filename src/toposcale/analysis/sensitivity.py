@@ -36,7 +36,7 @@ def sensitivity_tables(
     """
     rows, curves = [], []
     for question, given in (("beyond_the_norm", "weight_norm"), ("beyond_the_step", "step")):
-        runs = _test_runs(features, metrics, models, given)
+        runs = testable_runs(features, metrics, models, given)
         family = verdicts[f"{question}_p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(family).sum())
         row = {"question": question, "given": given, "n_tested": n_tested, "n_runs": len(runs)}
@@ -47,12 +47,14 @@ def sensitivity_tables(
             rows.append(row | {"found": "not tested", "reason": reason})
             continue
         weights = run_weights({run.model for run in runs}, cells_of(models))
-        control = _simulated(runs, weights, given, np.array([CONTROL_CORRELATION]), seed, CONTROL)
+        control = simulated(runs, weights, given, np.array([CONTROL_CORRELATION]), seed, CONTROL)
         p_value = float(control[1][0])
         q_value = float(benjamini_hochberg(np.append(family, p_value))[-1])
         effects = np.repeat(EFFECTS, SIMULATIONS)
-        measured, p_values = _simulated(runs, weights, given, effects, seed, POWER)
-        curve = pd.DataFrame({"planted": effects, "measured": measured, "found": p_values <= LEVEL / n_tested})
+        measured, p_values = simulated(runs, weights, given, effects, seed, POWER)
+        curve = pd.DataFrame(
+            {"planted": effects, "measured": measured, "found": p_values <= LEVEL / n_tested}
+        )
         curve = curve.groupby("planted").mean().reset_index()
         curves.append(curve.assign(question=question, simulations=SIMULATIONS))
         rows.append(
@@ -82,7 +84,7 @@ def detectable(correlations: Floats, found: Floats) -> float:
     return float(correlations[last] + share * (correlations[last + 1] - correlations[last]))
 
 
-def _test_runs(
+def testable_runs(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, given: str
 ) -> list[Aligned]:
     """The testable stretch of each run, by the group of features that has the most points."""
@@ -101,7 +103,7 @@ def _controls(run: Aligned, given: str) -> Floats | None:
     return None if given == "step" or run.norms is None else with_squares(run.norms)
 
 
-def _simulated(
+def simulated(
     runs: list[Aligned], weights: dict[str, float], given: str, effects: Floats, seed: int, purpose: int
 ) -> tuple[Floats, Floats]:
     """Features that are the metric and noise, one for each of `effects`: their mean correlation over runs, and p-values."""

@@ -26,18 +26,20 @@ PREFERRED_METRICS = ("validation_loss", "perplexity")
 
 
 def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str | None:
-    """The metric that the answers are about: validation loss, else perplexity, else the first chosen one, else training loss.
+    """The metric that answers are about: validation loss, else perplexity, else the first chosen, else training loss.
 
     present: metrics that were measured; chosen: tasks of an evaluation as globs (`metrics.tasks`). None where there is
     none of these: a task is never taken because its name comes first in the alphabet.
     """
     names = sorted(set(present))
-    tasks = [name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)]
+    tasks = [
+        name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)
+    ]
     return next((name for name in [*PREFERRED_METRICS, *tasks, "training_loss"] if name in names), None)
 
 
 def cells_of(models: pd.DataFrame) -> dict[str, str]:
-    """The cell of each model: what runs share but for their seed. Its column `cell`, else `entry`, else the model itself."""
+    """The cell of each model, what runs share but for their seed: its column `cell`, else `entry`, else the model."""
     cells = models["model"].astype(str)
     for column in ("entry", "cell"):
         if column in models:

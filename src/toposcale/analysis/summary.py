@@ -50,7 +50,10 @@ def summary_tables(
     alone = verdicts[rows & (verdicts["model"] != POOLED)]
     if metric is None:
         why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
-        said, first = {"follows": Answer(UNTESTED, why), "norm": Answer(UNTESTED, why), "step": Answer(UNTESTED, why)}, why
+        said, first = (
+            {"follows": Answer(UNTESTED, why), "norm": Answer(UNTESTED, why), "step": Answer(UNTESTED, why)},
+            why,
+        )
     else:
         first = headline(family, sensitivity, metric)
         step = beyond(family, tested_features, sensitivity, "beyond_the_step", metric)
@@ -68,7 +71,10 @@ def summary_tables(
         "Would the advice have saved compute?": deciding(decision_evaluation),
     }
     if metrics.empty:
-        answers = {question: Answer(UNTESTED if place else "", NEEDS_A_LOSS) for place, question in enumerate(answers)}
+        answers = {
+            question: Answer(UNTESTED if place else "", NEEDS_A_LOSS)
+            for place, question in enumerate(answers)
+        }
     return {
         "summary": schemas.SUMMARY.frame(
             [
@@ -112,7 +118,8 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     if len(judged):
         best = judged["improvement_percent"].idxmax()
         gain = judged.loc[best, "improvement_percent"]
-        text += f" The best of topology, {METHODS[str(best)]}, comes {abs(gain):.0f}% {'closer' if gain >= 0 else 'further off'}."
+        word = "closer" if gain >= 0 else "further off"
+        text += f" The best of topology, {METHODS[str(best)]}, comes {abs(gain):.0f}% {word}."
     numbers = "; ".join(said) + f". {int(rows['n_models'].max())} models: intervals are wide." if said else ""
     return Answer(verdict, text, numbers)
 

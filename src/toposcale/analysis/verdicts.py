@@ -115,7 +115,9 @@ def verdict_table(
             "p_surrogate": f"{question}_p",
             "reason": f"{question}_reason",
         }
-        rows = pd.concat([part[[*PAIR_KEY, *names]] for part in both], ignore_index=True).rename(columns=names)
+        rows = pd.concat([part[[*PAIR_KEY, *names]] for part in both], ignore_index=True).rename(
+            columns=names
+        )
         table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
     for question, rows in (("within_cells", run_permutation), ("between_runs", between_runs)):
         names = {"correlation": f"{question}_correlation", "p_value": f"{question}_p"}
@@ -123,12 +125,16 @@ def verdict_table(
         table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
         said = np.where(table["model"] != POOLED, "asked of all runs together", NO_SEEDS)
         if len(rows):
-            said = np.where(table["model"] != POOLED, said, "not measured at the same checkpoints in every run")
+            said = np.where(
+                table["model"] != POOLED, said, "not measured at the same checkpoints in every run"
+            )
         table[f"{question}_reason"] = np.where(table[f"{question}_p"].isna(), said, "")
     whole = table["layer"] == ALL_LAYERS
     table["family"] = np.where(whole, "whole models, ", "layers, ") + table["metric"] + ", " + table["model"]
     for question in QUESTIONS:
-        q = table.groupby("family")[f"{question}_p"].transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
+        q = table.groupby("family")[f"{question}_p"].transform(
+            lambda p: benjamini_hochberg(p.to_numpy(np.float64))
+        )
         table[f"{question}_q"] = q
         table[question] = _words(q.notna(), q <= LEVEL)
     return schemas.VERDICTS.frame(table)
@@ -155,7 +161,9 @@ def tested_features_table(
         testable |= set(map(tuple, group.keys.to_numpy()))
         for source, keys in group.keys.reset_index(drop=True).groupby("source"):
             values = spearman(cut.values[keys.index], cut.values[keys.index])
-            likeness.setdefault((str(source), group.model), []).append((list(keys["feature"]), np.abs(values)))
+            likeness.setdefault((str(source), group.model), []).append(
+                (list(keys["feature"]), np.abs(values))
+            )
     rows = []
     for (question, source), own in (
         ((question, str(source)), own) for question in _GIVEN for source, own in family.groupby("source")
