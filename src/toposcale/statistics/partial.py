@@ -11,7 +11,7 @@ COLLINEAR = 1e-9
 
 
 def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Floats:
-    """Correlation of x and y given controls z, (..., S, M), from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
+    """Correlation of x and y given controls z from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
 
     (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)). Of rank correlations this is the partial Spearman
     correlation. A control that the others span adds nothing. NaN where the controls span x or y, or one is constant.
