@@ -223,7 +223,7 @@ def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown
 
 def test_power_is_that_of_the_test_itself(run):
     """A feature of the detectable correlation is found in about 80% of fresh runs of this shape."""
-    features, metrics, models = run
+    _, metrics, models = run
     table = verdict_tables(*run, seed=1, resamples=20)
     row = one(table["sensitivity"], question="beyond_the_step")
     curve = table["power"][table["power"].question == "beyond_the_step"].set_index("planted")
