@@ -13,7 +13,7 @@ endif
 
 SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 
-.PHONY: run advice unlock test test-slurm lint bench check-gpu reference clean distclean config-is-there
+.PHONY: run advice unlock test test-slurm lint bench nulls check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE)
@@ -47,6 +47,10 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
+nulls: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
 
 # Whether CPU and GPU agree, and the speed-up; says so in a line where there is no GPU.
 check-gpu: $(VENV)/.runtime

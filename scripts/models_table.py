@@ -3,6 +3,7 @@
 import _job
 import _models
 from toposcale.io import schemas, tables
+from toposcale.statistics.testable import warmup_of
 
 
 def main(snakemake):
@@ -20,7 +21,16 @@ def main(snakemake):
         )
         for name, facts in params.models.items()
     ]
+    for row in rows:
+        if row["model"] in logs:
+            row.setdefault("warmup_steps", warmup(logs[row["model"]]))
     tables.write(tables.from_rows(schemas.MODELS, rows), snakemake.output[0], _job.provenance(snakemake))
+
+
+def warmup(log):
+    rows = tables.read(schemas.TRAINING, log)
+    steps = warmup_of(rows["step"].to_numpy(), rows["learning_rate"].to_numpy())
+    return None if steps is None else int(steps)
 
 
 def last_step(log):

@@ -50,7 +50,10 @@ class TrainingJob:
         self.device, self.metadata = device, metadata
         self.name = snakemake.wildcards.model
         count = snakemake.params.training["validation_windows"]
-        self.windows = trainer.validation_windows(text.validation, shape.context, count)
+        self.windows, self.seen = (
+            trainer.validation_windows(tokens, shape.context, count)
+            for tokens in (text.validation, text.train)
+        )
 
     def one_checkpoint(self):
         """The job of one checkpoint: the state before is an input, the state after an output."""
@@ -96,7 +99,7 @@ class TrainingJob:
         return self.start(), 0
 
     def advance(self, state, until, checkpoint, log, metrics, sketch):
-        """Train up to `until`, then write its weights, the log and the sketches on the way, and the validation loss."""
+        """Train up to `until`, then write its weights, the log and the sketches on the way, and the losses."""
         path = callbacks.WeightSketch(
             self.shape.n_parameters, seed=self.plan.seed, **self.snakemake.params.sketch
         )
@@ -108,8 +111,12 @@ class TrainingJob:
         provenance = _job.provenance(self.snakemake)
         tables.write(tables.from_rows(schemas.TRAINING, rows), log, provenance)
         loss = trainer.validation_loss(state.model, self.windows)
-        row = {"model": self.name, "step": until, "metric": "validation_loss", "value": loss}
-        tables.write(tables.from_rows(schemas.METRICS, [row]), metrics, provenance)
+        gap = loss - trainer.validation_loss(state.model, self.seen)
+        rows = [
+            {"model": self.name, "step": until, "metric": metric, "value": value}
+            for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
+        ]
+        tables.write(tables.from_rows(schemas.METRICS, rows), metrics, provenance)
 
 
 if __name__ == "__main__":

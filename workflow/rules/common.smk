@@ -13,6 +13,7 @@ FACTS = (
     "tokens_per_step",
     "n_parameters",
     "final_step",
+    "warmup_steps",
 )
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
@@ -295,6 +296,11 @@ def facts_of(name):
     if model.kind == "gpt":
         known["tokens_per_step"] = TRAINED_TOKENS_PER_STEP
         known["final_step"] = model.steps[-1]
+        known["warmup_steps"] = config["training"]["warmup_steps"]
+    # A plan tells its own warm-up, where there is one.
+    plan_of_rates = model.settings.get("schedule")
+    if isinstance(plan_of_rates, dict) and "warmup_steps" in plan_of_rates:
+        known["warmup_steps"] = plan_of_rates["warmup_steps"]
     own = {"family": model.family, "entry": model.entry, "seed": model.seed}
     return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
 

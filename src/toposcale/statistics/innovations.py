@@ -41,11 +41,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from toposcale.statistics.correlation import Floats, as_series, average_ranks, is_constant
+from toposcale.statistics.testable import MIN_POINTS
 
 MAX_ORDER = 3
-MIN_POINTS = 10
-"""Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
 
+_BLOCK_BYTES = 16 * 2**20
 _NEGLIGIBLE = 1e-9
 """A regressor or a residual below this share of its series is rounding noise, not information."""
 
@@ -92,6 +92,19 @@ def max_order(n: int) -> int:
     return int(np.clip((n - 5) // 5, 1, MAX_ORDER))
 
 
+def with_squares(norms: ArrayLike) -> Floats:
+    """Norms (C, T) and, below them, their squares: the controls "given the norm", so that a curve of it is no discovery."""
+    given = as_series(norms, "norms")
+    return np.vstack([given, (given - given.mean(axis=1, keepdims=True)) ** 2])
+
+
+def lagged(controls: ArrayLike) -> Floats:
+    """Controls (C, T) now and at the lags that `innovations` may use, at the points with an innovation."""
+    given = as_series(controls, "controls")
+    n, start = given.shape[1], max_order(given.shape[1])
+    return np.vstack([given[:, start - lag : n - lag] for lag in range(start + 1)])
+
+
 def innovations(series: ArrayLike, controls: ArrayLike | None = None) -> Innovations:
     """Residuals of each series (S, T) on trend, controls (C, T) now and past, and its own past.
 
@@ -125,13 +138,18 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
 
     NaN where a series is wholly foretold (constant, an exact trend, a copy of a control).
     """
+    untested = innovation_products(x, y, controls)
+    return replace(untested, p_value=sign_flip_p_value(untested.statistic, untested.products))
+
+
+def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
+    """`innovation_test` without its p-values, which are NaN: what several runs together need (`pooling`)."""
     new_x, new_y = innovations(x, controls), innovations(y, controls)
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
-    untested = InnovationTest(correlation, np.full_like(correlation, np.nan), products, freedom, new_x.start)
-    return replace(untested, p_value=sign_flip_p_value(untested.statistic, products))
+    return InnovationTest(correlation, np.full_like(correlation, np.nan), products, freedom, new_x.start)
 
 
 def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
@@ -142,7 +160,15 @@ def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
     two extreme surrogates.
     """
     sizes = np.abs(np.asarray(weights, dtype=np.float64))
-    observed = np.abs(np.asarray(statistic, dtype=np.float64))
+    observed = np.broadcast_to(np.abs(np.asarray(statistic, dtype=np.float64)), sizes.shape[:-1])
+    rows, flat = sizes.reshape(-1, sizes.shape[-1]), observed.reshape(-1)
+    block = max(1, _BLOCK_BYTES // (8 * max(1, sizes.shape[-1])))
+    parts = [_flip_p_values(flat[i : i + block], rows[i : i + block]) for i in range(0, len(rows), block)]
+    return np.concatenate([*parts, np.empty(0)]).reshape(sizes.shape[:-1])
+
+
+def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
+    """`sign_flip_p_value` of |statistics| (N,) and |weights| (N, m)."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         scale = np.sqrt((sizes * sizes).sum(axis=-1))  # the standard deviation of the sum
         sizes = sizes / scale[..., None]
