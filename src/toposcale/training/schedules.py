@@ -3,17 +3,154 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+SHAPES = ("constant", "linear", "cosine", "wsd")
+"""How the rate goes on after the warm-up; wsd is warm-up, stable, decay."""
+
+_DECAYS: dict[str, Callable[[float, float, float], float]] = {
+    "linear": lambda peak, final, share: peak + (final - peak) * share,
+    "cosine": lambda peak, final, share: final + (peak - final) * 0.5 * (1 + math.cos(math.pi * share)),
+    "exponential": lambda peak, final, share: peak * (final / peak) ** share,
+    "1-sqrt": lambda peak, final, share: final + (peak - final) * (1 - math.sqrt(share)),
+}
+DECAY_SHAPES = tuple(_DECAYS)
+"""How a wsd schedule falls from its peak to its final rate."""
 
 
-def warmup_cosine(step: int, *, peak: float, steps: int, warmup_steps: int) -> float:
-    """Rate of the update that follows `step` earlier ones, 0 <= step <= steps.
+@dataclass(frozen=True)
+class Schedule:
+    """The plan of a training: a linear warm-up of `warmup_steps` to `peak`, and then a shape that ends at `steps`.
 
-    peak (step + 1) / warmup_steps during the warm-up, then peak (1 + cos(pi t)) / 2 with t from 0 to 1 over the
-    rest; exactly 0 at the last step, after which nothing is updated.
+    constant stays at the peak; linear and cosine fall to `final` from the end of the warm-up on; wsd stays at the peak
+    until `decay_start` and then falls as `decay_shape` says. Raises ValueError for numbers that fit in no training.
     """
-    if step >= steps:
-        return 0.0
-    if step < warmup_steps:
-        return peak * ((step + 1) / warmup_steps)
-    progress = (step - warmup_steps) / (steps - warmup_steps)
-    return peak * 0.5 * (1 + math.cos(math.pi * progress))
+
+    shape: str
+    peak: float
+    steps: int
+    warmup_steps: int = 0
+    final: float = 0.0
+    decay_start: int | None = None
+    decay_shape: str = "linear"
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise ValueError(f"shape: {self.shape!r}, but it is one of {', '.join(SHAPES)}")
+        if self.decay_shape not in DECAY_SHAPES:
+            raise ValueError(f"decay_shape: {self.decay_shape!r}, but it is one of {', '.join(DECAY_SHAPES)}")
+        if not (self.peak > 0 and math.isfinite(self.peak)):
+            raise ValueError(f"peak: {self.peak}, but it is above 0 and finite")
+        if not 0 <= self.final <= self.peak:
+            raise ValueError(f"final: {self.final}, but it lies between 0 and the peak, {self.peak}")
+        if not 0 <= self.warmup_steps < self.steps:
+            raise ValueError(
+                f"warmup_steps: {self.warmup_steps}, but it is at least 0 and below the {self.steps} steps"
+            )
+        if self.shape != "wsd":
+            return
+        if self.decay_start is None:
+            raise ValueError("decay_start: missing, but a wsd schedule has a step at which its decay begins")
+        if not self.warmup_steps <= self.decay_start < self.steps:
+            raise ValueError(
+                f"decay_start: {self.decay_start}, but it lies between the end of the warm-up, {self.warmup_steps}, "
+                f"and the end, {self.steps}"
+            )
+        if self.decay_shape == "exponential" and not self.final:
+            raise ValueError("final: 0, but an exponential decay ends above 0")
+
+    def rate(self, step: int) -> float:
+        """Rate of the update that follows `step` earlier ones, 0 <= step <= steps.
+
+        peak (step + 1) / warmup_steps during the warm-up. At `steps`, after which nothing is updated, a shape that
+        falls has exactly its final rate.
+        """
+        if step < self.warmup_steps:
+            return self.peak * ((step + 1) / self.warmup_steps)
+        start = self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
+        if self.shape == "constant" or step < start:
+            return self.peak
+        if step >= self.steps:
+            return self.final
+        fall = _DECAYS[self.decay_shape if self.shape == "wsd" else self.shape]
+        return fall(self.peak, self.final, (step - start) / (self.steps - start))
+
+    def rates(self) -> np.ndarray:
+        """(steps + 1,) the rate of every step from 0 to the end."""
+        return np.array([self.rate(step) for step in range(self.steps + 1)])
+
+
+def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None = None) -> np.ndarray | str:
+    """Rates of every step up to the last logged one; a text says why they are not known.
+
+    Between logged rows the rate is interpolated. Rates before the first row are never filled in backwards: they are a
+    linear warm-up of `warmup_steps` where that is given; without it the log has to begin within its own interval
+    between rows.
+    """
+    known = np.isfinite(rates) & (steps >= 0)
+    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
+    if len(steps) < 2:
+        return "no learning rates are logged"
+    if np.any(rates < 0) or rates.max() <= 0:
+        return "a logged learning rate is negative, or all of them are 0"
+    first = int(steps[0])
+    if warmup_steps is None and first > np.median(np.diff(steps)) + 1:
+        return f"the learning rates before step {first:,} are not known: give the schedule, or its warmup_steps"
+    every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
+    if warmup_steps:
+        # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
+        end = min(warmup_steps, int(steps[-1]))
+        every[:end] = every[end] * np.arange(1, end + 1) / warmup_steps
+    return every
+
+
+def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
+    """The rates from the last logged step to `final_step`, where the log lies exactly on a line or on a cosine there.
+
+    steps, rates: the logged rows. A line has two unknowns and a cosine three; four rows past the highest rate, and a
+    misfit below 1e-4 of it, are asked for. None where the rates so far do not tell, as those of a constant rate never
+    do: a decay may follow.
+    """
+    known = np.isfinite(rates)
+    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
+    if not len(rates) or not 0 < rates.max():
+        return None
+    falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
+    past, seen = steps[falling], rates[falling]
+    if len(past) < 4 or past[-1] > final_step or seen[-1] > seen[0] * (1 - 1e-3):
+        return None
+    ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
+    starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
+    fits = [_fitted(past, seen, ahead, lambda at: 1 - at / final_step)]
+    fits += [
+        _fitted(past, seen, ahead, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))
+        for w in (*starts, *_refined(past, seen, final_step, starts))
+    ]
+    misfit, carried = min(fits, key=lambda fit: fit[0])
+    if misfit > 1e-4 * seen[0] or carried.min() < -1e-4 * seen[0]:
+        return None
+    return np.maximum(carried, 0.0)
+
+
+def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
+    """Whole steps around the start of a cosine that fits best."""
+    misfits = [
+        _fitted(past, seen, past, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))[0] for w in starts
+    ]
+    best, gap = starts[int(np.argmin(misfits))], starts[1] - starts[0] if len(starts) > 1 else 1.0
+    around = np.arange(max(best - gap, 0), min(best + gap, past[0]) + 1)
+    return around[:: max(1, len(around) // 400)]
+
+
+def _fitted(
+    past: np.ndarray, seen: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
+) -> tuple[float, np.ndarray]:
+    """Largest misfit of offset + scale * shape(step) to the rows seen, and its values ahead."""
+    form = shape(past)
+    centred = form - form.mean()
+    scale = float(np.sum(centred * (seen - seen.mean())) / max(float(np.sum(centred**2)), 1e-300))
+    offset = float(seen.mean() - scale * form.mean())
+    return float(np.max(np.abs(offset + scale * form - seen))), offset + scale * shape(ahead)
