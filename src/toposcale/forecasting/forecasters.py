@@ -26,6 +26,7 @@ METHODS = (
     "combined",
     "ridge_topology",
     "ridge_loss",
+    "ridge_size",
     "ridge_all",
 )
 CURVE_METHODS = METHODS[:8]

@@ -109,6 +109,10 @@ class History:
         logged = self.steps[np.isfinite(self.losses)]
         return int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0)))
 
+    def reaches(self, fraction: float) -> bool:
+        """Whether the run has come to `fraction` of its end, or to its end."""
+        return self.is_finished or self.last_step >= fraction * self.final_step * (1 - 1e-9)
+
     @property
     def plan_known(self) -> bool:
         """Whether the learning rate is known to the end."""

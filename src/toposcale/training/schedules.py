@@ -115,13 +115,14 @@ class ScheduleTable:
 
 
 def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
-    """The plan of a configuration: the fields of `Schedule`, or the path of a table with the columns step, learning_rate.
+    """The plan of a configuration: the fields of `Schedule` or `ScheduleTable`, or the path of a table with the columns
+    step and learning_rate.
 
     UserError: the file or the fields make no plan.
     """
     try:
         if isinstance(given, Mapping):
-            return Schedule(**given)
+            return ScheduleTable(tuple(given["at"]), tuple(given["values"])) if "at" in given else Schedule(**given)
         data, _ = tables.read_any(Path(given))
         columns = {name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")}
         if np.any(columns["step"] % 1):
