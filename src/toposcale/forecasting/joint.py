@@ -177,7 +177,7 @@ class JointForecaster:
     def predict(self, step: float) -> Prediction:
         """Loss of the fitted history's model after `step` steps."""
         joint = self._joint
-        if joint.reason or not len(self.history.learning_rates):
+        if joint.reason or not self.history.plan_known:
             return no_prediction(joint.reason or self.history.plan or "the learning-rate schedule is not known")
         return as_prediction(*joint.predict([target_of(self.history, round(step))]))
 

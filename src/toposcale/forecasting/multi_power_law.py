@@ -27,6 +27,7 @@ MISFIT = 0.002
 HUBER = 2.0
 """Residuals of more standard deviations than this count linearly."""
 
+FEWEST_POINTS = 6
 FIT_CHANGES = 200
 MOST_CHANGES = 2000
 """Changes of the learning rate that are told apart while fitting, and in a forecast; neighbours beyond are merged."""
@@ -173,12 +174,12 @@ class MultiPowerLaw:
 
         Minimises the Huber loss of the log loss, plus a penalty that holds the parameters near plausible values unless
         the curves speak against them. Points with a loss that is not finite and positive, or before any learning rate
-        was spent, are left out. `ValueError` for malformed curves or fewer than 5 points in all.
+        was spent, are left out. `ValueError` for malformed curves or too few points (`FEWEST_POINTS`) in all.
         """
         checked = [_thinned(_usable(_checked(number, *curve))) for number, curve in enumerate(curves)]
         checked = [curve for curve in checked if len(curve.steps)]
-        if sum(len(curve.steps) for curve in checked) < 5:
-            raise ValueError("curves: at least 5 finite, positive losses are needed in all")
+        if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
+            raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
         self._rate = max(float(curve.learning_rates.max()) for curve in checked)
         sums = [np.cumsum(curve.learning_rates / self._rate)[curve.steps] for curve in checked]
         self._longest = max(float(total.max()) for total in sums)
