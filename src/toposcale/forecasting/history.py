@@ -209,7 +209,7 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
     missing = np.full(width, -np.inf)
     before = np.concatenate([missing, running])[:n]
     after = np.concatenate([running[1:], missing])[:n]
-    noise = 1.4826 * float(np.median(np.abs(np.diff(logs, 2)))) / np.sqrt(6)
+    noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
     # The first rows fall steeply, and nothing stands before them.
     return np.asarray((logs > np.maximum(before, after) + max(SPIKE, 6 * noise)) & np.isfinite(before))
 

@@ -74,7 +74,7 @@ class Joint:
         curves = []
         for run in runs:
             steps, losses = bin_medians(*run.loss_curve, POINTS)
-            rates = run.rates_to(int(steps[-1]))
+            rates = run.rates_to(round(steps[-1]))
             curves.append((run, rates / rates.max(), np.rint(steps).astype(np.int64), losses))
         self._loss = float(np.median(curves[-1][3][-3:]))
         spans = [np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step) for run, rates, steps, _ in curves]
