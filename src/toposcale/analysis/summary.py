@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.forecast_answers import deciding, forecasting, now, trusted
 from toposcale.analysis.series import WEIGHT_NORM
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.names import feature_name
@@ -18,13 +18,6 @@ from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 LEVEL = 0.05
 UNTESTED = "Could not be tested"
-BASELINE = "power_law"
-METHODS = {
-    "topology_rate": "the rate of neural persistence",
-    "combined": "its mean with the power law",
-    "ridge_topology": "a regression on all topology",
-}
-"""Forecasting methods that read topology, in words."""
 
 
 class Answer(NamedTuple):
@@ -35,22 +28,26 @@ class Answer(NamedTuple):
 
 
 def summary_tables(
-    verdicts: pd.DataFrame, forecast_evaluation: pd.DataFrame, decision_evaluation: pd.DataFrame
+    verdicts: pd.DataFrame,
+    forecast_evaluation: pd.DataFrame,
+    decision_evaluation: pd.DataFrame,
+    candidates: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
     """The table summary."""
-    return {"summary": summary(verdicts, forecast_evaluation, decision_evaluation)}
+    return {"summary": summary(verdicts, forecast_evaluation, decision_evaluation, candidates)}
 
 
 def summary(
     verdicts: pd.DataFrame,
     forecast_evaluation: pd.DataFrame,
     decision_evaluation: pd.DataFrame,
+    candidates: pd.DataFrame | None = None,
     *,
     metric: str = "validation_loss",
 ) -> pd.DataFrame:
     """The table summary; a question that the run cannot answer says why.
 
-    `verdicts`, `forecast_evaluation`, `decision_evaluation`: the tables of those names. The verdicts are those over all
+    `verdicts`, `forecast_evaluation`, `decision_evaluation`, `candidates`: the tables of those names. The verdicts are those over all
     models, of features of whole models, on `metric`; where it was not measured, on the first metric that was.
     """
     pooled = verdicts[(verdicts["model"] == POOLED) & (verdicts["layer"] == ALL_LAYERS)]
@@ -59,13 +56,20 @@ def summary(
         metric = metrics[0]
     pooled = pooled[pooled["metric"] == metric]
     name = metric.replace("_", " ")
-    answers = {
+    topological = {
         f"Which features follow the {name}?": following(pooled),
         "Which say something beyond the norm of the weights?": beyond(pooled, "beyond_the_norm", "the norm"),
         "Which say something beyond the training step?": beyond(pooled, "beyond_the_step", "the step"),
         "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
-        "Would the advice have saved compute?": deciding(decision_evaluation),
     }
+    live = None if candidates is None else now(candidates)
+    answers = {
+        **({} if live is None else {"What should be done with the runs under way?": live}),
+        "Which forecast of the final loss can be trusted?": trusted(forecast_evaluation),
+        "Would following the advice have helped?": deciding(decision_evaluation),
+    }
+    # A run of loss curves alone leads with what it can say.
+    answers = {**answers, **topological} if pooled.empty else {**topological, **answers}
     rows = [
         {"position": position, "question": question, "verdict": said.verdict, "answer": said.text}
         for position, (question, said) in enumerate(answers.items(), start=1)
@@ -109,63 +113,6 @@ def beyond(pooled: pd.DataFrame, question: str, what: str) -> Answer:
         text += f"; first {_left(passed.iloc[0], question)}"
     text += f". Corrected for the number of tests, {corrected or 'none'} of them remain{'s' if corrected == 1 else ''}."
     return Answer(f"{corrected} of {len(tested)}" if corrected else "None shown to", text)
-
-
-def forecasting(evaluation: pd.DataFrame) -> Answer:
-    """Each method that reads topology against the power law on the loss, at the smallest share of training."""
-    if evaluation.empty:
-        return Answer(UNTESTED, "No forecast could be made.")
-    fraction = evaluation["fraction"].min()
-    rows = evaluation[evaluation["fraction"] == fraction].set_index("method")
-    if BASELINE not in rows.index or math.isnan(rows.loc[BASELINE, "mae"]):
-        return Answer(
-            UNTESTED, "The power law on the loss, with which methods are compared, could not be fitted."
-        )
-    text = (
-        f"From the first {fraction:.0%} of training, a power law on the loss alone misses the final loss by "
-    )
-    said = [text + f"{rows.loc[BASELINE, 'mae']:.3f} nats"]
-    methods = [method for method in METHODS if method in rows.index]
-    judged = rows.loc[methods].dropna(subset=["improvement_percent"])
-    for method, row in judged.iterrows():
-        gain = row["improvement_percent"]
-        # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
-        sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
-        low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        said.append(f"{METHODS[str(method)]} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
-    if (judged["improvement_low"] > 0).any():
-        verdict = "Yes"
-    elif len(judged) and (judged["improvement_high"] < 0).all():
-        verdict = "No, it makes it worse"
-    else:
-        verdict = "Not shown" if len(judged) else UNTESTED
-    return Answer(
-        verdict, "; ".join(said) + f". With {int(rows['n_models'].max())} models intervals are wide."
-    )
-
-
-def deciding(evaluation: pd.DataFrame) -> Answer:
-    """What following the advice would have cost and saved, with the power law and with topology in it."""
-    if evaluation.empty:
-        return Answer(UNTESTED, "No model has a next size to be compared with.")
-    fraction = evaluation["fraction"].min()
-    rows = evaluation[evaluation["fraction"] == fraction].set_index("policy")
-    policies = [policy for policy in (BASELINE, "combined", "topology_rate") if policy in rows.index]
-    judged = rows.loc[policies].dropna(subset=["compute_saved_percent"])
-    if judged.empty:
-        return Answer(UNTESTED, f"From the first {fraction:.0%} of training, no method could give advice.")
-    words = METHODS | {BASELINE: "the power law on the loss"}
-    said = []
-    for policy, row in judged.iterrows():
-        saved = _interval(row["compute_saved_percent_low"], row["compute_saved_percent_high"], ".0f")
-        given_up = _interval(row["regret_low"], row["regret_high"], ".3f")
-        said.append(
-            f"{words[str(policy)]} would have saved {row['compute_saved_percent']:.0f}% of the compute {saved} "
-            f"for {row['regret']:.3f} in loss {given_up}"
-        )
-    sure = judged[judged["compute_saved_percent_low"] > 0]["compute_saved_percent"]
-    verdict = f"Yes, most by {words[str(sure.idxmax())]}" if len(sure) else "Not shown"
-    return Answer(verdict, f"Advised at {fraction:.0%} of training when to scale up, {'; '.join(said)}.")
 
 
 def _rho(row: pd.Series) -> str:
