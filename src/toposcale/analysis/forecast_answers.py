@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 def trusted(evaluation: pd.DataFrame) -> Verdict:
     """Which forecast to trust: the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
-    rows = rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
+    rows = rows if rows.empty else rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
     if rows.empty:
         return Verdict("Could not be tested", "No finished run has a forecast to be judged by.")
     most = rows[rows["n_forecasts"] == rows["n_forecasts"].max()].sort_values("mae")
