@@ -369,7 +369,7 @@ def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
     final = int(run["models"].set_index("model").loc["tiny-3k", "final_step"])
     assert (final, row["low"]) in corners
     assert (final, row["high"]) in corners
-    rates = [line.get_ydata().max() for axes in figure.axes for line in axes.get_lines() if axes.get_ylabel() == "learning\nrate"]
+    rates = [line.get_ydata().max() for axes in figure.axes for line in axes.get_lines() if axes.get_ylabel() == "rate\n(per step)"]
     assert rates == pytest.approx([3e-3] * len(run["models"]))
     assert "plan not known" in words(forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"][:0]))
 

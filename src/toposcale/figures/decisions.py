@@ -82,7 +82,7 @@ def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int,
 def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
     axes.set_xlim(0, 1.02 * final)
     axes.set_xlabel(STEP_LABEL)
-    axes.set_ylabel("learning\nrate")
+    axes.set_ylabel("rate\n(per step)")
     if schedule.empty:
         axes.text(0.5, 0.5, "plan not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
         axes.set_yticks([])
