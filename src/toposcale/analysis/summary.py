@@ -18,6 +18,10 @@ from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 LEVEL = 0.05
 UNTESTED = "Could not be tested"
+NEEDS_A_LOSS = (
+    "This question needs a loss at the checkpoints, and the run knows none: name a table of losses under metrics.tables, "
+    "or keep the trainer_state.json beside the weights."
+)
 
 
 class Answer(NamedTuple):
@@ -28,13 +32,17 @@ class Answer(NamedTuple):
 
 
 def summary_tables(
+    metrics: pd.DataFrame,
     verdicts: pd.DataFrame,
     forecast_evaluation: pd.DataFrame,
     decision_evaluation: pd.DataFrame,
     candidates: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
-    """The table summary."""
-    return {"summary": summary(verdicts, forecast_evaluation, decision_evaluation, candidates)}
+    """The table summary. Without any metric, each answer says what it needs."""
+    table = summary(verdicts, forecast_evaluation, decision_evaluation, candidates)
+    if metrics.empty:
+        table = table.assign(verdict=UNTESTED, answer=NEEDS_A_LOSS)
+    return {"summary": table}
 
 
 def summary(
