@@ -68,7 +68,10 @@ def methods_table(runs: list[History]) -> str:
     """Markdown: a row a fraction and method."""
     table, _ = forecast_table(runs, fractions=FRACTIONS)
     rows = evaluate(table, resamples=200).dropna(subset=["mae"]).sort_values(["fraction", "mae"])
-    lines = ["| read | method | runs | mean error (nats) | intervals that hold |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| read | method | runs | mean error (nats) | intervals that hold |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     lines += [
         f"| {row.fraction:.0%} | `{row.method}` | {row.n_forecasts} | {row.mae:.4f} | {row.interval_coverage:.0%} |"
         for row in rows.itertuples()
@@ -92,7 +95,8 @@ def left_out(runs: list[History]) -> str:
     for run in runs:
         schedule = run.model.partition("_")[2]
         kept = [
-            other.n_parameters != run.n_parameters and other.model.partition("_")[2] != schedule for other in runs
+            other.n_parameters != run.n_parameters and other.model.partition("_")[2] != schedule
+            for other in runs
         ]
         chosen.append(int(np.nanargmin(np.nanmean(score[:, kept], axis=(1, 2)))))
     picked = errors[chosen, np.arange(len(runs))]
@@ -106,7 +110,9 @@ def left_out(runs: list[History]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--prior", action="store_true")
     given = parser.parse_args()

@@ -54,7 +54,8 @@ def schedules_table() -> pd.DataFrame:
     """The plan of every model."""
     steps = np.arange(LAST_STEP + 1)
     return pd.concat(
-        pd.DataFrame({"model": model, "step": steps, "learning_rate": learning_rate(steps)}) for model in SIZES
+        pd.DataFrame({"model": model, "step": steps, "learning_rate": learning_rate(steps)})
+        for model in SIZES
     )
 
 

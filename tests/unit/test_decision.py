@@ -42,7 +42,12 @@ def law(size, rates, steps):
     """A multi-power law with L0 = 1.8 + 0.6 (N / 1e6)^-0.34 and a loss that falls by 0.12 as the rate decays to 0."""
     units = rates / rates.max()
     spent = np.cumsum(units)
-    lost = np.array([np.sum(np.diff(units)[:step] * 0.12 * (1 - (1 + 0.05 * (spent[step] - spent[:step])) ** -0.6)) for step in steps])
+    lost = np.array(
+        [
+            np.sum(np.diff(units)[:step] * 0.12 * (1 - (1 + 0.05 * (spent[step] - spent[:step])) ** -0.6))
+            for step in steps
+        ]
+    )
     return 1.8 + 0.6 * (size / 1e6) ** -0.34 + 2.2 * (spent[steps] / 100) ** -0.5 + lost
 
 
@@ -196,7 +201,11 @@ def test_advice_reads_nothing_that_is_still_to_come():
 
 
 def test_without_a_plan_the_advice_says_so_and_asks_for_it():
-    live = replace(run("1M", 1_000_000, until=0.5), learning_rates=wsd()[:2001], plan="the rates after 2,000 are not known")
+    live = replace(
+        run("1M", 1_000_000, until=0.5),
+        learning_rates=wsd()[:2001],
+        plan="the rates after 2,000 are not known",
+    )
     advice = advise(live, [live], DECISION)
     assert advice["method"] == "power_law"
     assert "decay to come is not in any forecast" in " ".join(advice["assumed"])
@@ -224,7 +233,9 @@ def test_one_size_says_little_of_another_and_two_say_more():
     width = {}
     for others in ((), (SIZES[1],)):
         options = options_of(live, [*others, live], sizes=[8])[1]
-        start = next(option for option in options if option.candidate.is_start and "8 x" in option.candidate.name)
+        start = next(
+            option for option in options if option.candidate.is_start and "8 x" in option.candidate.name
+        )
         width[len(others)] = start.high - start.low
     assert width[1] < 0.5 * width[0]
 

@@ -369,14 +369,23 @@ def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
     final = int(run["models"].set_index("model").loc["tiny-3k", "final_step"])
     assert (final, row["low"]) in corners
     assert (final, row["high"]) in corners
-    rates = [line.get_ydata().max() for axes in figure.axes for line in axes.get_lines() if axes.get_ylabel() == "rate\n(per step)"]
+    rates = [
+        line.get_ydata().max()
+        for axes in figure.axes
+        for line in axes.get_lines()
+        if axes.get_ylabel() == "rate\n(per step)"
+    ]
     assert rates == pytest.approx([3e-3] * len(run["models"]))
-    assert "plan not known" in words(forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"][:0]))
+    assert "plan not known" in words(
+        forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"][:0])
+    )
 
 
 def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
     figure = decision_candidates(run["candidates"], run["models"])
-    drawn = sorted(x for axes in figure.axes for dots in axes.collections[1:] for x in dots.get_offsets()[:, 0])
+    drawn = sorted(
+        x for axes in figure.axes for dots in axes.collections[1:] for x in dots.get_offsets()[:, 0]
+    )
     np.testing.assert_allclose(drawn, sorted(run["candidates"]["loss"]))
     assert "nothing" not in words(figure)
     assert "no run has anything to decide" in words(decision_candidates(run["candidates"][:0], run["models"]))

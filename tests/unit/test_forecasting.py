@@ -512,7 +512,12 @@ def test_an_evaluation_by_hand():
 def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_alone():
     rows = [
         (f"m{i}", 0.2, method, actual + error, actual - 1, actual + 1, actual, error, "")
-        for method, error in (("power_law", 0.4), ("ridge_size", 0.1), ("ridge_loss", 0.2), ("topology_rate", 0.2))
+        for method, error in (
+            ("power_law", 0.4),
+            ("ridge_size", 0.1),
+            ("ridge_loss", 0.2),
+            ("topology_rate", 0.2),
+        )
         for i, actual in enumerate((2.0, 1.8, 1.6))
     ]
     names = ["model", "fraction", "method", "forecast", "low", "high", "actual", "error", "reason"]
@@ -546,7 +551,10 @@ def test_three_rows_of_forty_change_nothing_much():
     losses = clean.losses.copy()
     losses[[150, 151, 240]] = 40.0
     for method in ("power_law", "multi_power_law"):
-        expected, found = (every.forecast(make_forecaster(method), h.first(0.3)) for h in (clean, replace(clean, losses=losses)))
+        expected, found = (
+            every.forecast(make_forecaster(method), h.first(0.3))
+            for h in (clean, replace(clean, losses=losses))
+        )
         assert found.value == pytest.approx(expected.value, abs=0.02)
         assert 0 < found.low
         assert found.high < 5
@@ -617,7 +625,10 @@ def test_a_run_under_way_has_rows_up_to_where_it_has_come():
 
 
 def test_sizes_that_have_not_started_are_forecast_by_the_joint_law_alone():
-    histories = [*family(3), History("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted")]
+    histories = [
+        *family(3),
+        History("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
+    ]
     table, _ = forecast_table(histories, fractions=[0.5], methods=["power_law", "joint"])
     planned = table[table["model"] == "planned"]
     assert list(zip(planned["fraction"], planned["method"], strict=True)) == [(0.0, "joint")]

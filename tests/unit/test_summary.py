@@ -85,7 +85,8 @@ def evaluation(gain, low, high, runs=12, p=0.01):
     return pd.DataFrame(
         [
             base | {"method": "joint", "mae": 0.1, "improvement_percent": 0.0},
-            base | {"method": "power_law", "mae": 0.3, "improvement_percent": -200.0, "interval_coverage": 0.2},
+            base
+            | {"method": "power_law", "mae": 0.3, "improvement_percent": -200.0, "interval_coverage": 0.2},
             base
             | {"method": "combined", "mae": 0.2, "improvement_percent": gain, "wilcoxon_p": p}
             | {"improvement_low": low, "improvement_high": high},
@@ -100,14 +101,23 @@ def evaluation(gain, low, high, runs=12, p=0.01):
     [
         (30.0, 10.0, 45.0, "Yes", "comes 30% closer (95% interval 10 to 45)"),
         (30.0, -10.0, 45.0, "Not shown", "comes 30% closer (95% interval -10 to 45)"),
-        (-5.0, -20.0, 10.0, "Not shown", "its mean with the power law comes 5% further off (95% interval -10 to 20)"),
+        (
+            -5.0,
+            -20.0,
+            10.0,
+            "Not shown",
+            "its mean with the power law comes 5% further off (95% interval -10 to 20)",
+        ),
         (-9.0, -20.0, -2.0, "No, it makes it worse", "comes 9% further off (95% interval 2 to 20)"),
     ],
 )
 def test_topology_is_held_against_the_best_forecast_without_it(gain, low, high, verdict, said):
     text = answers(forecasts=evaluation(gain, low, high))[FORECAST]
     assert text.startswith(verdict + ".")
-    assert "the best forecast without topology, the joint law of all sizes, misses the final loss by 0.100" in text
+    assert (
+        "the best forecast without topology, the joint law of all sizes, misses the final loss by 0.100"
+        in text
+    )
     assert said in text
     assert "99" not in text
 
@@ -126,7 +136,9 @@ def test_below_ten_runs_there_is_no_verdict():
 
 def test_the_forecast_to_trust_is_named_with_its_coverage_and_bad_intervals_are_marked():
     text = answers(forecasts=evaluation(0.0, -1.0, 1.0))["Which forecast of the final loss can be trusted?"]
-    assert text.startswith("The joint law of all sizes. From the first 20% of training it misses the final loss by 0.100")
+    assert text.startswith(
+        "The joint law of all sizes. From the first 20% of training it misses the final loss by 0.100"
+    )
     assert "holds it in 90% of them" in text
     assert "The intervals of the power law hold the truth in fewer than 80%" in text
 
@@ -135,7 +147,8 @@ def policies(count, gain, low, high):
     base = {"fraction": 0.2, "n_decisions": count, "n_modelled": 4}
     return pd.DataFrame(
         [
-            base | {"policy": "advice", "regret": 0.01, "regret_low": 0.0, "regret_high": 0.02}
+            base
+            | {"policy": "advice", "regret": 0.01, "regret_low": 0.0, "regret_high": 0.02}
             | {"against_finish": gain, "against_finish_low": low, "against_finish_high": high},
             base | {"policy": "always_finish", "regret": 0.01 + gain, "regret_low": 0.0, "regret_high": 0.5},
             base | {"policy": "stop_now", "regret": 0.2, "regret_low": 0.1, "regret_high": 0.3},
@@ -162,8 +175,22 @@ def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(cou
 def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
     candidates = pd.DataFrame(
         [
-            {"model": "a", "fraction": 0.7, "candidate": "finish", "probability": 0.95, "at_stake": 0.0, "is_live": True},
-            {"model": "a", "fraction": 0.7, "candidate": "start b", "probability": 0.05, "at_stake": 0.2, "is_live": True},
+            {
+                "model": "a",
+                "fraction": 0.7,
+                "candidate": "finish",
+                "probability": 0.95,
+                "at_stake": 0.0,
+                "is_live": True,
+            },
+            {
+                "model": "a",
+                "fraction": 0.7,
+                "candidate": "start b",
+                "probability": 0.05,
+                "at_stake": 0.2,
+                "is_live": True,
+            },
         ]
     )
     empty = pd.DataFrame()

@@ -135,7 +135,9 @@ def _assumed(history: History, known: Sequence[History], options: Sequence[Optio
     said = []
     if not history.plan_known:
         because = history.plan or "no learning rate is known"
-        said.append(f"the learning rate stays as it is, since {because}: a decay to come is not in any forecast")
+        said.append(
+            f"the learning rate stays as it is, since {because}: a decay to come is not in any forecast"
+        )
     if options:
         said.append("compute is 6 x parameters x tokens")
         starts = [option.candidate for option in options if option.candidate.is_start]
@@ -147,7 +149,9 @@ def _assumed(history: History, known: Sequence[History], options: Sequence[Optio
             if any(not np.isfinite(run.tokens_per_step) for run in known):
                 said.append(f"a size without tokens_per_step has those of {history.model}")
         if len(_sizes_seen(known)) == 1 and starts:
-            said.append("one size is known: how the loss falls with size is a prior, and its intervals are as wide")
+            said.append(
+                "one size is known: how the loss falls with size is a prior, and its intervals are as wide"
+            )
     return said
 
 
@@ -220,17 +224,34 @@ def _end_text(advice: Mapping[str, Any]) -> str:
 
 def _table(advice: Mapping[str, Any]) -> list[str]:
     rows = advice["candidates"]
-    head = [f"with {advice['remaining_flop']:.3g} FLOP to come", "loss at the end", "best", "at stake", "FLOP"]
+    head = [
+        f"with {advice['remaining_flop']:.3g} FLOP to come",
+        "loss at the end",
+        "best",
+        "at stake",
+        "FLOP",
+    ]
     with_hours, with_price = rows[0]["gpu_hours"] is not None, rows[0]["price"] is not None
     head += ["GPU-hours"] * with_hours + ["price"] * with_price
     cells = [head]
     for row in rows:
         interval = f"{row['loss']:.3f} ({row['loss_low']:.3f} to {row['loss_high']:.3f})"
-        line = [row["candidate"], interval, f"{row['probability']:.0%}", f"{row['at_stake']:.3f}", f"{row['flop']:.2g}"]
-        line += [f"{row[name]:,.4g}" for name, shown in (("gpu_hours", with_hours), ("price", with_price)) if shown]
+        line = [
+            row["candidate"],
+            interval,
+            f"{row['probability']:.0%}",
+            f"{row['at_stake']:.3f}",
+            f"{row['flop']:.2g}",
+        ]
+        line += [
+            f"{row[name]:,.4g}" for name, shown in (("gpu_hours", with_hours), ("price", with_price)) if shown
+        ]
         cells.append(line)
     widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
 
 
 def _target_text(advice: Mapping[str, Any]) -> str:
@@ -253,7 +274,9 @@ def _verdict(advice: Mapping[str, Any]) -> str:
         first = advice["candidates"][0]
         leads = f"{first['candidate']} leads with {odds:.0%}, and {advice['at_stake']:.3f} nats are at stake"
         return f"Undecided: {leads}. Find out first: {advice['find_out_first']}."
-    what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(choice, f"Stop now and {choice}")
+    what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(
+        choice, f"Stop now and {choice}"
+    )
     return f"{what}: the best of {len(advice['candidates'])} with a probability of {odds:.0%}; {advice['at_stake']:.3f} nats at stake."
 
 

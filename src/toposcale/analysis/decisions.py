@@ -181,7 +181,12 @@ def _judged(
     }
     if reason or options[0].candidate.name == FINISH and len(options) == 1:
         for policy in POLICIES:
-            yield {**start, "policy": policy, "choice": "", "reason": reason or "no other size can be started"}
+            yield {
+                **start,
+                "policy": policy,
+                "choice": "",
+                "reason": reason or "no other size can be started",
+            }
         return
     truths = {option.candidate.name: _truth(option.candidate, history, larger, law) for option in options}
     best = min(truths, key=lambda name: (truths[name].loss, name))
@@ -194,7 +199,10 @@ def _judged(
         "advice": (advised if sure else UNDECIDED, truths[advised]),
         "always_finish": (FINISH, truths[FINISH]),
         "stop_now": (following.name, truths[following.name]),
-        "stop_at_random": ("stop at random", _random_stop(now, history, following, larger, law, truths[FINISH])),
+        "stop_at_random": (
+            "stop at random",
+            _random_stop(now, history, following, larger, law, truths[FINISH]),
+        ),
     }
     for policy, (choice, truth) in chosen.items():
         observed = truth.observed and truths[best].observed
@@ -238,7 +246,12 @@ def _truth(candidate: Candidate, history: History, larger: Sequence[History], la
 
 
 def _random_stop(
-    now: History, history: History, following: Candidate, larger: Sequence[History], law: Joint, finished: _Truth
+    now: History,
+    history: History,
+    following: Candidate,
+    larger: Sequence[History],
+    law: Joint,
+    finished: _Truth,
 ) -> _Truth:
     """Mean loss of stopping at evenly spread moments of the rest and starting the next size with what is then left."""
     like = [other for other in larger if other.n_parameters == following.target.n_parameters]

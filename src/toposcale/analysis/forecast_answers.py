@@ -71,7 +71,8 @@ def forecasting(evaluation: pd.DataFrame) -> Verdict:
     rivals = rows[rows["method"] == rows["baseline"]] if "baseline" in rows else rows[:0]
     if rivals.empty or math.isnan(rivals["mae"].iloc[0]):
         return Verdict(
-            "Could not be tested", "No forecast could be made by a method on the loss alone, so none can be compared."
+            "Could not be tested",
+            "No forecast could be made by a method on the loss alone, so none can be compared.",
         )
     rival = rivals.iloc[0]
     said = [
@@ -84,11 +85,15 @@ def forecasting(evaluation: pd.DataFrame) -> Verdict:
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        said.append(f"{TOPOLOGICAL[row['method']]} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
+        said.append(
+            f"{TOPOLOGICAL[row['method']]} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}"
+        )
     runs = int(rival["n_forecasts"])
     text = "; ".join(said) + f". That rests on {runs} runs."
     if judged.empty:
-        return Verdict("Could not be tested", text + " No method that reads topology could forecast at that point.")
+        return Verdict(
+            "Could not be tested", text + " No method that reads topology could forecast at that point."
+        )
     if runs < FEWEST_RUNS:
         return Verdict(f"Not tested: {runs} runs", text + f" Below {FEWEST_RUNS} there is no verdict.")
     gained = judged[(judged["improvement_low"] > 0) & (_holm(judged["wilcoxon_p"].to_numpy(float)) <= LEVEL)]
@@ -102,7 +107,9 @@ def deciding(evaluation: pd.DataFrame) -> Verdict:
     rows = _first(evaluation)
     rows = rows.set_index("policy") if "policy" in rows else rows
     if rows.empty or "advice" not in rows.index:
-        return Verdict("Could not be tested", "No finished run has a larger size in its family to be compared with.")
+        return Verdict(
+            "Could not be tested", "No finished run has a larger size in its family to be compared with."
+        )
     own = rows.loc["advice"]
     count, modelled = int(own["n_decisions"]), int(own["n_modelled"])
     costs = "; ".join(
@@ -121,7 +128,9 @@ def deciding(evaluation: pd.DataFrame) -> Verdict:
         f"law fitted to all runs and not a training"
     )
     if count < FEWEST_DECISIONS:
-        return Verdict(f"Not tested: {count} decisions", f"{text}. Below {FEWEST_DECISIONS} there is no verdict.")
+        return Verdict(
+            f"Not tested: {count} decisions", f"{text}. Below {FEWEST_DECISIONS} there is no verdict."
+        )
     against = _interval(own["against_finish_low"], own["against_finish_high"], ".3f")
     text += f". Against always finishing it gains {own['against_finish']:.3f} {against}."
     if own["against_finish_low"] > 0:

@@ -96,11 +96,15 @@ def _calibrated_rows(
     rows = []
     for place, (history, own) in enumerate(zip(histories, predictions, strict=True)):
         calibration = calibrate(np.delete(scores, place))
-        rows.append(_row(history, fraction, method, calibration(own), calibration.coverage, finals[history.model]))
+        rows.append(
+            _row(history, fraction, method, calibration(own), calibration.coverage, finals[history.model])
+        )
     return rows
 
 
-def _rows_of_sizes_not_seen(histories: Sequence[History], finals: Mapping[str, float]) -> list[dict[str, object]]:
+def _rows_of_sizes_not_seen(
+    histories: Sequence[History], finals: Mapping[str, float]
+) -> list[dict[str, object]]:
     """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
     fits: dict[tuple[str, float], Joint] = {}
     rows = []
@@ -113,7 +117,9 @@ def _rows_of_sizes_not_seen(histories: Sequence[History], finals: Mapping[str, f
                 if other.is_finished and other.family == key[0] and other.n_parameters != key[1]
             ]
             fits[key] = Joint().fit(others)
-        reason = fits[key].reason or ("" if history.plan_known else history.plan or "its schedule is not known")
+        reason = fits[key].reason or (
+            "" if history.plan_known else history.plan or "its schedule is not known"
+        )
         if fits[key].reason and len(history.loss_curve[0]):
             continue  # no other size: nothing to say, and nothing was asked
         own = no_prediction(reason) if reason else as_prediction(*fits[key].predict([target_of(history)]))

@@ -37,12 +37,13 @@ def forecast_fans(
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     figure = new_figure(0.6 + 2.9 * rows, title)
-    grid = figure.subplots(
-        2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False
-    )
+    grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
     fractions = sorted(made["fraction"].unique())[:4] if len(made["fraction"].unique()) <= 4 else []
     for place, model in enumerate(shown):
-        upper, lower = grid[2 * (place // columns)][place % columns], grid[2 * (place // columns) + 1][place % columns]
+        upper, lower = (
+            grid[2 * (place // columns)][place % columns],
+            grid[2 * (place // columns) + 1][place % columns],
+        )
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
         own = losses[(losses["model"] == model) & (losses["step"] > 0)]
         _fans(upper, own, made[made["model"] == model], final, fractions)
@@ -51,7 +52,10 @@ def forecast_fans(
     for blank in range(len(shown), rows * columns):
         grid[2 * (blank // columns)][blank % columns].set_axis_off()
         grid[2 * (blank // columns) + 1][blank % columns].set_axis_off()
-    keys = [Line2D([], [], color=_COLOURS[i % 4], label=f"at {fraction:.0%}") for i, fraction in enumerate(fractions)]
+    keys = [
+        Line2D([], [], color=_COLOURS[i % 4], label=f"at {fraction:.0%}")
+        for i, fraction in enumerate(fractions)
+    ]
     if keys:
         key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
     left_out = len(names) - len(shown)
@@ -59,7 +63,9 @@ def forecast_fans(
     return figure
 
 
-def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, fractions: list[float]) -> None:
+def _fans(
+    axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, fractions: list[float]
+) -> None:
     axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
     tail = losses[losses["step"] >= 0.1 * final]["value"]
     lowest, highest = tail.min(), tail.max()
@@ -110,7 +116,9 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
         _candidates(axes, rows)
         share = float(rows["fraction"].iloc[0])
-        axes.set_title(f"{model} at {share:.0%}" + ("" if len(live) else " (finished since)"), fontsize=9, loc="left")
+        axes.set_title(
+            f"{model} at {share:.0%}" + ("" if len(live) else " (finished since)"), fontsize=9, loc="left"
+        )
     panels[-1].set_xlabel("loss at the end of the remaining compute (nats per token), with 95% interval")
     more = len(names) - len(shown)
     add_note(figure, [f"{more} more models are in the table candidates." if more else ""])
@@ -123,7 +131,8 @@ def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
     axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
     axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
     labels = [
-        f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})" for row in rows.itertuples()
+        f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})"
+        for row in rows.itertuples()
     ]
     axes.set_yticks(place, labels)
     axes.set_ylim(-0.6, len(rows) - 0.4)

@@ -84,7 +84,9 @@ def candidates(
         if bought > 1.05 * ahead:
             found.append(Candidate(EXTEND, _continued(history, bought), bought, bought * per_step))
     sizes = sorted({other.n_parameters for other in others} - {history.n_parameters})
-    named = [_size_named(history, [other for other in others if other.n_parameters == size]) for size in sizes]
+    named = [
+        _size_named(history, [other for other in others if other.n_parameters == size]) for size in sizes
+    ]
     for multiple in multiples:
         size = multiple * history.n_parameters
         if all(abs(known / size - 1) > 0.05 for _, known, _ in named) and multiple != 1:
@@ -96,14 +98,18 @@ def candidates(
             continue
         shape = like if like.plan_known and not len(like.loss_curve[0]) else history
         rates = stretched(_whole_plan(shape), steps)
-        found.append(Candidate(f"start {name}", Target(size, rates, steps, tokens), steps, 6.0 * size * tokens * steps))
+        found.append(
+            Candidate(f"start {name}", Target(size, rates, steps, tokens), steps, 6.0 * size * tokens * steps)
+        )
     return found
 
 
 def _size_named(history: History, runs: Sequence[History]) -> tuple[str, float, History]:
     """A size by the name of the run that stands for it: one that has not started, or one under the same schedule."""
     size = float(runs[0].n_parameters)
-    chosen = [run for run in runs if not len(run.loss_curve[0])] or [run for run in runs if same_course(run, history)]
+    chosen = [run for run in runs if not len(run.loss_curve[0])] or [
+        run for run in runs if same_course(run, history)
+    ]
     if len(runs) == 1 or len(chosen) == 1:
         chosen = chosen or list(runs)
         return chosen[0].model, size, chosen[0]
@@ -151,7 +157,9 @@ def weigh(joint: Joint, found: Sequence[Candidate], seed: int = 0) -> list[Optio
     stake = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
     factors = np.exp(np.minimum(NORMAL * np.sqrt(np.diag(covariance)) / np.maximum(losses, 1e-3), 50))
     options = [
-        Option(candidate, float(loss), float(loss / factor), float(loss * factor), float(share), float(at_stake))
+        Option(
+            candidate, float(loss), float(loss / factor), float(loss * factor), float(share), float(at_stake)
+        )
         for candidate, loss, factor, share, at_stake in zip(found, losses, factors, best, stake, strict=True)
     ]
     return sorted(options, key=lambda option: (option.at_stake, option.candidate.name))

@@ -196,5 +196,7 @@ def forecast(forecaster: Forecaster, history: History) -> Prediction:
     prediction = forecaster.fit(history).predict(history.final_step)
     losses = history.loss_curve[1]
     if len(losses) and history.plan_falls and prediction.value > (now := float(np.median(losses[-3:]))):
-        return no_prediction(f"it would be {prediction.value:.4g}, above the present {now:.4g} under a falling rate")
+        return no_prediction(
+            f"it would be {prediction.value:.4g}, above the present {now:.4g} under a falling rate"
+        )
     return prediction

@@ -139,7 +139,9 @@ class History:
     @property
     def final_loss(self) -> float:
         """The target of every forecast: the metric at the last checkpoint, NaN of an unfinished run."""
-        return float(self.checkpoint_losses[-1]) if self.is_finished and len(self.checkpoint_losses) else np.nan
+        return (
+            float(self.checkpoint_losses[-1]) if self.is_finished and len(self.checkpoint_losses) else np.nan
+        )
 
     @property
     def is_finished(self) -> bool:

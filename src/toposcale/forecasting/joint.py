@@ -70,14 +70,18 @@ class Joint:
             self.reason = "no size has a loss curve of at least 5 points"
             return self
         self._sizes = sorted({run.n_parameters for run in runs})
-        self._tokens = max((run.tokens_per_step for run in runs if np.isfinite(run.tokens_per_step)), default=np.nan)
+        self._tokens = max(
+            (run.tokens_per_step for run in runs if np.isfinite(run.tokens_per_step)), default=np.nan
+        )
         curves = []
         for run in runs:
             steps, losses = bin_medians(*run.loss_curve, POINTS)
             rates = run.rates_to(round(steps[-1]))
             curves.append((run, rates / rates.max(), np.rint(steps).astype(np.int64), losses))
         self._loss = float(np.median(curves[-1][3][-3:]))
-        spans = [np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step) for run, rates, steps, _ in curves]
+        spans = [
+            np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step) for run, rates, steps, _ in curves
+        ]
         self._longest = float(max(spans))
         logs = [np.log(losses / self._loss) for *_, losses in curves]
         self._noise = float(np.median([noise_of(own) for own in logs]))
@@ -95,7 +99,9 @@ class Joint:
         tight = WIDTHS * np.where(np.arange(_K) < 2, 1.0, _SHAPE_TIGHTNESS)
         centre = np.concatenate([CENTRES, _SIZE_CENTRES, np.zeros(2 * count)])
         width = np.concatenate([tight, _SIZE_WIDTHS, own])
-        self._fit: Fit = solve(evaluate, np.concatenate(logs), float(np.hypot(self._noise, MISFIT)), centre, width)
+        self._fit: Fit = solve(
+            evaluate, np.concatenate(logs), float(np.hypot(self._noise, MISFIT)), centre, width
+        )
         return self
 
     def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +184,9 @@ class JointForecaster:
         """Loss of the fitted history's model after `step` steps."""
         joint = self._joint
         if joint.reason or not self.history.plan_known:
-            return no_prediction(joint.reason or self.history.plan or "the learning-rate schedule is not known")
+            return no_prediction(
+                joint.reason or self.history.plan or "the learning-rate schedule is not known"
+            )
         return as_prediction(*joint.predict([target_of(self.history, round(step))]))
 
 

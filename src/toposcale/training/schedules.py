@@ -75,7 +75,9 @@ class Schedule:
             return self.final
         if step < self.warmup_steps:
             return self.peak * ((step + 1) / self.warmup_steps)
-        start = self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
+        start = (
+            self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
+        )
         if self.shape == "constant" or step < start:
             return self.peak
         fall = _DECAYS[self.decay_shape if self.shape == "wsd" else self.shape]
@@ -122,12 +124,20 @@ def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTab
     """
     try:
         if isinstance(given, Mapping):
-            return ScheduleTable(tuple(given["at"]), tuple(given["values"])) if "at" in given else Schedule(**given)
+            return (
+                ScheduleTable(tuple(given["at"]), tuple(given["values"]))
+                if "at" in given
+                else Schedule(**given)
+            )
         data, _ = tables.read_any(Path(given))
-        columns = {name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")}
+        columns = {
+            name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
+        }
         if np.any(columns["step"] % 1):
             raise ValueError("step: whole numbers")
-        return ScheduleTable(tuple(columns["step"].astype(int).tolist()), tuple(columns["learning_rate"].tolist()))
+        return ScheduleTable(
+            tuple(columns["step"].astype(int).tolist()), tuple(columns["learning_rate"].tolist())
+        )
     except KeyError as error:
         raise UserError(f"{given}: no column {error}; a schedule has step and learning_rate") from error
     except (TypeError, ValueError) as error:
@@ -167,7 +177,9 @@ def plan_of_training(
     return np.concatenate([logged, ahead[1:]]), "recognised"
 
 
-def _compare(given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> None:
+def _compare(
+    given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
+) -> None:
     """UserError where the log and the plan differ by more than a tenth of the peak, off the edges of the plan."""
     inside = (steps >= 1) & (steps < len(planned) - 1)
     at = steps[inside].astype(int)
@@ -213,7 +225,9 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None 
         return "a logged learning rate is negative, or all of them are 0"
     first = int(steps[0])
     if warmup_steps is None and first > np.median(np.diff(steps)) + 1:
-        return f"the learning rates before step {first:,} are not known: give the schedule, or its warmup_steps"
+        return (
+            f"the learning rates before step {first:,} are not known: give the schedule, or its warmup_steps"
+        )
     every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
     if warmup_steps:
         # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
@@ -253,7 +267,8 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
 def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
     """Whole steps around the start of a cosine that fits best."""
     misfits = [
-        _fitted(past, seen, past, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))[0] for w in starts
+        _fitted(past, seen, past, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))[0]
+        for w in starts
     ]
     best, gap = starts[int(np.argmin(misfits))], starts[1] - starts[0] if len(starts) > 1 else 1.0
     around = np.arange(max(best - gap, 0), min(best + gap, past[0]) + 1)
