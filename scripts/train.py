@@ -9,6 +9,7 @@ from toposcale.io import schemas, tables, tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training import callbacks, corpus, trainer
 from toposcale.training.gpt import GPTShape
+from toposcale.training.schedules import schedule_of
 
 
 def main(snakemake):
@@ -39,6 +40,8 @@ def shape_of(params, vocab_size):
 def plan_of(params):
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
     settings = {name: params.training[name] for name in names}
+    schedule = params.training.get("schedule")
+    settings["schedule"] = schedule_of(schedule) if schedule else None
     return trainer.TrainingPlan(**settings, clip=params.training["gradient_clip"], seed=params.seed)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from configuration import trained_schedule
+
 STEP_DIGITS = 8
+# A size in a repository's name: -70m, _1.4B.
+_SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,8 @@ class Model:
 
     @property
     def family(self) -> str:
-        """Models of one family are sizes of one another: what is trained here is one, a repository's owner another."""
-        default = self.settings["repo"].split("/")[0] if self.kind == "hub" else self.kind
+        """Models of one family are sizes of one another: what is trained here is one, repositories but for a size another."""
+        default = _SIZE.sub("", self.settings["repo"]) if self.kind == "hub" else self.kind
         return self.settings.get("family", default)
 
     @property
@@ -73,6 +80,10 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
             # The first seed keeps the plain name: adding a seed retrains nothing.
             name = entry if position == 0 else f"{entry}.seed{seed}"
             found[name] = _model(name, entry, seed, given, config["training"])
+    families = {model.family for model in found.values() if model.kind != "planned"}
+    for name, model in found.items():
+        if model.kind == "planned" and "family" not in model.settings and len(families) == 1:
+            found[name] = replace(model, settings={**model.settings, "family": min(families)})
     return found
 
 
@@ -82,7 +93,10 @@ def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training:
     match given["kind"]:
         case "gpt":
             steps = checkpoint_steps(training)
-        case "table":
+            plan = given.get("schedule", training.get("schedule", {}))
+            plan = plan if isinstance(plan, str) else trained_schedule(plan, training)
+            settings = {**given, "schedule": plan}
+        case "table" | "planned":
             steps = ()
         case "monitor":
             from toposcale.monitor.folder import Folder
@@ -98,10 +112,18 @@ def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training:
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
+            settings.setdefault("family", _architecture(found[steps[-1]]))
             not_runnable = missing_parts(found[steps[-1]])
         case _:
             steps = tuple(sorted(given["steps"]))
     return Model(name, entry, seed, settings, steps, gaps, not_runnable)
+
+
+def _architecture(checkpoint: str) -> str:
+    """The architecture that a checkpoint's config.json names: what is known of a folder's family."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
+    return "folder"
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.decisions import decision_table
+from toposcale.analysis.decisions import candidate_table
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
 from toposcale.analysis.ranking import ranking_table
@@ -47,6 +47,15 @@ def learning_rate(step: np.ndarray) -> np.ndarray:
     """Linear warm-up, then a cosine to 0."""
     progress = np.clip((step - WARMUP) / (LAST_STEP - WARMUP), 0, 1)
     return 3e-3 * np.where(step < WARMUP, step / WARMUP, 0.5 * (1 + np.cos(np.pi * progress)))
+
+
+def schedules_table() -> pd.DataFrame:
+    """The plan of every model."""
+    steps = np.arange(LAST_STEP + 1)
+    return pd.concat(
+        pd.DataFrame({"model": model, "step": steps, "learning_rate": learning_rate(steps)})
+        for model in SIZES
+    )
 
 
 def loss(model: str, step: np.ndarray) -> np.ndarray:
@@ -299,8 +308,10 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "change_points": change_point_table(whole, metrics),
         "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
-        "decisions": decision_table(histories, methods=("power_law",)),
         "last_diagrams": last_diagrams_table(),
+        "forecasts": forecasts,
+        "candidates": candidate_table(histories),
+        "schedules": schedules_table(),
     }
 
 

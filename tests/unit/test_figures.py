@@ -25,6 +25,7 @@ from PIL import Image
 import figure_tables
 from toposcale.figures import FIGURES, load
 from toposcale.figures.embeddings import rate_of_change
+from toposcale.figures.decisions import decision_candidates, forecast_fans
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
 from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
@@ -353,11 +354,42 @@ def test_compute_is_six_n_d():
     assert with_compute(series, models)["compute"].tolist() == [0.0, 84_000.0]
 
 
-def test_a_true_switch_is_ringed_on_the_curve_it_leaves(run):
-    figure = loss_against_compute(run["metrics"], run["decisions"], run["models"])
-    rings = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 1]
-    true = run["decisions"].drop_duplicates("model")["true_switch"]
-    assert sorted(ring.get_xdata()[0] for ring in rings) == sorted(true[np.isfinite(true)])
+def test_the_training_loss_stands_in_where_no_validation_loss_was_measured(run):
+    metrics = run["metrics"][run["metrics"]["metric"] == "training_loss"]
+    figure = loss_against_compute(metrics, run["models"])
+    assert "Training loss: no validation loss was measured" in words(figure)
+    curves = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 1]
+    assert len(curves) == len(run["models"])
+
+
+def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
+    figure = forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"])
+    row = run["forecasts"].query("method == 'power_law' and fraction == 0.2 and model == 'tiny-3k'").iloc[0]
+    panel = next(axes for axes in figure.axes if axes.get_title() == "tiny-3k")
+    corners = [tuple(point) for patch in panel.patches for point in patch.get_xy()]
+    final = int(run["models"].set_index("model").loc["tiny-3k", "final_step"])
+    assert (final, row["low"]) in corners
+    assert (final, row["high"]) in corners
+    rates = [
+        line.get_ydata().max()
+        for axes in figure.axes
+        for line in axes.get_lines()
+        if axes.get_ylabel() == "rate\n(per step)"
+    ]
+    assert rates == pytest.approx([3e-3] * len(run["models"]))
+    assert "plan not known" in words(
+        forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"][:0])
+    )
+
+
+def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
+    figure = decision_candidates(run["candidates"], run["models"])
+    drawn = sorted(
+        x for axes in figure.axes for dots in axes.collections[1:] for x in dots.get_offsets()[:, 0]
+    )
+    np.testing.assert_allclose(drawn, sorted(run["candidates"]["loss"]))
+    assert "nothing" not in words(figure)
+    assert "no run has anything to decide" in words(decision_candidates(run["candidates"][:0], run["models"]))
 
 
 def test_rate_of_change_divides_by_the_steps_between_checkpoints():

@@ -6,7 +6,7 @@ ANALYSIS_SETTINGS = {
     **config["statistics"],
     "tasks": config["metrics"]["tasks"],
     "fractions": config["forecasts"]["fractions"],
-    "budget": config["decision"]["budget"],
+    "decision": {key: config["decision"][key] for key in ("remaining", "sizes")},
     "graphs": config["landscape"]["graphs"],
     "planes": config["landscape"]["planes"],
     "repeats": config["landscape"]["repeats"],
@@ -35,6 +35,7 @@ TABLE_FILES = {
             "vectors",
             "metrics",
             "models",
+            "schedules",
             *(table for analysis in ANALYSED.values() for table in analysis.makes),
         ]
     },
@@ -124,14 +125,13 @@ rule advice:
             if MODELS[name].kind == "folder"
         },
         curves=CURVES,
-        trained=TRAINED,
+        planned=[name for name, model in MODELS.items() if model.kind == "planned"],
         tables=config["metrics"]["tables"],
-        training=TRAINING_SETTINGS,
-        budget=config["decision"]["budget"],
-        method=config["decision"]["method"],
+        decision=config["decision"],
+        output=f"{RUN}/advice.json",
         seed=config["statistics"]["seed"],
     message:
-        "Train on, or scale up?"
+        "Finish, extend, or stop and start another size?"
     script:
         "../../scripts/advice.py"
 

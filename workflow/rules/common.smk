@@ -14,6 +14,7 @@ FACTS = (
     "n_parameters",
     "final_step",
     "warmup_steps",
+    "schedule",
 )
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
@@ -29,7 +30,15 @@ PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Models whose losses stand in a file of the user's; of some there is nothing but this file.
 CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss_curve}
-WITH_FEATURES = [name for name, model in MODELS.items() if model.kind != "table"]
+WITH_FEATURES = [
+    name for name, model in MODELS.items() if model.kind not in ("table", "planned")
+]
+# Plans that the user wrote into a file.
+SCHEDULE_FILES = {
+    name: model.settings["schedule"]
+    for name, model in MODELS.items()
+    if isinstance(model.settings.get("schedule"), str)
+}
 WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Models that can read a text.
 RUNNABLE = [name for name in WITH_WEIGHTS if not MODELS[name].not_runnable]
@@ -139,6 +148,19 @@ def settings_of(*keys):
         return {key: entry[key] for key in keys if key in entry}
 
     return settings
+
+
+def training_of(wildcards):
+    """What shapes a model that is trained here, with its schedule where one was asked for."""
+    model = MODELS[wildcards.model]
+    asked = "schedule" in config["models"][model.entry] or "schedule" in TRAINING_SETTINGS
+    schedule = {"schedule": model.settings["schedule"]} if asked else {}
+    return without(TRAINING_SETTINGS, "schedule") | schedule
+
+
+def schedule_file(wildcards):
+    """The user's file with the learning rates of a model, where there is one."""
+    return SCHEDULE_FILES.get(wildcards.model, [])
 
 
 def seed_of(wildcards):

@@ -150,9 +150,11 @@ rule models_table:
     input:
         checkpoints=last_checkpoints,
         curves=list(CURVES.values()),
-        logs=of_every_model(MODEL_LOG, CURVES),
+        logs=of_every_model(MODEL_LOG, [*CURVES, *MONITORED]),
+        schedule_files=list(SCHEDULE_FILES.values()),
     output:
-        f"{TABLES}/models.parquet",
+        models=f"{TABLES}/models.parquet",
+        schedules=f"{TABLES}/schedules.parquet",
     log:
         f"{LOGS}/models_table.log",
     conda:
@@ -161,8 +163,9 @@ rule models_table:
         models={name: facts_of(name) for name in MODELS},
         with_weights=WITH_WEIGHTS,
         with_curve=list(CURVES),
+        with_log=[*CURVES, *MONITORED],
         code=fingerprint("models_table.py"),
     message:
-        "Listing the models"
+        "Listing the models and their plans"
     script:
         "../../scripts/models_table.py"

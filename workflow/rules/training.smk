@@ -20,6 +20,7 @@ for cut in CUTS["training"]:
             f"train{cut.suffix}"
         input:
             corpus=rules.corpus.output.tokens,
+            schedule=schedule_file,
             checkpoint=[] if cut.is_by_model else previous(CHECKPOINT),
             state=[] if cut.is_by_model else previous(OPTIMIZER_STATE),
         output:
@@ -43,7 +44,7 @@ for cut in CUTS["training"]:
         params:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
             seed=seed_of,
-            training=TRAINING_SETTINGS,
+            training=training_of,
             sketch=config["training"]["sketch"],
             device=config["training"]["device"],
             steps=plan.checkpoint_steps(config["training"]),

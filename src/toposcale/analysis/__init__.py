@@ -66,16 +66,16 @@ ANALYSES = {
     "forecasts": _analysis(
         "forecasts.forecast_tables",
         "Forecasts of the final loss",
-        "features metrics models training vectors",
+        "features metrics models training vectors schedules",
         "forecasts forecast_evaluation",
         "fractions seed resamples",
     ),
     "decisions": _analysis(
         "decisions.decision_tables",
-        "Train on, or scale up",
-        "features metrics models training",
-        "decisions decision_evaluation",
-        "fractions budget seed resamples",
+        "Finish, extend, or stop and start another size",
+        "features metrics models training schedules",
+        "candidates decisions decision_evaluation",
+        "fractions decision seed resamples",
     ),
     "comparison": _analysis(
         "comparison.comparison_tables",
@@ -87,7 +87,7 @@ ANALYSES = {
     "summary": _analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        "metrics verdicts tested_features sensitivity forecast_evaluation decision_evaluation",
+        "metrics verdicts tested_features sensitivity forecast_evaluation decision_evaluation candidates",
         "summary",
         "tasks",
     ),

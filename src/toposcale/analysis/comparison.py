@@ -156,6 +156,8 @@ def _scaling(run: Run, row: Mapping[str, Any], what: str, feature: str) -> float
 
 
 def _forecast(run: Run, row: Mapping[str, Any], what: str, method: str, percent: str) -> float | None:
+    # The published improvements are those over the power law.
+    what = "over_power_law_percent" if what == "improvement_percent" else what
     return _single(run.forecast_evaluation, what, method=method, fraction=int(percent) / 100)
 
 

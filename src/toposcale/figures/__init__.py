@@ -153,13 +153,32 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecasts and decisions",
         source="metrics",
     ),
+    "forecast_fans": _figure(
+        "decisions",
+        "forecasts metrics models schedules",
+        "Forecasts of the end, from where they were made",
+        "Each model's loss, and its end as it was forecast from the first part of training: a line to the forecast, a fan "
+        "to its 95% interval. By the multi-power law where the plan is known, else by the power law. Beneath: the "
+        "learning rate of the plan.",
+        "Forecasts and decisions",
+        source="metrics",
+    ),
+    "decision_candidates": _figure(
+        "decisions",
+        "candidates models",
+        "What could be done with the compute that is left",
+        "For every run under way (or, where all are finished, as they stood at the first share of training): the loss at "
+        "the end of finishing, of extending, and of stopping to start another size, with 95% intervals. The best is in "
+        "colour.",
+        "Forecasts and decisions",
+        source="metrics",
+    ),
     "loss_against_compute": _figure(
         "forecasting",
-        "metrics decisions models",
-        "Loss against compute: where the next size takes over",
-        "Loss against compute for every size. Where the next size's curve crosses below a model's own, "
-        "the larger model is better at the same compute. Below: where that point was forecast to be from "
-        "the first part of training.",
+        "metrics models",
+        "Loss against compute",
+        "Loss against compute for every model. A larger model whose curve lies below another's is better at the same "
+        "compute, if both started from scratch.",
         "Forecasts and decisions",
         source="metrics",
     ),

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.features.names import COMPUTE_LABEL, VALIDATION_LOSS, feature_name, metric_label
+from toposcale.features.names import COMPUTE_LABEL, TRAINING_LOSS, VALIDATION_LOSS, feature_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import title_of
 from toposcale.figures.panels import (
@@ -26,7 +26,6 @@ from toposcale.figures.panels import (
     model_legend,
     new_figure,
     plain_log_ticks,
-    say_missing,
 )
 from toposcale.figures.style import (
     INK,
@@ -84,41 +83,43 @@ def _unscored(table: pd.DataFrame, usable: pd.DataFrame) -> str:
 
 
 @styled
-def loss_against_compute(
-    metrics: pd.DataFrame, decisions: pd.DataFrame, models: pd.DataFrame, *, policy: str = "power_law"
-) -> Figure:
-    """The family's loss against compute with the true switch points, and beneath where they were forecast."""
+def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Loss against compute, a line a model: the validation loss, or of a model without one the training loss."""
     title = title_of("loss_against_compute")
-    curves = with_compute(metric_series(metrics, VALIDATION_LOSS), models)
+    series = final_losses(metrics)
+    curves = with_compute(series, models)
     curves = curves[curves["compute"] > 0]
     if finite(curves).empty:
-        return missing_figure(title, "no validation loss after step 0")
+        unknown = not finite(series).empty
+        return missing_figure(title, "no tokens_per_step is known" if unknown else "no loss after step 0")
     appearances = model_appearances(models)
-    chosen = decisions[decisions["policy"] == policy]
-    judged = [name for name, _ in in_order(chosen["model"], appearances)]
-    figure = new_figure(4.4 + 0.38 * max(len(judged), 2), title)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 0.5 + 0.38 * max(len(judged), 2)])
+    figure = new_figure(4.4, title)
+    axes = figure.subplots()
     drawn, left_out = [], 0
     for model, look in in_order(curves["model"], appearances):
         rows = curves[curves["model"] == model].sort_values("compute")
         usable = finite(rows)
         left_out += len(rows) - len(usable)
-        upper.plot(
+        axes.plot(
             usable["compute"], usable["value"], color=look.color, linestyle=look.linestyle, gid=mark_of(model)
         )
         drawn.append(model)
-        _true_switch(upper, usable, chosen[chosen["model"] == model], look.color)
-    upper.set(xscale="log", yscale="log", ylabel=metric_label(VALIDATION_LOSS))
-    plain_log_ticks(upper.yaxis)
-    _forecast_rows(lower, chosen, judged, policy)
-    lower.set_xlabel(COMPUTE_LABEL)
+    axes.set(xscale="log", yscale="log", ylabel="loss (nats per token)", xlabel=COMPUTE_LABEL)
+    plain_log_ticks(axes.yaxis)
     model_legend(figure, drawn, {name: replace(look, marker="") for name, look in appearances.items()})
-    fractions = sorted(chosen["fraction"].unique())
-    key_legend(
-        figure, [_TRUE_KEY, *(_fraction_key(i, f) for i, f in enumerate(fractions)), _NO_SWITCH_KEY], "switch"
-    )
-    add_note(figure, [left_out_note(left_out)])
+    by_training = set(drawn) & set(series.loc[series["is_training_loss"], "model"])
+    note = "Training loss: no validation loss was measured." if by_training == set(drawn) else ""
+    if by_training and not note:
+        note = f"Training loss of {len(by_training)} models that have no validation loss."
+    add_note(figure, [note, left_out_note(left_out)])
     return figure
+
+
+def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The rows (model, step, value, is_training_loss) of what is forecast: the validation loss, else the training loss."""
+    validation = metric_series(metrics, VALIDATION_LOSS).assign(is_training_loss=False)
+    training = metric_series(metrics, TRAINING_LOSS).assign(is_training_loss=True)
+    return pd.concat([validation, training[~training["model"].isin(validation["model"])]])
 
 
 def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
@@ -128,64 +129,11 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(compute=compute)[["model", "step", "compute", "value"]]
 
 
-_RING: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 10, "fillstyle": "none", "color": INK}
-_TRUE_KEY = Line2D([], [], label="true", **_RING)
-_NO_SWITCH_KEY = Line2D(
-    [], [], linestyle="", marker=">", markersize=7, color=MUTED, fillstyle="none", label="none: train on"
-)
-
-
 def _fraction_look(index: int) -> dict[str, Any]:
     return {
         "color": _FRACTION_COLOURS[min(index, len(_FRACTION_COLOURS) - 1)],
         "marker": _FRACTION_MARKERS[index % len(_FRACTION_MARKERS)],
     }
-
-
-def _fraction_key(index: int, fraction: float) -> Line2D:
-    return Line2D([], [], linestyle="", label=f"forecast at {fraction:.0%}", **_fraction_look(index))
-
-
-def _true_switch(axes: Axes, curve: pd.DataFrame, decisions: pd.DataFrame, colour: str) -> None:
-    """A ring on a model's own curve where the next size crosses below it."""
-    switches = decisions["true_switch"].dropna().unique()
-    for switch in switches[np.isfinite(switches)]:
-        loss = np.interp(np.log(switch), np.log(curve["compute"]), curve["value"])
-        axes.plot(switch, loss, **{**_RING, "color": colour})
-
-
-def _forecast_rows(axes: Axes, decisions: pd.DataFrame, models: list[str], policy: str) -> None:
-    """One row per model: the true switch as a ring, the forecast at each fraction with its interval."""
-    axes.set_title(f"Switch points forecast by: {policy.replace('_', ' ')}")
-    if not models:
-        say_missing(axes, f"no decisions of the policy {policy.replace('_', ' ')}")
-        return
-    place = {model: row for row, model in enumerate(reversed(models))}
-    fractions = sorted(decisions["fraction"].unique())
-    offsets = np.linspace(0.22, -0.22, len(fractions)) if len(fractions) > 1 else np.zeros(1)
-    for index, (fraction, offset) in enumerate(zip(fractions, offsets, strict=True)):
-        rows = decisions[decisions["fraction"] == fraction]
-        heights = rows["model"].map(place).to_numpy() + offset
-        found = np.isfinite(rows["forecast_switch"].to_numpy(dtype=float))
-        none = np.isposinf(rows["forecast_switch"].to_numpy(dtype=float))
-        low, high = (rows[c].clip(upper=rows["budget"]) for c in ("forecast_low", "forecast_high"))
-        draw_intervals(
-            axes,
-            heights[found],
-            rows["forecast_switch"][found],
-            low[found],
-            high[found],
-            **_fraction_look(index),
-        )
-        axes.plot(
-            rows["budget"][none], heights[none], ">", fillstyle="none", color=_fraction_look(index)["color"]
-        )
-    true = decisions.drop_duplicates("model")
-    true = true[np.isfinite(true["true_switch"].to_numpy(dtype=float))]
-    axes.plot(true["true_switch"], true["model"].map(place), **_RING)
-    axes.set_yticks(list(place.values()), list(place))
-    axes.set_ylim(-0.6, len(place) - 0.4)
-    axes.grid(axis="y", visible=False)
 
 
 HIGHLIGHTED = (("weights", "h0_total"), ("weights", WEIGHT_NORM), ("weights", NEURAL_PERSISTENCE))

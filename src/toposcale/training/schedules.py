@@ -3,17 +3,284 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+
+SHAPES = ("constant", "linear", "cosine", "wsd")
+"""How the rate goes on after the warm-up; wsd is warm-up, stable, decay."""
+
+_DECAYS: dict[str, Callable[[float, float, float], float]] = {
+    "linear": lambda peak, final, share: peak + (final - peak) * share,
+    "cosine": lambda peak, final, share: final + (peak - final) * 0.5 * (1 + math.cos(math.pi * share)),
+    "exponential": lambda peak, final, share: peak * (final / peak) ** share,
+    "1-sqrt": lambda peak, final, share: final + (peak - final) * (1 - math.sqrt(share)),
+}
+DECAY_SHAPES = tuple(_DECAYS)
+"""How a wsd schedule falls from its peak to its final rate."""
 
 
-def warmup_cosine(step: int, *, peak: float, steps: int, warmup_steps: int) -> float:
-    """Rate of the update that follows `step` earlier ones, 0 <= step <= steps.
+@dataclass(frozen=True)
+class Schedule:
+    """The plan of a training: a linear warm-up of `warmup_steps` to `peak`, and then a shape that ends at `steps`.
 
-    peak (step + 1) / warmup_steps during the warm-up, then peak (1 + cos(pi t)) / 2 with t from 0 to 1 over the
-    rest; exactly 0 at the last step, after which nothing is updated.
+    constant stays at the peak; linear and cosine fall to `final` from the end of the warm-up on; wsd stays at the peak
+    until `decay_start` and then falls as `decay_shape` says. Raises ValueError for numbers that fit in no training.
     """
-    if step >= steps:
-        return 0.0
-    if step < warmup_steps:
-        return peak * ((step + 1) / warmup_steps)
-    progress = (step - warmup_steps) / (steps - warmup_steps)
-    return peak * 0.5 * (1 + math.cos(math.pi * progress))
+
+    shape: str
+    peak: float
+    steps: int
+    warmup_steps: int = 0
+    final: float = 0.0
+    decay_start: int | None = None
+    decay_shape: str = "linear"
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise ValueError(f"shape: {self.shape!r}, but it is one of {', '.join(SHAPES)}")
+        if self.decay_shape not in DECAY_SHAPES:
+            raise ValueError(f"decay_shape: {self.decay_shape!r}, but it is one of {', '.join(DECAY_SHAPES)}")
+        if not (self.peak > 0 and math.isfinite(self.peak)):
+            raise ValueError(f"peak: {self.peak}, but it is above 0 and finite")
+        if not 0 <= self.final <= self.peak:
+            raise ValueError(f"final: {self.final}, but it lies between 0 and the peak, {self.peak}")
+        if self.warmup_steps < 0 or self.steps < 1:
+            raise ValueError("warmup_steps: at least 0, and steps: at least 1")
+        if self.shape != "wsd":
+            return
+        if self.decay_start is None:
+            raise ValueError("decay_start: missing, but a wsd schedule has a step at which its decay begins")
+        if not self.warmup_steps <= self.decay_start < self.steps:
+            raise ValueError(
+                f"decay_start: {self.decay_start}, but it lies between the end of the warm-up, {self.warmup_steps}, "
+                f"and the end, {self.steps}"
+            )
+        if self.decay_shape == "exponential" and not self.final:
+            raise ValueError("final: 0, but an exponential decay ends above 0")
+
+    def rate(self, step: int) -> float:
+        """Rate of the update that follows `step` earlier ones, 0 <= step <= steps.
+
+        peak (step + 1) / warmup_steps during the warm-up. At `steps`, after which nothing is updated, a shape that
+        falls has exactly its final rate.
+        """
+        if step >= self.steps and self.shape != "constant":
+            return self.final
+        if step < self.warmup_steps:
+            return self.peak * ((step + 1) / self.warmup_steps)
+        start = (
+            self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
+        )
+        if self.shape == "constant" or step < start:
+            return self.peak
+        fall = _DECAYS[self.decay_shape if self.shape == "wsd" else self.shape]
+        return fall(self.peak, self.final, (step - start) / (self.steps - start))
+
+    def rates(self) -> np.ndarray:
+        """(steps + 1,) the rate of every step from 0 to the end."""
+        return np.array([self.rate(step) for step in range(self.steps + 1)])
+
+
+@dataclass(frozen=True)
+class ScheduleTable:
+    """A plan written out: rates at some steps, and between them a straight line; the first row stands at step 0 or 1."""
+
+    at: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        steps, rates = np.array(self.at), np.array(self.values)
+        if len(steps) < 2 or steps[0] not in (0, 1) or np.any(np.diff(steps) <= 0):
+            raise ValueError("step: ascending from 0 or 1, in two rows at least")
+        if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
+            raise ValueError("learning_rate: finite and at least 0 in every row, and not 0 in all")
+
+    @property
+    def steps(self) -> int:
+        """The step at which the training ends."""
+        return self.at[-1]
+
+    def rate(self, step: int) -> float:
+        """Rate of the update that follows `step` earlier ones."""
+        return float(np.interp(step, self.at, self.values))
+
+    def rates(self) -> np.ndarray:
+        """(steps + 1,) the rate of every step from 0 to the end."""
+        return np.interp(np.arange(self.steps + 1), self.at, self.values)
+
+
+def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
+    """The plan of a configuration: the fields of `Schedule` or `ScheduleTable`, or the path of a table with the columns
+    step and learning_rate.
+
+    UserError: the file or the fields make no plan.
+    """
+    try:
+        if isinstance(given, Mapping):
+            return (
+                ScheduleTable(tuple(given["at"]), tuple(given["values"]))
+                if "at" in given
+                else Schedule(**given)
+            )
+        data, _ = tables.read_any(Path(given))
+        columns = {
+            name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
+        }
+        if np.any(columns["step"] % 1):
+            raise ValueError("step: whole numbers")
+        return ScheduleTable(
+            tuple(columns["step"].astype(int).tolist()), tuple(columns["learning_rate"].tolist())
+        )
+    except KeyError as error:
+        raise UserError(f"{given}: no column {error}; a schedule has step and learning_rate") from error
+    except (TypeError, ValueError) as error:
+        where = "schedule" if isinstance(given, Mapping) else str(given)
+        raise UserError(f"{where}: {error}") from error
+
+
+def plan_of_training(
+    final_step: int,
+    steps: np.ndarray,
+    rates: np.ndarray,
+    given: Schedule | ScheduleTable | None = None,
+) -> tuple[np.ndarray, str]:
+    """(final_step + 1,) the rate of every step, and where it is known from; empty, and why, where it is not known.
+
+    steps, rates: the rows of the log or of a table, those to come among them, NaN for unknown. What is given counts; then
+    rows up to the end; then a line or a cosine on which the logged rates lie. UserError: the log contradicts what is given.
+    """
+    known = np.isfinite(rates)
+    steps, rates = np.asarray(steps)[known], np.asarray(rates, dtype=np.float64)[known]
+    if given is not None:
+        planned = given.rates()
+        _compare(given, planned, steps, rates)
+        tail = np.full(max(final_step + 1 - len(planned), 0), planned[-1])
+        return np.concatenate([planned, tail])[: final_step + 1], "given"
+    logged = rates_of_log(steps, rates)
+    if isinstance(logged, str):
+        return np.empty(0), logged
+    # A log ends up to one interval between rows before its training does.
+    gap = float(np.median(np.diff(steps)))
+    if final_step - steps[-1] <= gap:
+        tail = np.full(max(final_step + 1 - len(logged), 0), logged[-1])
+        return np.concatenate([logged, tail])[: final_step + 1], "rows"
+    ahead = recognised(steps, rates, final_step)
+    if ahead is None:
+        return np.empty(0), f"the learning rates after step {int(steps[-1]):,} are not known"
+    return np.concatenate([logged, ahead[1:]]), "recognised"
+
+
+def _compare(
+    given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
+) -> None:
+    """UserError where the log and the plan differ by more than a tenth of the peak, off the edges of the plan."""
+    inside = (steps >= 1) & (steps < len(planned) - 1)
+    at = steps[inside].astype(int)
+    nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
+    off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
+    if len(at) and off.max() > 0.1 * planned.max():
+        worst = int(np.argmax(off))
+        raise UserError(
+            f"schedule: it says a learning rate of {planned[at[worst]]:.3g} at step {at[worst]:,}, but the log has "
+            f"{rates[inside][worst]:.3g}; give the schedule that was run, or a file with its rates"
+        )
+
+
+MOST_KNOTS = 2000
+"""Rows that a plan is stored in: a line between them is the plan but for what no loss can tell."""
+
+
+def knots(rates: np.ndarray) -> np.ndarray:
+    """Steps, ascending, at most `MOST_KNOTS`: lines between the rates there are the plan. Its kinks come first."""
+    last = len(rates) - 1
+    if last < MOST_KNOTS:
+        return np.arange(last + 1)
+    kinks = np.abs(np.diff(rates, 2))
+    sharpest = np.argsort(-kinks, kind="stable")[: MOST_KNOTS // 3]
+    sharpest = sharpest[kinks[sharpest] > 1e-9 * rates.max()] + 1
+    even = np.linspace(0, last, MOST_KNOTS // 3).round().astype(int)
+    # Both sides of a kink: a rate that jumps stays where it was up to the jump.
+    return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))
+
+
+def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None = None) -> np.ndarray | str:
+    """Rates of every step up to the last logged one; a text says why they are not known.
+
+    Between logged rows the rate is interpolated. Rates before the first row are never filled in backwards: they are a
+    linear warm-up of `warmup_steps` where that is given; without it the log has to begin within its own interval
+    between rows.
+    """
+    known = np.isfinite(rates) & (steps >= 0)
+    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
+    if len(steps) < 2:
+        return "no learning rates are logged"
+    if np.any(rates < 0) or rates.max() <= 0:
+        return "a logged learning rate is negative, or all of them are 0"
+    first = int(steps[0])
+    if warmup_steps is None and first > np.median(np.diff(steps)) + 1:
+        return (
+            f"the learning rates before step {first:,} are not known: give the schedule, or its warmup_steps"
+        )
+    every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
+    if warmup_steps:
+        # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
+        end = min(warmup_steps, int(steps[-1]))
+        every[:end] = every[end] * np.arange(1, end + 1) / warmup_steps
+    return every
+
+
+def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
+    """The rates from the last logged step to `final_step`, where the log lies exactly on a line or on a cosine there.
+
+    steps, rates: the logged rows. A line has two unknowns and a cosine three; four rows past the highest rate, and a
+    misfit below 1e-4 of it, are asked for. None where the rates so far do not tell, as those of a constant rate never
+    do: a decay may follow.
+    """
+    known = np.isfinite(rates)
+    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
+    if not len(rates) or not 0 < rates.max():
+        return None
+    falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
+    past, seen = steps[falling], rates[falling]
+    if len(past) < 4 or past[-1] > final_step or seen[-1] > seen[0] * (1 - 1e-3):
+        return None
+    ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
+    starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
+    fits = [_fitted(past, seen, ahead, lambda at: 1 - at / final_step)]
+    fits += [
+        _fitted(past, seen, ahead, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))
+        for w in (*starts, *_refined(past, seen, final_step, starts))
+    ]
+    misfit, carried = min(fits, key=lambda fit: fit[0])
+    if misfit > 1e-4 * seen[0] or carried.min() < -1e-4 * seen[0]:
+        return None
+    return np.maximum(carried, 0.0)
+
+
+def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
+    """Whole steps around the start of a cosine that fits best."""
+    misfits = [
+        _fitted(past, seen, past, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))[0]
+        for w in starts
+    ]
+    best, gap = starts[int(np.argmin(misfits))], starts[1] - starts[0] if len(starts) > 1 else 1.0
+    around = np.arange(max(best - gap, 0), min(best + gap, past[0]) + 1)
+    return around[:: max(1, len(around) // 400)]
+
+
+def _fitted(
+    past: np.ndarray, seen: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
+) -> tuple[float, np.ndarray]:
+    """Largest misfit of offset + scale * shape(step) to the rows seen, and its values ahead."""
+    form = shape(past)
+    centred = form - form.mean()
+    scale = float(np.sum(centred * (seen - seen.mean())) / max(float(np.sum(centred**2)), 1e-300))
+    offset = float(seen.mean() - scale * form.mean())
+    return float(np.max(np.abs(offset + scale * form - seen))), offset + scale * shape(ahead)

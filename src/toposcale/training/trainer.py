@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
 from toposcale.training.gpt import GPT, GPTShape
-from toposcale.training.schedules import warmup_cosine
+from toposcale.training.schedules import Schedule, ScheduleTable
 
 # Stream 2 of the seed belongs to `callbacks`.
 _BATCH_STREAM = 1
@@ -33,7 +34,7 @@ _MOMENTS = ("first_moment", "second_moment")
 class TrainingPlan:
     """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
 
-    Raises ValueError for a number that no training could use.
+    `schedule`: a plan for the learning rate in the place of warm-up and cosine; it is as long as the training. Raises ValueError for a number that no training could use.
     """
 
     steps: int = 5000
@@ -45,6 +46,7 @@ class TrainingPlan:
     seed: int = 42
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
+    schedule: Schedule | ScheduleTable | None = None
 
     def __post_init__(self) -> None:
         for name, least in {
@@ -60,6 +62,15 @@ class TrainingPlan:
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name}: {value}, but it is above 0 and finite")
+        if self.schedule is not None and self.schedule.steps != self.steps:
+            raise ValueError(f"schedule: it ends at step {self.schedule.steps}, the training at {self.steps}")
+
+    @cached_property
+    def rates(self) -> Schedule | ScheduleTable:
+        """What the learning rate follows."""
+        if self.schedule is not None:
+            return self.schedule
+        return Schedule("cosine", self.learning_rate, self.steps, self.warmup_steps)
 
 
 @dataclass
@@ -119,7 +130,7 @@ def configure_torch(device: str) -> torch.device:
 
 def learning_rate(step: int, plan: TrainingPlan) -> float:
     """Learning rate of the update that follows `step` earlier ones, 0 <= step <= plan.steps."""
-    return warmup_cosine(step, peak=plan.learning_rate, steps=plan.steps, warmup_steps=plan.warmup_steps)
+    return plan.rates.rate(step)
 
 
 def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:

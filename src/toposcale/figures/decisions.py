@@ -1,0 +1,139 @@
+"""Figures of a run's forecasts over its curve, and of what could be done with the compute that is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from toposcale.features.names import STEP_LABEL
+from toposcale.figures import title_of
+from toposcale.figures.forecasting import final_losses
+from toposcale.figures.panels import add_note, finite, in_order, key_legend, missing_figure, new_figure
+from toposcale.figures.style import INK, MUTED, model_appearances, styled
+
+DEFAULTS = ("multi_power_law", "power_law")
+"""The method that is drawn: the first that has a forecast."""
+
+MOST_PANELS = 12
+_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b", "#3a7d44")
+
+
+@styled
+def forecast_fans(
+    forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
+) -> Figure:
+    """Each model's loss with the forecasts of its end as fans from where they were made, and the plan's rate beneath."""
+    title = title_of("forecast_fans")
+    losses = finite(final_losses(metrics))
+    made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
+    made = finite(made, ["forecast", "low", "high"])
+    names = [name for name, _ in in_order(made["model"], model_appearances(models))]
+    if not names:
+        return missing_figure(title, "no forecast could be made")
+    shown = names[:MOST_PANELS]
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = new_figure(0.6 + 2.9 * rows, title)
+    grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
+    fractions = sorted(made["fraction"].unique())[:4] if len(made["fraction"].unique()) <= 4 else []
+    for place, model in enumerate(shown):
+        upper, lower = (
+            grid[2 * (place // columns)][place % columns],
+            grid[2 * (place // columns) + 1][place % columns],
+        )
+        final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
+        own = losses[(losses["model"] == model) & (losses["step"] > 0)]
+        _fans(upper, own, made[made["model"] == model], final, fractions)
+        upper.set_title(model, fontsize=9)
+        _rate(lower, schedules[schedules["model"] == model], final)
+    for blank in range(len(shown), rows * columns):
+        grid[2 * (blank // columns)][blank % columns].set_axis_off()
+        grid[2 * (blank // columns) + 1][blank % columns].set_axis_off()
+    keys = [
+        Line2D([], [], color=_COLOURS[i % 4], label=f"at {fraction:.0%}")
+        for i, fraction in enumerate(fractions)
+    ]
+    if keys:
+        key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
+    left_out = len(names) - len(shown)
+    add_note(figure, [f"{left_out} more models are in the table forecasts." if left_out else ""])
+    return figure
+
+
+def _fans(
+    axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, fractions: list[float]
+) -> None:
+    axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
+    tail = losses[losses["step"] >= 0.1 * final]["value"]
+    lowest, highest = tail.min(), tail.max()
+    for fraction, rows in forecasts.groupby("fraction"):
+        row = rows.sort_values("method", key=lambda names: names.map(DEFAULTS.index)).iloc[0]
+        colour = _COLOURS[fractions.index(fraction) % 4] if fraction in fractions else _COLOURS[0]
+        start = fraction * final
+        at = float(np.interp(start, losses["step"], losses["value"]))
+        axes.fill([start, final, final], [at, row["high"], row["low"]], color=colour, alpha=0.2, linewidth=0)
+        axes.plot([start, final], [at, row["forecast"]], color=colour, linewidth=0.9)
+        lowest, highest = min(lowest, row["low"]), max(highest, min(row["high"], 1.1 * highest))
+    if np.isfinite([lowest, highest]).all() and lowest < highest:
+        margin = 0.05 * (highest - lowest)
+        axes.set_ylim(lowest - margin, highest + margin)
+    axes.set_xlim(0, 1.02 * final)
+    axes.set_ylabel("loss (nats)")
+    axes.tick_params(labelbottom=False)
+
+
+def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
+    axes.set_xlim(0, 1.02 * final)
+    axes.set_xlabel(STEP_LABEL)
+    axes.set_ylabel("rate\n(per step)")
+    if schedule.empty:
+        axes.text(0.5, 0.5, "plan not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+        axes.set_yticks([])
+        return
+    axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED, linewidth=1.2)
+    axes.set_ylim(0, 1.1 * schedule["learning_rate"].max())
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+
+
+@styled
+def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """For each run, the loss at the end of every candidate against its compute, with intervals."""
+    title = title_of("decision_candidates")
+    usable = finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
+    live = usable[usable["is_live"].astype(bool)]
+    usable = live if len(live) else usable
+    names = [name for name, _ in in_order(usable["model"], model_appearances(models))]
+    if not names:
+        return missing_figure(title, "no run has anything to decide: its compute or its loss is not known")
+    shown = names[:MOST_PANELS]
+    heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
+    figure = new_figure(0.7 + sum(heights), title)
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, model in zip(panels, shown, strict=True):
+        rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
+        _candidates(axes, rows)
+        share = float(rows["fraction"].iloc[0])
+        axes.set_title(
+            f"{model} at {share:.0%}" + ("" if len(live) else " (finished since)"), fontsize=9, loc="left"
+        )
+    panels[-1].set_xlabel("loss at the end of the remaining compute (nats per token), with 95% interval")
+    more = len(names) - len(shown)
+    add_note(figure, [f"{more} more models are in the table candidates." if more else ""])
+    return figure
+
+
+def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
+    place = np.arange(len(rows))
+    colours = ["#b0347a" if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
+    axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
+    axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
+    labels = [
+        f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})"
+        for row in rows.itertuples()
+    ]
+    axes.set_yticks(place, labels)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.grid(axis="y", visible=False)

@@ -1,0 +1,43 @@
+"""Conformal intervals hold what they say, whatever the forecasts are."""
+
+import numpy as np
+import pytest
+
+from toposcale.forecasting.calibration import FEWEST_RUNS, UNKNOWN, calibrate, score
+from toposcale.forecasting.history import Prediction
+
+
+def interval(value, half):
+    return Prediction(value, value * np.exp(-half), value * np.exp(half))
+
+
+def test_a_score_is_the_miss_in_units_of_the_interval():
+    assert score(interval(3.0, 0.1), 3.0 * np.exp(0.05)) == pytest.approx(0.5)
+    assert score(interval(3.0, 0.1), 3.0 * np.exp(-0.2)) == pytest.approx(2.0)
+    assert np.isnan(score(Prediction(np.nan, np.nan, np.nan, "none"), 3.0))
+    assert np.isnan(score(Prediction(3.0, 3.0, 3.0), 3.0))
+
+
+def test_the_factor_is_the_order_statistic_of_the_scores():
+    """Of 39 scores the ceil(0.95 * 40) = 38th; of 9 the largest, with a coverage of 9 / 10; of 4 nothing is known."""
+    assert calibrate(np.arange(1, 40)) == (38.0, 0.95)
+    assert calibrate(np.arange(1, 10)) == (9.0, 0.9)
+    assert calibrate([1.0] * (FEWEST_RUNS - 1)) is UNKNOWN
+    stretched = calibrate([2.0] * 9)(interval(3.0, 0.1))
+    assert (stretched.low, stretched.high) == pytest.approx((3 * np.exp(-0.2), 3 * np.exp(0.2)))
+
+
+@pytest.mark.parametrize("runs", [9, 19, 40])
+def test_intervals_that_are_far_too_narrow_hold_the_truth_as_often_as_they_say(runs):
+    """Errors of heavy tails under intervals ten times too narrow, each run judged by the others."""
+    rng = np.random.default_rng(3)
+    held, stated = [], []
+    for _ in range(300):
+        truth = 3.0 * np.exp(0.1 * rng.standard_t(3, size=runs + 1))
+        predictions = [interval(3.0, 0.01)] * (runs + 1)
+        calibration = calibrate([score(p, t) for p, t in zip(predictions[1:], truth[1:], strict=True)])
+        own = calibration(predictions[0])
+        held.append(own.low <= truth[0] <= own.high)
+        stated.append(calibration.coverage)
+    # 300 draws: the standard error of a rate of 90% is 1.7%
+    assert np.mean(held) >= stated[0] - 0.05
