@@ -22,7 +22,8 @@ def main(snakemake):
         row = _models.row(name, facts, weights=weights.get(name), curve=curves.get(name), last_logged=last)
         row, plan = _models.planned(row, facts, steps, rates)
         if row.get("warmup_steps") is None and name in logs:
-            row["warmup_steps"] = warmup_of(steps, rates)
+            warmup = warmup_of(steps, rates)
+            row["warmup_steps"] = None if warmup is None else int(warmup)
         rows.append(row)
         schedules += plan
     metadata = _job.provenance(snakemake)
