@@ -29,7 +29,8 @@ if not workflow.overwrite_configfiles:
 
 try:
     environment.refuse_space(sys.executable)
-    config = configuration.resolve(config)
+    config = configuration.resolve(configuration.rebase(config, workflow.configfiles))
+    configuration.check_files(config)
 except (UserError, configuration.ConfigurationError) as error:
     sys.exit(f"toposcale: {error}")
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 import _job
-from toposcale import checkpoints
+import _models
 from toposcale.analysis.advice import advice
 from toposcale.analysis.forecasts import histories_from_tables
 from toposcale.io import loss_curves, schemas, tables
@@ -16,22 +17,20 @@ from toposcale.training.trainer import TrainingPlan, learning_rate
 
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
-    # A monitored model is where its monitor writes; its training is not ours, and neither is its schedule.
-    folders = {name: Path(path) for name, path in params.folders.items()}
-    curves = {name: loss_curves.read(path, name) for name, path in params.curves.items()}
-    logs = {name: gathered(schemas.TRAINING, {name: path}, "training/{}") for name, path in folders.items()}
-    begun = {name: path for name, path in folders.items() if len(logs[name])}
-    logs = {name: logs[name] for name in begun} | {name: log.to_pandas() for name, (log, _) in curves.items()}
-    if not logs:
-        print(f"\nNothing is trained yet in {run}: start the run, and ask again after some checkpoints.\n")
+    curves = {name: loss_curves.read(path) for name, path in params.curves.items()}
+    joined = [tables.read_user_table(schemas.METRICS, path) for path in params.tables]
+    found = {name: Files(name, params.folders.get(name), curves.get(name), joined) for name in params.models}
+    begun = {name: files for name, files in found.items() if len(files.log) or len(files.metrics)}
+    if not begun:
+        print(f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n")
         return
-    measured = gathered(schemas.METRICS, begun, "metrics/*/{}")
+    rows = [model_row(name, files, run, params) for name, files in begun.items()]
     histories = histories_from_tables(
-        gathered(schemas.FEATURES, begun, "features/*/{}"),
-        pd.concat([measured, *(metrics.to_pandas() for _, metrics in curves.values())]),
-        pd.concat([log.assign(model=name) for name, log in logs.items()]),
-        pd.DataFrame([model_row(name, params.models[name], log, run) for name, log in logs.items()]),
-        schedules={name: schedule(params.training) for name in begun if folders[name] == run},
+        pd.concat([files.features for files in begun.values()]),
+        pd.concat([files.metrics for files in begun.values()]),
+        pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
+        schemas.MODELS.frame(rows),
+        schedules={name: schedule(params.training) for name in begun if name in params.trained},
     )
     budget = params.budget or None
     for history in histories:
@@ -39,21 +38,32 @@ def main(snakemake):
         print("\n" + textwrap.fill(paragraph, 110), flush=True)
 
 
-def gathered(table, folders, pattern):
-    files = [
-        path
-        for name, folder in folders.items()
-        for path in sorted(folder.glob(pattern.format(name) + "/step-*.parquet"))
-    ]
-    return tables.gather(table, files).to_pandas()
+class Files:
+    """What is there of one model: its training log, metrics and features as frames."""
+
+    def __init__(self, name, folder, curve, joined):
+        self.name, self.folder = name, Path(folder) if folder else None
+        metrics = [self.gather(schemas.METRICS, "metrics/*")]
+        metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
+        if curve is not None:
+            metrics.append(curve.metric_rows(name))
+        log = curve.log() if curve is not None else self.gather(schemas.TRAINING, "training")
+        self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
+        self.features = self.gather(schemas.FEATURES, "features/*").to_pandas()
+
+    def gather(self, table, kind):
+        files = self.folder.glob(f"{kind}/{self.name}/step-*.parquet") if self.folder else []
+        return tables.gather(table, sorted(files))
 
 
-def model_row(name, model, log, run):
-    row = {"model": name, **model, "final_step": model["final_step"] or log["step"].iloc[-1]}
-    if not row["n_parameters"]:
-        newest = max(run.glob(f"checkpoints/{name}/step-*.safetensors"))
-        row["n_parameters"] = checkpoints.count_parameters(newest)
-    return row
+def model_row(name, files, run, params):
+    # A checkpoint of the run, or what tells where it was downloaded to.
+    made = sorted(run.glob(f"checkpoints/{name}/step-*[0-9].*"))
+    weights = params.weights.get(name) or (made[-1] if made else None)
+    last = max(files.log["step"], default=None)
+    return _models.row(
+        name, params.models[name], weights=weights, curve=params.curves.get(name), last_logged=last
+    )
 
 
 def schedule(training):

@@ -1,14 +1,15 @@
-"""A loss curve without weights into the training log and the metrics of its model."""
+"""What a loss curve of the user's tells: the training log and the metrics of its model."""
 
 import _job
 from toposcale.io import loss_curves, tables
 
 
 def main(snakemake):
-    log, metrics = loss_curves.read(snakemake.input[0], snakemake.wildcards.model)
+    curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
-    tables.write(log, snakemake.output.log, metadata)
-    tables.write(metrics, snakemake.output.metrics, metadata)
+    tables.write(curve.log(), snakemake.output.log, metadata)
+    rows = curve.metric_rows(snakemake.wildcards.model, snakemake.params.steps)
+    tables.write(rows, snakemake.output.metrics, metadata)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import math
+import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,74 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     if lines:
         raise ConfigurationError("\n".join(dict.fromkeys(lines)))
     return completed
+
+
+# Keys that hold a path, or a list of paths; `*` stands for any name.
+PATH_KEYS = (
+    ("corpus", "train"),
+    ("corpus", "validation"),
+    ("models", "*", "path"),
+    ("metrics", "tables"),
+    ("metrics", "harness"),
+    ("hub", "cache"),
+)
+
+
+def rebase(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str, Any]:
+    """`config` with the paths that one of its files names made relative to the folder of that file.
+
+    What no file holds, such as a path from the command line, stays relative to the working directory. Raises
+    `ConfigurationError` for a file that is missing or no YAML.
+    """
+    rebased = copy.deepcopy(dict(config))
+    for file in files:
+        content, folder = _read(file), Path(os.path.relpath(Path(file).parent))
+        for keys in PATH_KEYS:
+            _rebase(rebased, content, keys, folder)
+    return rebased
+
+
+def _read(file: str | Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ConfigurationError(f"{file}: no readable configuration ({error.strerror or error})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{file}: holds {_shown(content)}, but a configuration is a section of keys")
+    return content
+
+
+def _rebase(part: Any, given: Any, keys: Sequence[str], folder: Path) -> None:
+    """Change the values behind `keys` in `part` that are still what the file, `given`, holds."""
+    if not isinstance(part, dict) or not isinstance(given, dict):
+        return
+    first, *rest = keys
+    for name in set(part) & set(given) if first == "*" else {first} & set(part) & set(given):
+        value = part[name]
+        if rest:
+            _rebase(value, given[name], rest, folder)
+        elif value == given[name] and isinstance(value, str) and value:
+            part[name] = str(folder / value)
+        elif value == given[name] and isinstance(value, list):
+            part[name] = [str(folder / one) if isinstance(one, str) else one for one in value]
+
+
+def check_files(config: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` where a resolved configuration names a file or folder that is not there."""
+    named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
+    named += [("metrics.harness", config["metrics"]["harness"])]
+    named += [
+        (_join("models", name, "path"), model.get("path", "")) for name, model in config["models"].items()
+    ]
+    lines = [
+        f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
+        for key, path in named
+        if path and not Path(path).exists()
+    ]
+    if lines:
+        raise ConfigurationError("\n".join(lines))
 
 
 def _complete(schema: Mapping[str, Any], value: Any) -> Any:
@@ -197,16 +267,16 @@ NEEDED = {
     "hub": ("repo", "revisions", "steps"),
     "folder": ("path",),
     "monitor": ("path",),
-    "table": ("path", "n_parameters", "tokens_per_step"),
+    "table": ("path", "n_parameters"),
 }
 """Keys without which an entry of `models:` of that kind means nothing."""
 
 ALLOWED = {
     "gpt": NEEDED["gpt"],
-    "hub": (*NEEDED["hub"], "tokens_per_step"),
-    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step"),
+    "hub": (*NEEDED["hub"], "tokens_per_step", "final_step"),
+    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step"),
     "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
-    "table": (*NEEDED["table"], "final_step"),
+    "table": (*NEEDED["table"], "tokens_per_step", "final_step"),
 }
 """Keys that mean something for an entry of that kind, beside `kind` and `family`, which every one has."""
 
@@ -311,6 +381,7 @@ def reference() -> str:
         "",
         "Any key can be given in a file (`snakemake --configfile FILE`, which takes the place of `config/config.yaml`)",
         "or on the command line (`snakemake --config 'training={steps: 100}'`), which goes on top of the file.",
+        "A path in a file is relative to the folder of that file, a path on the command line to the working directory.",
         "",
         "| key | meaning | holds | default |",
         "| --- | --- | --- | --- |",
@@ -326,7 +397,7 @@ def reference() -> str:
 
 def outputs(path: str) -> str:
     """Where the run of a configuration file leaves what people look at."""
-    run = resolve(yaml.safe_load(Path(path).read_text()))["run"]
+    run = resolve(_read(path))["run"]
     return "".join(
         f"{name + ':':9s} results/{run}/{path}\n"
         for name, path in (

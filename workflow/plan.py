@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,16 @@ class Model:
     seed: int
     settings: Mapping[str, Any]
     steps: tuple[int, ...]
+    gaps: Mapping[int, str] = field(default_factory=dict)
+    """Why the checkpoints of other steps that are there are left out."""
+
+    not_runnable: str = ""
+    """Why the checkpoints cannot read a text, so that only their weights can be measured; empty where they can."""
+
+    @property
+    def loss_curve(self) -> str | None:
+        """The user's file with the losses of the training, where there is one."""
+        return self.settings["path"] if self.kind == "table" else self.settings.get("trainer_state")
 
     @property
     def kind(self) -> str:
@@ -60,32 +70,38 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
         for entry, given in config["models"].items():
             if given["kind"] != "gpt" and position:
                 continue
-            settings = monitored(entry, given) if given["kind"] == "monitor" else given
             # The first seed keeps the plain name: adding a seed retrains nothing.
             name = entry if position == 0 else f"{entry}.seed{seed}"
-            found[name] = Model(name, entry, seed, settings, steps_of(settings, config["training"]))
+            found[name] = _model(name, entry, seed, given, config["training"])
     return found
 
 
-def monitored(entry: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of kind monitor with what its folder tells: the steps, the size, and what the training was told."""
-    from toposcale.monitor.folder import Folder
+def _model(
+    name: str, entry: str, seed: int, given: Mapping[str, Any], training: Mapping[str, Any]
+) -> Model:
+    """One model with its checkpoints, ascending: those that are asked for, or all that are there."""
+    settings, gaps, not_runnable = given, {}, ""
+    match given["kind"]:
+        case "gpt":
+            steps = checkpoint_steps(training)
+        case "table":
+            steps = ()
+        case "monitor":
+            from toposcale.monitor.folder import Folder
 
-    folder = Folder(Path(settings["path"]), entry)
-    return {"steps": folder.steps(), **folder.facts(), **settings}
+            folder = Folder(Path(given["path"]), entry)
+            steps, settings = tuple(folder.steps()), {**folder.facts(), **given}
+        case "folder":
+            from toposcale.checkpoints import FolderSource, missing_parts
 
-
-def steps_of(settings: Mapping[str, Any], training: Mapping[str, Any]) -> tuple[int, ...]:
-    """The checkpoints of an entry of `models:`, ascending. A folder without `steps` is looked into; a table has none."""
-    if settings["kind"] == "gpt":
-        return checkpoint_steps(training)
-    if settings["kind"] == "table":
-        return ()
-    if "steps" in settings:
-        return tuple(sorted(settings["steps"]))
-    from toposcale.checkpoints import open_source
-
-    return tuple(open_source(settings["kind"], settings).steps())
+            source = FolderSource(Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ())))
+            steps, gaps = source.usable_steps()
+            found = {step: str(source.checkpoint(step)) for step in steps}
+            settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
+            not_runnable = missing_parts(found[steps[-1]])
+        case _:
+            steps = tuple(sorted(given["steps"]))
+    return Model(name, entry, seed, settings, steps, gaps, not_runnable)
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:

@@ -102,22 +102,20 @@ rule advice:
         "../../envs/toposcale.yaml"
     params:
         run=RUN,
-        models={
-            name: {
-                "family": MODELS[name].family,
-                "seed": MODELS[name].seed,
-                "final_step": final_step(MODELS[name]),
-                "n_parameters": MODELS[name].settings.get("n_parameters"),
-                "tokens_per_step": MODELS[name].settings.get("tokens_per_step")
-                or TRAINED_TOKENS_PER_STEP,
-            }
-            for name in [*TRAINED, *MONITORED, *CURVES]
-        },
+        models={name: facts_of(name) for name in MODELS},
+        # A monitor writes the rows of a model as a run does, in a folder of its own.
         folders={
-            **dict.fromkeys(TRAINED, RUN),
-            **{name: MODELS[name].settings["path"] for name in MONITORED},
+            name: MODELS[name].settings["path"] if name in MONITORED else RUN
+            for name in WITH_FEATURES
         },
-        curves={name: MODELS[name].settings["path"] for name in CURVES},
+        weights={
+            name: MODELS[name].settings["checkpoints"][MODELS[name].steps[-1]]
+            for name in WITH_WEIGHTS
+            if MODELS[name].kind == "folder"
+        },
+        curves=CURVES,
+        trained=TRAINED,
+        tables=config["metrics"]["tables"],
         training=TRAINING_SETTINGS,
         budget=config["decision"]["budget"],
         method=config["decision"]["method"],

@@ -3,9 +3,16 @@ from plan import step_name
 import re
 from glob import glob
 
-from toposcale.checkpoints import open_source
 from toposcale.monitor.folder import Folder
 
+FACTS = (
+    "d_model",
+    "n_layers",
+    "n_heads",
+    "tokens_per_step",
+    "n_parameters",
+    "final_step",
+)
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
 try:
@@ -18,21 +25,25 @@ TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
-# Loss curves: models of which there is nothing but a table.
-CURVES = [name for name, model in MODELS.items() if model.kind == "table"]
-WITH_FEATURES = [name for name in MODELS if name not in CURVES]
+# Models whose losses stand in a file of the user's; of some there is nothing but this file.
+CURVES = {
+    name: model.loss_curve for name, model in MODELS.items() if model.loss_curve
+}
+WITH_FEATURES = [name for name, model in MODELS.items() if model.kind != "table"]
 WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
+# Models that can read a text.
+RUNNABLE = [name for name in WITH_WEIGHTS if not MODELS[name].not_runnable]
 # Checkpoints of which embeddings are computed, by model.
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"] and name in WITH_WEIGHTS
+    if config["embeddings"]["enabled"] and name in RUNNABLE
 }
 # Checkpoints of which the loss landscape is computed, by model.
 LANDSCAPED = {
     name: model.every(config["landscape"]["every"])
     for name, model in MODELS.items()
-    if config["landscape"]["enabled"] and name in WITH_WEIGHTS
+    if config["landscape"]["enabled"] and name in RUNNABLE
 }
 # Sources that do not have every checkpoint.
 CHOSEN = {
@@ -167,12 +178,7 @@ def weights_of(model, step):
         return CHECKPOINT.format(model=model, step=step)
     if MODELS[model].kind == "hub":
         return MANIFEST.format(model=model, step=step)
-    try:
-        return str(
-            open_source(MODELS[model].kind, MODELS[model].settings).fetch(int(step))
-        )
-    except UserError as error:
-        sys.exit(f"toposcale: {error}")
+    return MODELS[model].settings["checkpoints"][int(step)]
 
 
 def checkpoints_of(cut):
@@ -263,15 +269,26 @@ def monitored_files(kind, models=MONITORED):
     ]
 
 
-def loss_table_of(wildcards):
-    """The user's table behind a loss curve."""
-    return MODELS[wildcards.model].settings["path"]
+def loss_curve_of(wildcards):
+    """The user's file with the losses of a model."""
+    return CURVES[wildcards.model]
 
 
-def final_step(model):
-    """Where the training of a model ends; None where only its loss table tells."""
-    last = model.steps[-1] if model.steps else None
-    return model.settings.get("final_step") or last
+def facts_of(name):
+    """What the configuration, the plan and a monitor tell of a model: a row of the models table, with None for unknown."""
+    model = MODELS[name]
+    known = {key: model.settings.get(key) for key in FACTS}
+    if model.kind == "gpt":
+        known["tokens_per_step"] = TRAINED_TOKENS_PER_STEP
+        known["final_step"] = model.steps[-1]
+    own = {"family": model.family, "entry": model.entry, "seed": model.seed}
+    return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
+
+
+def harness_files():
+    """The results of lm-evaluation-harness that are there now: new ones make the metrics anew."""
+    folder = config["metrics"]["harness"]
+    return sorted(map(str, Path(folder).rglob("*.json"))) if folder else []
 
 
 def table_files(*tables):

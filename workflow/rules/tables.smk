@@ -105,6 +105,7 @@ rule metrics_table:
         ],
         training=of_every_model(MODEL_LOG, TRAINED),
         tables=config["metrics"]["tables"],
+        harness=harness_files(),
         left_out=LEFT_OUT,
     output:
         f"{TABLES}/metrics.parquet",
@@ -137,6 +138,7 @@ rule metrics_table:
 rule models_table:
     input:
         checkpoints=last_checkpoints,
+        curves=list(CURVES.values()),
         logs=of_every_model(MODEL_LOG, CURVES),
     output:
         f"{TABLES}/models.parquet",
@@ -145,27 +147,9 @@ rule models_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        models={
-            name: {
-                "family": model.family,
-                "entry": model.entry,
-                "seed": model.seed,
-                "final_step": final_step(model),
-                **{
-                    key: model.settings.get(key)
-                    for key in (
-                        "d_model",
-                        "n_layers",
-                        "n_heads",
-                        "tokens_per_step",
-                        "n_parameters",
-                    )
-                },
-            }
-            for name, model in MODELS.items()
-        },
+        models={name: facts_of(name) for name in MODELS},
         with_weights=WITH_WEIGHTS,
-        trained_tokens_per_step=TRAINED_TOKENS_PER_STEP,
+        with_curve=list(CURVES),
         code=fingerprint("models_table.py"),
     message:
         "Listing the models"

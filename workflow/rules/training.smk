@@ -66,7 +66,7 @@ CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
 
 rule loss_table:
     input:
-        loss_table_of,
+        loss_curve_of,
     output:
         log=MODEL_LOG,
         metrics=CURVE_METRICS,
@@ -77,6 +77,7 @@ rule loss_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
+        steps=steps_of_model,
         code=fingerprint("loss_table.py"),
     message:
         "Loss curve of {wildcards.model}"

@@ -36,9 +36,10 @@ def advice(
     forecaster = make_forecaster(method, [*others, history], seed=seed)
     prediction = forecaster.fit(history).predict(history.final_step)
     share = history.last_step / history.final_step
+    compute = float(compute_of(history, history.last_step))
+    told = f"{compute:.3g} FLOP" if np.isfinite(compute) else "compute unknown"
     sentences = [
-        f"{history.model} has done {history.last_step:,} of {history.final_step:,} steps ({share:.0%}, "
-        f"{float(compute_of(history, history.last_step)):.3g} FLOP)."
+        f"{history.model} has done {history.last_step:,} of {history.final_step:,} steps ({share:.0%}, {told})."
     ]
     seen = observed_curve(history)
     if len(seen.loss):
@@ -50,6 +51,11 @@ def advice(
         f"{method} forecasts {prediction.value:.4g} at the end (95% interval {prediction.low:.4g} to "
         f"{prediction.high:.4g})."
     )
+    if np.isnan(compute):
+        sentences.append(
+            f"No decision without compute: set models.{history.model}.tokens_per_step, the tokens of one step."
+        )
+        return " ".join(sentences)
     following = next_sizes([*others, history]).get(history.model)
     if following is None:
         sentences.append(

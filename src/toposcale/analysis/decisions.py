@@ -191,10 +191,12 @@ def evaluate_decisions(decisions: pd.DataFrame, *, resamples: int = 1000, seed: 
 
 
 def next_sizes(histories: Iterable[History]) -> dict[str, History]:
-    """By model: the next larger model of the same family and seed."""
+    """By model: the next larger model of the same family and seed, among those whose compute is known."""
     following: dict[str, History] = {}
     groups: dict[tuple[str, int], list[History]] = {}
     for history in histories:
+        if np.isnan(history.tokens_per_step):
+            continue
         groups.setdefault((history.family, history.seed), []).append(history)
     for group in groups.values():
         for history in group:

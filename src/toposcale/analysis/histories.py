@@ -68,7 +68,7 @@ def _history(
     return History(
         model=str(model["model"]),
         n_parameters=int(model["n_parameters"]),
-        tokens_per_step=int(model["tokens_per_step"]),
+        tokens_per_step=float(model["tokens_per_step"]),
         final_step=int(model["final_step"]),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),

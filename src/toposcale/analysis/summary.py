@@ -169,38 +169,6 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     return Answer(verdict, f"Advised at {fraction:.0%} of training when to scale up, {'; '.join(said)}.")
 
 
-def warnings(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    duplicates: Mapping[str, Mapping[str, str] | None],
-    dropped: Mapping[str, int],
-) -> pd.DataFrame:
-    """What a reader has to know before trusting a number: model, step (none for a whole model), warning.
-
-    `duplicates`: by model, the steps that serve the weights of another revision, or None where that could not be told.
-    `dropped`: characters left out of the corpus by split.
-    """
-    rows: list[tuple[str, int | None, str]] = [
-        ("", None, f"{count} characters of the {split} text are not ASCII and were dropped")
-        for split, count in dropped.items()
-        if count
-    ]
-    for model, found in duplicates.items():
-        if found is None:
-            rows.append((model, None, "its revisions were not compared: the Hub could not be reached"))
-        rows += [
-            (model, int(step), f"serves the weights of {revision}")
-            for step, revision in (found or {}).items()
-        ]
-    for name, table in (("features", features), ("metrics", metrics)):
-        missing = table[~np.isfinite(table["value"])]
-        for (model, step), group in missing.groupby(["model", "step"]):
-            total = int(((table["model"] == model) & (table["step"] == step)).sum())
-            rows.append((str(model), int(step), f"{len(group)} of {total} {name} are NaN or infinite"))
-    named = [dict(zip(schemas.WARNINGS.names, row, strict=True)) for row in rows]
-    return schemas.WARNINGS.frame(named)
-
-
 def _rho(row: pd.Series) -> str:
     interval = _interval(row["follows_the_loss_low"], row["follows_the_loss_high"], ".2f")
     return f"rank correlation {row['follows_the_loss_rho']:.2f} {interval}"

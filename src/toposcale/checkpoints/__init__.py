@@ -6,15 +6,15 @@ from toposcale.checkpoints.matrices import (
     iterate_matrices,
     weight_files,
 )
-from toposcale.checkpoints.sources import FolderSource, Source, locate, open_source
+from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, trainer_facts
 
 __all__ = [
     "FolderSource",
-    "Source",
     "choose_weight_files",
     "count_parameters",
     "iterate_matrices",
     "locate",
-    "open_source",
+    "missing_parts",
+    "trainer_facts",
     "weight_files",
 ]

@@ -10,7 +10,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,15 @@ from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
+
+_EMBEDDINGS = re.compile(
+    r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
+    r"|tokens_embed|positions_embed)\.weight$"
+)
+
+# transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
+_CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
+_CONV1D_QKV = re.compile(r"(^|\.)c_attn\.weight$")
 
 # Types that NumPy's own functions do not know; each of their values is a float32.
 _WIDENED = tuple(
@@ -88,29 +97,64 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
 def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
     """Name and values of every weight matrix (n_out, n_in), one in memory at a time.
 
+    Rows are outputs also where the file has them as columns: see `stored_transposed`.
     float64, float32 and float16 come as they are stored, bfloat16 and float8 as float32, which holds them exactly.
     Left out: what is not 2-D, whole numbers, and the buffers `attention.bias`, `attention.masked_bias` and
     `rotary_emb.inv_freq`. UserError as in `weight_files`, and for a `.bin` that holds more than tensors.
     """
-    for file in weight_files(checkpoint):
+    files = weight_files(checkpoint)
+    transposed = stored_transposed({name: shape for file in files for name, shape in _shapes(file).items()})
+    for file in files:
         if file.suffix == ".safetensors":
             check_content(file)
         for name, tensor in (_safetensors_tensors if file.suffix == ".safetensors" else _bin_tensors)(file):
             if tensor.ndim == 2 and tensor.dtype.kind == "f":
-                yield name, tensor
+                yield name, tensor.T if name in transposed else tensor
 
 
-def count_parameters(checkpoint: str | Path) -> int:
-    """Number of stored weights, buffers left out; a tensor that is stored twice (tied weights) is counted twice."""
-    total = 0
-    for file in weight_files(checkpoint):
-        if file.suffix == ".safetensors":
-            with opened(file) as tensors:
-                shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
-        else:
-            shapes = {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
-        total += sum(int(np.prod(shape)) for name, shape in shapes.items() if not is_buffer(name))
-    return total
+def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
+    """Names of the matrices that a model keeps as (n_in, n_out): those of transformers' Conv1D.
+
+    These are the attention and feed-forward matrices of GPT-2 and of what is built like it (OpenAI GPT, ImageGPT, Decision
+    Transformer, DistilGPT-2). Told by the matrix of queries, keys and values, three times as wide as it is high; other
+    architectures use the same names for matrices with outputs as rows (GPT-BigCode).
+    """
+    found = any(
+        len(shape) == 2 and shape[1] == 3 * shape[0]
+        for name, shape in shapes.items()
+        if _CONV1D_QKV.search(name)
+    )
+    return {name for name in shapes if found and _CONV1D.search(name)}
+
+
+def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
+    """Shape of every tensor of a checkpoint by name, buffers left out. UserError as in `weight_files`."""
+    return {
+        name: shape
+        for file in weight_files(checkpoint)
+        for name, shape in _shapes(file).items()
+        if not is_buffer(name)
+    }
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Shape of every tensor of a file; the values are read only where the format asks for it."""
+    if file.suffix != ".safetensors":
+        return {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
+    with opened(file) as tensors:
+        return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+
+
+def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
+    """Number of stored weights, buffers left out; a tensor that is stored twice (tied weights) is counted twice.
+
+    Without `embeddings` the tables of token and position embeddings, known by their names, are left out.
+    """
+    return sum(
+        int(np.prod(shape))
+        for name, shape in tensor_shapes(checkpoint).items()
+        if embeddings or not _EMBEDDINGS.search(name)
+    )
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:

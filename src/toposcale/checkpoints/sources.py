@@ -1,89 +1,112 @@
-"""Where the checkpoints of a model come from: which steps there are, and the path of one of them.
+"""Checkpoints in a folder of this machine: which steps there are, which can be used, and what Trainer left beside them.
 
-`FolderSource` finds them in a folder; `toposcale.checkpoints.hub` has the source for repositories.
+`toposcale.checkpoints.hub` has the source for repositories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
 
-from toposcale.checkpoints.matrices import weight_files
+from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
+from toposcale.io import loss_curves
 from toposcale.io.errors import UserError
+from toposcale.io.tensor_files import read_metadata
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
 
-if TYPE_CHECKING:
-    from toposcale.checkpoints.hub_client import Limits
+PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
+"""How checkpoints are named where nobody says: the first of these that fits a name in the folder."""
 
-
-class Source(Protocol):
-    """Where the checkpoints of one model come from."""
-
-    def steps(self) -> list[int]:
-        """Steps with a checkpoint, ascending."""
-
-    def fetch(self, step: int) -> Path:
-        """The checkpoint of a step as a path on this machine, whole."""
-
-    def release(self, step: int) -> None:
-        """Free the disk that fetching the step took; does nothing where the files are the user's own."""
-
-
-def open_source(kind: str, settings: Mapping[str, Any], *, limits: Limits | None = None) -> Source:
-    """The source behind an entry of `models:`.
-
-    `gpt` and `folder` need `path`, and take `pattern`; `hub` needs `repo` and `revisions`, and takes `cache` and `keep`.
-    All take `steps`: the checkpoints that are wanted, every one that is found where there are none.
-    ValueError: another kind.
-    """
-    steps = tuple(settings.get("steps") or ())
-    if kind in ("gpt", "folder"):
-        default = "step-{step}.safetensors" if kind == "gpt" else "step{step}"
-        return FolderSource(Path(settings["path"]), settings.get("pattern") or default, steps)
-    if kind == "hub":
-        from toposcale.checkpoints import hub, hub_client
-
-        return hub.HubSource(
-            settings["repo"],
-            settings["revisions"],
-            steps,
-            cache=settings.get("cache"),
-            keep=settings.get("keep", True),
-            limits=limits or hub_client.Limits(),
-        )
-    raise ValueError(f"kind must be gpt, hub or folder, got {kind!r}")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Checkpoints under one folder, each a file or a folder whose name is `pattern` with `{step}` a number."""
+    """Checkpoints under one folder, each a file or a folder whose name is `pattern` with `{step}` a number.
+
+    Without a pattern it is the first of `PATTERNS` that fits. `wanted`: the steps that count, all where empty.
+    """
 
     path: Path
-    pattern: str
+    pattern: str = ""
     wanted: tuple[int, ...] = ()
 
     def steps(self) -> list[int]:
-        """Steps with a checkpoint, ascending."""
-        found = self._found()
-        return wanted_steps(self.wanted, found, f"{self.path}: {self.pattern}")
+        """Steps with a checkpoint, ascending. UserError: no such folder, no checkpoint, or a wanted one is not there."""
+        return wanted_steps(self.wanted, self._found, self._where)
 
-    def fetch(self, step: int) -> Path:
-        """The file or folder of a step, its weight files checked to be whole."""
-        path = self.path / find_step(step, self._found(), f"{self.path}: {self.pattern}")
-        weight_files(path)
-        return path
+    def checkpoint(self, step: int) -> Path:
+        """The file or folder of a step."""
+        return self.path / find_step(step, self._found, self._where)
 
-    def release(self, step: int) -> None:
-        """Nothing: these files are the user's own."""
+    def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
+        """The steps whose weights are whole and of the shape that most have; and why the others are left out, by step.
 
+        UserError: none is usable.
+        """
+        shapes, gaps = {}, {}
+        for step in self.steps():
+            try:
+                shapes[step] = str(sorted(tensor_shapes(self.checkpoint(step)).items()))
+            except UserError as error:
+                gaps[step] = str(error)
+        if not shapes:
+            raise UserError(f"no checkpoint can be used: {next(iter(gaps.values()))}")
+        # Of two shapes that are as frequent, the later one counts: the training began anew.
+        frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
+        for step, own in shapes.items():
+            if own != frequent:
+                gaps[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
+        return tuple(step for step in shapes if step not in gaps), gaps
+
+    def trainer_state(self) -> str | None:
+        """What transformers' Trainer left beside the last checkpoint that has a whole such file: the log so far."""
+        for step in reversed(self.steps()):
+            state = self.checkpoint(step) / loss_curves.TRAINER_STATE
+            with suppress(UserError):
+                loss_curves.trainer_state(state)
+                return str(state)
+        return None
+
+    @property
+    def _where(self) -> str:
+        return f"{self.path}: {self.pattern or ' or '.join(PATTERNS)}"
+
+    @cached_property
     def _found(self) -> dict[int, str]:
         try:
             names = [entry.name for entry in self.path.iterdir()]
         except OSError as error:
             raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
-        return steps_by_name(self.pattern, names)
+        named = (steps_by_name(pattern, names) for pattern in ([self.pattern] if self.pattern else PATTERNS))
+        return next(filter(None, named), {})
+
+
+def trainer_facts(state: Path) -> dict[str, int | None]:
+    """final_step and tokens_per_step as the Trainer's state beside a checkpoint tells them, None where it does not."""
+    stated = loss_curves.trainer_state(state)
+    inner = count_parameters(state.parent, embeddings=False)
+    return {
+        "final_step": stated.get("max_steps") or None,
+        "tokens_per_step": loss_curves.tokens_per_step(stated, inner),
+    }
+
+
+def missing_parts(checkpoint: str | Path) -> str:
+    """What a checkpoint lacks beside its weights to read a text, in words; empty where it has everything.
+
+    A file needs the sizes of the project's GPT in its metadata, a folder config.json and a tokenizer.
+    """
+    path = Path(checkpoint)
+    if path.is_file():
+        ours = path.suffix == ".safetensors" and read_metadata(path)
+        return "" if ours else "a file of weights has no config.json beside it"
+    if not (path / "config.json").is_file():
+        return "there is no config.json"
+    return "" if any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"
 
 
 def locate(path: str | Path) -> Path:

@@ -43,6 +43,7 @@ class Feature:
     name: as in the features table; `{k}` stands for a homology dimension, `{graph}` for the graph of a loss surface.
     title: as people read it. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
     over_layers: a key of `OVER_LAYERS`. rescaling_of: the feature that this one is in another unit, "" for none.
+    when_nan: what can be done about a NaN of it, where a healthy checkpoint can have one.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Feature:
     group: str = OTHER
     over_layers: str = "mean"
     rescaling_of: str = ""
+    when_nan: str = ""
 
     def __post_init__(self) -> None:
         if self.group not in GROUPS or self.over_layers not in OVER_LAYERS:
@@ -163,10 +165,13 @@ def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling
 
 WEIGHT_NORM = "frobenius_norm"
 NEURAL_PERSISTENCE = "neural_persistence"
+_ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
 
 register(
-    Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY),
-    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY),
+    Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
+    Feature(
+        "neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS
+    ),
     _homology("count", "bars", "count", "sum"),
     _homology("total", "total persistence", OF_SOURCE, "sum"),
     _homology("total_l2", "total persistence, L2", OF_SOURCE, "norm"),
@@ -195,7 +200,13 @@ register(
     Feature("eigenspectrum_decay", "eigenspectrum decay α", "dimensionless", SPECTRUM),
     Feature("pca_variance_kept", "variance kept by the PCA", "share", SPECTRUM),
     Feature("gradient_norm", "gradient norm", "nats per weight unit", NORM),
-    Feature("persistent_homology_dimension", "persistent-homology dimension", "dimensionless", TOPOLOGY),
+    Feature(
+        "persistent_homology_dimension",
+        "persistent-homology dimension",
+        "dimensionless",
+        TOPOLOGY,
+        when_nan="the window of sketches is too short to tell it: raise trajectory.window",
+    ),
     Feature("n_minima_{graph}", "minima", "count", TOPOLOGY),
     Feature("n_saddles_{graph}", "saddles", "count", TOPOLOGY),
     Feature("n_components_{graph}", "components", "count", TOPOLOGY),

@@ -12,15 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale import homology
 from toposcale.io.schemas import ALL_LAYERS
 
-FEWEST = 20
-"""Sketches below which a window has no features: too few for two sizes of subsamples."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """The last `window` sketches before a checkpoint, and `repeats` subsamplings for the dimension."""
 
-    window: int = 40
+    window: int = 60
     repeats: int = 10
     seed: int = 42
 
@@ -30,16 +26,16 @@ def compute_features(
 ) -> dict[int, dict[str, dict[str, float]]]:
     """Features of the path up to each of `checkpoints`, by checkpoint and layer ("all").
 
-    steps (m,), ascending, and sketches (m, d): see `observers.WeightSketch`. Of the last `settings.window` sketches
+    steps (m,), ascending, and sketches (m, d): see `callbacks.WeightSketch`. Of the last `settings.window` sketches
     before a checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation
     over the subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint
-    with fewer than 20 sketches before it has no features.
+    with fewer sketches before it has no features, since those of a shorter window would mean something else.
     """
     steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
     found = {}
     for checkpoint in checkpoints:
         window = sketches[steps < checkpoint][-settings.window :]
-        if len(window) < FEWEST:
+        if len(window) < settings.window:
             continue
         if not np.isfinite(window).all():
             warnings.warn(f"the sketches before step {checkpoint} are not finite", stacklevel=2)

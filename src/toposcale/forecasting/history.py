@@ -40,12 +40,12 @@ class History:
     (scheduled_steps,) holds the WHOLE schedule from step 0, for it is known before the run starts. At
     `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
     name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
-    what was not measured. `final_step` is the step at which the run will end.
+    what was not measured, and a `tokens_per_step` that is not known. `final_step` is the step at which the run will end.
     """
 
     model: str
     n_parameters: int
-    tokens_per_step: int
+    tokens_per_step: float
     final_step: int
     steps: np.ndarray = field(default_factory=lambda: np.empty(0))
     losses: np.ndarray = field(default_factory=lambda: np.empty(0))

@@ -1,8 +1,17 @@
-"""Loss curves that come as a table, without weights: what the forecasts and the decision need of a training."""
+"""Loss curves as trackers export them: tables, the state of transformers' Trainer, TensorBoard event files.
+
+Every reader gives the same: a training log (schema TRAINING) and metrics (schema METRICS). What a file does not tell is
+NaN or left out, never made up.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,66 +23,259 @@ from toposcale.io.errors import UserError
 MOST_CHECKPOINTS = 200
 """Rows of a log without a validation loss that stand for its checkpoints: enough for a curve."""
 
-_REQUIRED = ("step", "loss")
-_OPTIONAL = ("gradient_norm", "learning_rate", "validation_loss")
-_OTHER_NAMES = {"lr": "learning_rate", "grad_norm": "gradient_norm", "val_loss": "validation_loss"}
+TRAINER_STATE = "trainer_state.json"
+"""The file in which transformers' Trainer keeps its log beside every checkpoint."""
+
+# What trackers call a column, in lower case; of several names of the step the first that is there counts, since what a
+# tracker counts itself (`_step`) need not be the training's own step.
+_NAMES = {
+    "step": ("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
+    "loss": ("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
+    "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "train/gradient_norm"),
+    "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr"),
+    "validation_loss": (
+        *("validation_loss", "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss"),
+        *("valid_loss", "valid/loss", "test_loss", "test/loss"),
+    ),
+}
+_LOG = ("loss", "gradient_norm", "learning_rate")
+# What the Trainer measures of itself, not of the model.
+_OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
 
-def read(path: str | Path, model: str) -> tuple[pa.Table, pa.Table]:
-    """The training log (schema TRAINING) and the metrics (schema METRICS) of a loss table.
+@dataclass(frozen=True)
+class LossCurve:
+    """What a training left of its course.
 
-    The file is CSV or Parquet with the columns step and loss, in nats per token, and perhaps gradient_norm,
-    learning_rate and validation_loss; what is missing is NaN. Metrics stand at the steps that have a
-    validation loss; without any, at `MOST_CHECKPOINTS` evenly spread rows, the first and the last among them.
-    Raises UserError for a file that is not readable, lacks a column, has no rows, or repeats a step.
+    columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
+    metrics, NaN where a step has none. metrics: names of those columns that are metrics.
     """
-    data = tables.read_columns(path, _REQUIRED, _OPTIONAL, _OTHER_NAMES)
-    columns = {name: _numbers(data[name], name, path) for name in data.schema.names}
-    steps = columns["step"]
-    if not len(steps):
-        raise UserError(f"{path}: no rows; a loss table has one for each step that was logged")
-    if np.any(steps % 1 != 0) or np.any(steps < 0):
-        raise UserError(
-            f"{path}: step holds {steps[(steps % 1 != 0) | (steps < 0)][0]:g}, but is 0, 1, 2, ..."
+
+    columns: Mapping[str, np.ndarray]
+    metrics: tuple[str, ...]
+
+    def log(self) -> pa.Table:
+        """The training log: the rows that have a loss, a gradient norm or a learning rate."""
+        logged = np.any([np.isfinite(self.columns[name]) for name in _LOG], axis=0)
+        columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
+        columns["step"] = columns["step"].astype(np.int64)
+        return tables.from_columns(schemas.TRAINING, columns)
+
+    def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
+        """The metrics, and the training loss at their steps and at the checkpoints.
+
+        A checkpoint between two logged steps has the next logged loss: the Trainer logs the mean of the steps since the log
+        before, and the checkpoint's step is one of them. Without checkpoints and without a validation loss the training
+        loss stands at `MOST_CHECKPOINTS` evenly spread rows, the first and the last among them.
+        """
+        steps, losses = self.columns["step"], self.columns["loss"]
+        measured = {name: np.flatnonzero(np.isfinite(self.columns[name])) for name in self.metrics}
+        lost = np.flatnonzero(np.isfinite(losses))
+        at = np.unique(np.concatenate([np.empty(0, int), *measured.values()]))
+        if not len(checkpoints) and not len(measured.get("validation_loss", ())):
+            spread = np.linspace(0, max(len(lost) - 1, 0), min(MOST_CHECKPOINTS, len(lost)))
+            at = lost[spread.round().astype(int)]
+        rows = [(step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]]
+        known = {step for step, _, _ in rows}
+        for step in sorted(set(checkpoints) - known):
+            following = np.searchsorted(steps[lost], step)
+            if step > 0 and following < len(lost):
+                rows.append((step, "training_loss", losses[lost[following]]))
+        rows += [(steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found]
+        return tables.from_rows(
+            schemas.METRICS,
+            [
+                {"model": model, "step": int(step), "metric": metric, "value": float(value)}
+                for step, metric, value in rows
+            ],
         )
-    found, counts = np.unique(steps, return_counts=True)
-    if counts.max() > 1:
-        raise UserError(f"{path}: step {found[counts > 1][0]:.0f} stands there {counts.max()} times")
-    order = np.argsort(steps)
-    columns = {name: values[order] for name, values in columns.items()}
-    columns = {name: columns.get(name, np.full(len(steps), np.nan)) for name in (*_REQUIRED, *_OPTIONAL)}
-    columns["step"] = columns["step"].astype(np.int64)
-    log = pa.table(
-        {name: columns[name] for name in schemas.TRAINING.schema.names}, schema=schemas.TRAINING.schema
-    )
-    return log, _metrics(columns, model)
+
+
+def read(path: str | Path) -> LossCurve:
+    """The loss curve behind a path: a table, a `trainer_state.json`, or TensorBoard event files or their folder.
+
+    UserError: one line that names the file and what is wrong with it.
+    """
+    path = Path(path)
+    if path.name == TRAINER_STATE:
+        return read_trainer_state(path)
+    if path.is_dir() or ".tfevents." in path.name:
+        return read_events(path)
+    return read_table(path)
+
+
+def read_table(path: str | Path) -> LossCurve:
+    """A CSV file (separated by comma, semicolon or tab) or a Parquet file with a row a logged step.
+
+    Needed are a step and a loss, in nats per token; the learning rate, the gradient norm and the validation loss are read
+    where they are. Names are those of W&B, TensorBoard, Lightning and transformers, in any case. Rows of one step are
+    joined, as Lightning writes a row for the training and one for the validation.
+    """
+    data, separator = tables.read_any(path)
+    found = _matched(data.schema.names, path)
+    missing = [name for name in ("step", "loss") if name not in found]
+    if missing:
+        there = ", ".join(data.schema.names)
+        how = f" (separated by {separator})" if separator else ""
+        raise UserError(
+            f"{path}: no column for {' and '.join(missing)}; its columns are {there}{how}. "
+            f"A {missing[0]} is called {', '.join(_NAMES[missing[0]][:4])} or the like"
+        )
+    columns = {name: _numbers(data[column], column, path) for name, column in found.items()}
+    if not len(columns["step"]):
+        raise UserError(f"{path}: no rows; a loss table has one for each step that was logged")
+    if np.isnan(columns["step"]).any():
+        raise UserError(f"{path}: {found['step']} is missing in {np.isnan(columns['step']).sum()} rows")
+    return _joined(columns, path, tuple(name for name in found if name == "validation_loss"))
+
+
+def read_trainer_state(path: str | Path) -> LossCurve:
+    """The log of transformers' Trainer: losses, gradient norms, learning rates, and what it evaluated.
+
+    `eval_loss` is the metric validation_loss, any other `eval_NAME` that is a number the metric NAME. A logged loss is the
+    mean over the steps since the log before.
+    """
+    history = trainer_state(path).get("log_history") or []
+    entries: list[dict[str, float]] = []
+    for entry in history:
+        row = {"step": float(entry["step"]), **evaluated(entry)}
+        row |= {
+            name: float(entry[key])
+            for name, key in (
+                ("loss", "loss"),
+                ("gradient_norm", "grad_norm"),
+                ("learning_rate", "learning_rate"),
+            )
+            if isinstance(entry.get(key), int | float)
+        }
+        entries.append(row)
+    names = dict.fromkeys(name for row in entries for name in row)
+    columns = {name: np.array([row.get(name, np.nan) for row in entries]) for name in ("step", *_LOG, *names)}
+    metrics = tuple(name for name in names if name not in ("step", *_LOG))
+    return _joined(columns, path, metrics, keep_last=True)
+
+
+def trainer_state(path: str | Path) -> dict[str, Any]:
+    """The content of a trainer_state.json. UserError: it is missing, cut, or of another kind."""
+    try:
+        state = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
+            raise TypeError
+        return dict(state)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not the state of a Trainer ({type(error).__name__})") from error
+
+
+def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of one evaluation as the Trainer logs it, by their names here."""
+    named = {
+        name.removeprefix("eval_"): float(value)
+        for name, value in entry.items()
+        if name.startswith("eval_")
+        and not name.endswith(_OF_THE_TRAINER)
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+    }
+    if "loss" in named:
+        named["validation_loss"] = named.pop("loss")
+    return named
+
+
+def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:
+    """Tokens that a step of the Trainer reads, where its state tells them; None where it does not.
+
+    Either it counted them (`num_input_tokens_seen`), or they follow from `total_flos`, which the Trainer adds up as
+    6 x tokens x parameters that are no embeddings. A number that is not whole follows from neither: unknown.
+    """
+    steps = int(state.get("global_step") or 0)
+    if steps < 1:
+        return None
+    tokens = float(state.get("num_input_tokens_seen") or 0)
+    if not tokens and non_embedding_parameters:
+        tokens = float(state.get("total_flos") or 0) / (6 * non_embedding_parameters)
+    each = tokens / steps
+    return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
+
+
+def read_events(path: str | Path) -> LossCurve:
+    """The scalars of TensorBoard event files: one file, or all of a folder. Needs the package tensorboard."""
+    path = Path(path)
+    if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
+        raise UserError(f"{path}: no TensorBoard event files there (named events.out.tfevents...)")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise UserError(
+            f"{path}: event files need the package tensorboard: pip install tensorboard"
+        ) from error
+    folders = sorted({file.parent for file in path.rglob("*.tfevents.*")}) if path.is_dir() else [path]
+    points: dict[str, dict[int, float]] = {}
+    for folder in folders:
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            points.setdefault(tag, {}).update({event.step: event.value for event in events.Scalars(tag)})
+    found = _matched([tag for tag in points if tag.lower() not in _NAMES["step"]], path)
+    if "loss" not in found:
+        raise UserError(f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}")
+    steps = np.array(sorted({step for column in found.values() for step in points[column]}), dtype=np.float64)
+    columns = {
+        name: np.array([points[column].get(int(step), np.nan) for step in steps])
+        for name, column in found.items()
+    }
+    metrics = tuple(name for name in found if name == "validation_loss")
+    return _joined({"step": steps, **columns}, path, metrics)
+
+
+def _matched(names: Iterable[str], path: str | Path) -> dict[str, str]:
+    """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes."""
+    plain = {
+        re.sub(r"^.* - ", "", name).strip().lower(): name
+        for name in names
+        if not name.endswith(("__MIN", "__MAX"))
+    }
+    found = {}
+    for what, known in _NAMES.items():
+        present = [plain[name] for name in known if name in plain]
+        present += [own for name, own in plain.items() if what == "learning_rate" and name.startswith("lr-")]
+        if len(present) > 1 and what != "step":
+            raise UserError(
+                f"{path}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; leave one out"
+            )
+        if present:
+            found[what] = present[0]
+    return found
 
 
 def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray:
     try:
-        numbers = pc.cast(column, pa.float64())
+        return pc.cast(column, pa.float64()).fill_null(np.nan).to_numpy()
     except pa.ArrowException as error:
         raise UserError(f"{path}: column {name} is not all numbers ({str(error).splitlines()[0]})") from error
-    if name == "step" and numbers.null_count:
-        raise UserError(f"{path}: step is missing in {numbers.null_count} rows")
-    return numbers.fill_null(np.nan).to_numpy()
 
 
-def _metrics(columns: dict[str, np.ndarray], model: str) -> pa.Table:
-    validated = np.flatnonzero(np.isfinite(columns["validation_loss"]))
-    last = len(columns["step"]) - 1
-    chosen = (
-        validated if len(validated) else np.unique(np.linspace(0, last, MOST_CHECKPOINTS).round().astype(int))
-    )
-    named = {"training_loss": "loss"} | ({"validation_loss": "validation_loss"} if len(validated) else {})
-    rows = [
-        {
-            "model": model,
-            "step": int(columns["step"][row]),
-            "metric": metric,
-            "value": float(columns[name][row]),
-        }
-        for metric, name in named.items()
-        for row in chosen
-    ]
-    return tables.from_rows(schemas.METRICS, rows)
+def _joined(
+    columns: Mapping[str, np.ndarray], path: str | Path, metrics: tuple[str, ...], *, keep_last: bool = False
+) -> LossCurve:
+    """A curve with each step once, ascending; rows of one step are joined where they do not contradict each other."""
+    steps = columns["step"]
+    wrong = (steps % 1 != 0) | (steps < 0)
+    if wrong.any():
+        raise UserError(f"{path}: step holds {steps[wrong][0]:g}, but is 0, 1, 2, ...")
+    order = np.argsort(steps, kind="stable")
+    unique, place = np.unique(steps[order], return_inverse=True)
+    joined = {"step": unique}
+    for name in dict.fromkeys((*_LOG, *columns)):
+        if name == "step":
+            continue
+        values = columns.get(name, np.full(len(steps), np.nan))[order]
+        known = np.isfinite(values)
+        last = np.full(len(unique), np.nan)
+        last[place[known]] = values[known]
+        again = known & (values != last[place])
+        if again.any() and not keep_last:
+            raise UserError(
+                f"{path}: step {steps[order][again][0]:.0f} stands there more than once, with different values of {name}"
+            )
+        joined[name] = last
+    return LossCurve(joined, metrics)

@@ -39,7 +39,7 @@ models: the models of the run
   d_model count width, where it is known
   n_layers count blocks, where they are known
   n_heads count attention heads of a block, where they are known
-  tokens_per_step count tokens that a training step reads
+  tokens_per_step count tokens that a training step reads, where it is known
   final_step count step at which the training ends
   sorted by n_parameters model
 
@@ -353,10 +353,13 @@ graph_dependence: how much the features of a loss surface depend on the choice o
   agreement_least number least of these correlations
   sorted by model feature
 
-warnings: what to know before trusting a number
-  model step
-  warning text the warning
-  sorted by model step warning
+warnings: what to know before trusting a number, and what can be done about it
+  model
+  steps text checkpoints that it is about; empty for the whole model
+  concerns text feature, metric or file that it is about
+  warning text what is wrong with it
+  remedy text what can be done about it
+  sorted by model concerns steps warning
 
 summary: the questions of the project, answered by this run
   position count order of the questions

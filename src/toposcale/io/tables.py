@@ -124,39 +124,50 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
 
 
-def read_columns(
-    path: str | Path,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    other_names: Mapping[str, str] | None = None,
-) -> pa.Table:
-    """Columns of a Parquet or CSV file of the user's, the `required` ones and those of the `optional` that it has.
+def read_any(path: str | Path) -> tuple[pa.Table, str]:
+    """A Parquet or CSV file of the user's, and the name of the separator that its lines have ("" for Parquet).
 
-    `other_names` are common names of a column, by which it is found too. A `UserError` says what is wrong.
+    A CSV file may be separated by comma, semicolon or tab: the one that its first line has most of. UserError: the file
+    is missing or not readable.
     """
+    path = Path(path)
     try:
-        data = csv.read_csv(path) if Path(path).suffix == ".csv" else pq.read_table(path, partitioning=None)
+        if path.suffix == ".parquet":
+            return pq.read_table(path, partitioning=None), ""
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head, first = file.readline(), file.readline()
+        separator = max(_SEPARATORS, key=head.count)
+        # Where the semicolon separates, the comma is usually the decimal point.
+        decimal = "," if separator == ";" and "," in first else "."
+        data = csv.read_csv(
+            path,
+            parse_options=csv.ParseOptions(delimiter=separator),
+            convert_options=csv.ConvertOptions(decimal_point=decimal),
+        )
+        return data, _SEPARATORS[separator]
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})"
         ) from error
-    known = {**(other_names or {}), **{name: name for name in (*required, *optional)}}
-    data = data.rename_columns([known.get(name, name) for name in data.schema.names])
-    names = [name for name in (*required, *optional) if name in data.schema.names]
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise UserError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(required)}")
-    repeated = [name for name in names if data.schema.names.count(name) > 1]
-    if repeated:
-        raise UserError(f"{path}: more than one column {repeated[0]}")
-    return data.select(names)
+
+
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def read_user_table(table: Table, path: str | Path) -> pa.Table:
     """A Parquet or CSV file of the user's with the columns of `table`, in any order; a `UserError` says what is wrong."""
-    data = read_columns(path, table.schema.names)
+    data, separator = read_any(path)
+    missing = [name for name in table.names if name not in data.schema.names]
+    if missing:
+        how = f", separated by {separator}" if separator else ""
+        raise UserError(
+            f"{path}: no column {', '.join(missing)}; it needs {', '.join(table.names)}, "
+            f"and has {', '.join(data.schema.names)}{how}"
+        )
     try:
-        return data.cast(table.schema)
+        return data.select(table.names).cast(table.schema)
     except (pa.ArrowException, ValueError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from error
 

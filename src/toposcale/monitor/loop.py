@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from toposcale import __version__
-from toposcale.checkpoints.matrices import is_buffer
+from toposcale.checkpoints.matrices import is_buffer, stored_transposed
 from toposcale.features.weights import Settings
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError
@@ -239,8 +239,9 @@ class TopologyMonitor:
                 "the weights are in pieces on several processes (FSDP), and only whole ones can be monitored"
             )
         self._write_facts(n_parameters=sum(value.numel() for value in named.values()))
+        transposed = stored_transposed({name: tuple(value.shape) for name, value in named.items()})
         wanted = {
-            name: self._some_rows(name, value)
+            name: self._some_rows(name, value.T if name in transposed else value)
             for name, value in named.items()
             if value.ndim == 2
             and value.is_floating_point()

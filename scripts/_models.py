@@ -1,0 +1,19 @@
+"""A row of the models table from what the configuration says of a model and what its files tell."""
+
+from toposcale import checkpoints
+
+
+def row(name, facts, *, weights=None, curve=None, last_logged=None):
+    """What is given counts, then what the files of the model tell; the rest stays unknown.
+
+    weights: a checkpoint of it. curve: the user's file with its losses, which beside weights is the state of a Trainer.
+    last_logged: the last step of its training log.
+    """
+    known = {key: value for key, value in facts.items() if value is not None}
+    last = [known.pop("last_checkpoint", None), last_logged]
+    told = {"final_step": max((step for step in last if step is not None), default=None)}
+    if weights is not None:
+        told["n_parameters"] = checkpoints.count_parameters(checkpoints.locate(weights))
+        if curve is not None:
+            told |= {key: value for key, value in checkpoints.trainer_facts(curve).items() if value}
+    return {"model": name} | told | known

@@ -1,0 +1,88 @@
+"""What a reader has to know before trusting a number, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.features.registry import lookup
+from toposcale.io import schemas
+from toposcale.io.schemas import ALL_LAYERS
+
+_DIVERGED = "look at the training around these steps; it may have diverged"
+
+
+def warning_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, noted: Iterable[Mapping[str, Any]] = ()
+) -> pd.DataFrame:
+    """The `warnings` table: values that are NaN or infinite, and what was noted while the tables were made.
+
+    noted: rows with the keys model, step (None for the whole model), concerns, warning, remedy. The same warning at
+    several steps is one row.
+    """
+    rows = [*noted, *_undefined_features(features), *_undefined_metrics(metrics)]
+    steps: dict[tuple[str, str, str, str], set[int]] = {}
+    for row in rows:
+        key = (row["model"], row["concerns"], row["warning"], row["remedy"])
+        steps.setdefault(key, set()).update([] if row["step"] is None else [int(row["step"])])
+    names = ("model", "concerns", "warning", "remedy")
+    return schemas.WARNINGS.frame(
+        [dict(zip(names, key, strict=True)) | {"steps": _listed(at)} for key, at in steps.items()]
+    )
+
+
+def gaps(model: str, reasons: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Rows for the checkpoints of a model that are left out, by step with the reason."""
+    remedy = "the series has a gap there; write the checkpoint anew, or leave it out with `steps`"
+    return [
+        {"model": model, "step": step, "concerns": "checkpoint", "warning": reason, "remedy": remedy}
+        for step, reason in reasons.items()
+    ]
+
+
+def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """A row for each matrix of which every feature is NaN, and for each feature that is NaN in other layers."""
+    undefined = ~np.isfinite(features["value"].to_numpy(dtype=np.float64))
+    for (model, step, source), bad in features[undefined].groupby(["model", "step", "source"]):
+        own = features[(features["model"] == model) & (features["step"] == step) & (features["source"] == source)]
+        total, lost = own.groupby("layer").size(), bad.groupby("layer").size()
+        # Features that no NaN changes, such as counts of layers, may remain: most is all.
+        whole = [layer for layer in lost.index if layer != ALL_LAYERS and 2 * lost[layer] > total[layer]]
+        where = {"model": str(model), "step": int(step)}
+        for layer in whole:
+            yield where | {
+                "concerns": f"{source}: {layer}",
+                "warning": "its features are NaN: it holds NaN or infinity",
+                "remedy": _DIVERGED,
+            }
+        rest = bad[~bad["layer"].isin([*whole, ALL_LAYERS] if whole else [])]
+        for name, layers in rest.groupby("feature")["layer"]:
+            feature = lookup(str(name), str(source))
+            at = "" if list(layers) == [ALL_LAYERS] else f" in {', '.join(layers)}"
+            yield where | {
+                "concerns": f"{source}: {feature.title}",
+                "warning": f"NaN or infinite{at}",
+                "remedy": feature.when_nan or _DIVERGED,
+            }
+
+
+def _undefined_metrics(metrics: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    undefined = ~np.isfinite(metrics["value"].to_numpy(dtype=np.float64))
+    for row in metrics[undefined].itertuples():
+        yield {
+            "model": row.model,
+            "step": row.step,
+            "concerns": f"metric: {row.metric}",
+            "warning": "NaN or infinite",
+            "remedy": _DIVERGED,
+        }
+
+
+def _listed(steps: Iterable[int]) -> str:
+    found = sorted(steps)
+    if len(found) > 5:
+        return f"{found[0]} to {found[-1]} ({len(found)} checkpoints)"
+    return ", ".join(map(str, found))
