@@ -2,10 +2,12 @@
 
 import logging
 
+import _clouds
 import _job
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
+from toposcale.features.divergences import Cloud
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.training import corpus
@@ -22,10 +24,12 @@ def main(snakemake):
         _job.each(output.features),
         _job.each(output.diagrams),
         _job.each(output.metrics),
+        _job.each(output.clouds),
         strict=True,
     )
-    for step, checkpoint, features_path, diagrams_path, metrics_path in jobs:
-        passed = embed(checkpoints.locate(checkpoint), text, settings)
+    for step, checkpoint, features_path, diagrams_path, metrics_path, cloud_path in jobs:
+        texts, passed = embed(checkpoints.locate(checkpoint), text, settings)
+        _clouds.write(cloud_path, Cloud(passed.embeddings[schemas.ALL_LAYERS], texts), metadata)
         features, diagrams = embeddings.compute_features(
             passed.embeddings, summary_settings(settings), model=model
         )
@@ -44,15 +48,16 @@ def summary_settings(settings):
 
 
 def embed(path, text, settings):
-    """One forward pass of a checkpoint over the probe texts."""
+    """One forward pass of a checkpoint over the probe texts, and which of them it read."""
     device = configure_torch(settings["device"])
     model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
     tokens = tokens_of(path, model, text, settings)
-    return embeddings.forward_pass(model, tokens, all_layers=settings["layers"] == "all")
+    passed = embeddings.forward_pass(model, list(tokens.values()), all_layers=settings["layers"] == "all")
+    return list(tokens), passed
 
 
 def tokens_of(path, model, text, settings):
-    """The probe texts by the model's own tokenizer: the corpus' for a model that was trained here."""
+    """The probe texts by number, by the model's own tokenizer: the corpus' for a model that was trained here."""
     texts = text.probe_texts[: settings["texts"]]
     if len(texts) < settings["texts"]:
         logging.warning(
@@ -64,7 +69,7 @@ def tokens_of(path, model, text, settings):
         tokens = embeddings.tokenize(texts, tokenizer, tokens=length)
     else:
         tokens = [text.encode(one)[:length].tolist() for one in texts]
-    kept = [one for one in tokens if len(one) >= 2]
+    kept = {number: one for number, one in enumerate(tokens) if len(one) >= 2}
     if len(kept) < 5:
         raise UserError(
             f"corpus.validation: {len(kept)} probe texts of at least 100 characters, but embeddings need 5; "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +78,7 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
     return found
 
 
-def _model(
-    name: str, entry: str, seed: int, given: Mapping[str, Any], training: Mapping[str, Any]
-) -> Model:
+def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training: Mapping[str, Any]) -> Model:
     """One model with its checkpoints, ascending: those that are asked for, or all that are there."""
     settings, gaps, not_runnable = given, {}, ""
     match given["kind"]:
@@ -94,7 +94,9 @@ def _model(
         case "folder":
             from toposcale.checkpoints import FolderSource, missing_parts
 
-            source = FolderSource(Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ())))
+            source = FolderSource(
+                Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
+            )
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
@@ -108,6 +110,26 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
     """Steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
     last = training["steps"]
     return (*range(0, last, training["checkpoint_every"]), last)
+
+
+def at_the_same_share(
+    models: Mapping[str, Model], steps: Mapping[str, tuple[int, ...]]
+) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+    """Pairs (model, step) of neighbouring models of one seed whose steps are the same share of their training.
+
+    `steps`: the checkpoints that count, by model. The end of a training is `final_step` where it is known, else the last
+    checkpoint.
+    """
+    by_share = {
+        name: {Fraction(step, models[name].settings.get("final_step", max(own)) or 1): step for step in own}
+        for name, own in steps.items()
+    }
+    return [
+        ((first, by_share[first][share]), (second, by_share[second][share]))
+        for first, second in pairwise(steps)
+        if models[first].seed == models[second].seed
+        for share in sorted(by_share[first].keys() & by_share[second].keys())
+    ]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ TABLE_FILES = {
             "vectors",
             "metrics",
             "models",
+            *(["divergences"] if COMPARED_CLOUDS else []),
             *(table for analysis in ANALYSED.values() for table in analysis.makes),
         ]
     },
@@ -133,6 +134,7 @@ rule tables:
             for table, path in TABLE_FILES.items()
             if table not in ("published", "training")
         ],
+        [f"{TABLES}/divergences.csv"] if COMPARED_CLOUDS else [],
         [
             f"{TABLES}/{table}.csv"
             for analysis in ANALYSED.values()

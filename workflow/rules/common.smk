@@ -26,9 +26,7 @@ PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Models whose losses stand in a file of the user's; of some there is nothing but this file.
-CURVES = {
-    name: model.loss_curve for name, model in MODELS.items() if model.loss_curve
-}
+CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss_curve}
 WITH_FEATURES = [name for name, model in MODELS.items() if model.kind != "table"]
 WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Models that can read a text.
@@ -45,6 +43,14 @@ LANDSCAPED = {
     for name, model in MODELS.items()
     if config["landscape"]["enabled"] and name in RUNNABLE
 }
+# Models whose embeddings are compared with one another, and pairs of models that are at the same share of training.
+DIVERGING = EMBEDDED if config["embeddings"]["divergence"] else {}
+COMPARED_CLOUDS = [
+    tuple({"model": name, "step": step_name(step)} for name, step in pair)
+    for pair in plan.at_the_same_share(
+        {name: MODELS[name] for name in DIVERGING}, DIVERGING
+    )
+]
 # Sources that do not have every checkpoint.
 CHOSEN = {
     "embeddings": EMBEDDED,
@@ -214,6 +220,16 @@ def checkpoints_of_model(wildcards):
 def sketches_of_model(wildcards):
     """The sketches of a model's weights on the way to every checkpoint."""
     return expand(SKETCH, step=steps(wildcards.model), **wildcards)
+
+
+def clouds_of_model(wildcards):
+    """The embedded texts of a model at every checkpoint that has any."""
+    return expand(CLOUDS, step=steps(wildcards.model, "embeddings"), **wildcards)
+
+
+def embedded_steps(wildcards):
+    """The checkpoints behind `clouds_of_model`, as numbers."""
+    return list(EMBEDDED[wildcards.model])
 
 
 def steps_of_model(wildcards):

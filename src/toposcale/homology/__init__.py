@@ -23,10 +23,17 @@ from toposcale.homology.rips import (
     rips_diagrams_of_distances,
     spanning_tree_lengths,
 )
-from toposcale.homology.sampling import null_z_scores, seeded_generator, seeded_number, subsample_rows
+from toposcale.homology.sampling import (
+    SeedPart,
+    null_z_scores,
+    seeded_generator,
+    seeded_number,
+    subsample_rows,
+)
 from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance
 
 __all__ = [
+    "SeedPart",
     "betti_curve",
     "cloud_features",
     "crocker",
