@@ -2,6 +2,8 @@
 
 import logging
 
+import numpy as np
+
 import _clouds
 import _job
 from toposcale import checkpoints
@@ -28,18 +30,23 @@ def main(snakemake):
         strict=True,
     )
     for step, checkpoint, features_path, diagrams_path, metrics_path, cloud_path in jobs:
-        texts, passed = embed(checkpoints.locate(checkpoint), text, settings)
-        _clouds.write(cloud_path, Cloud(passed.embeddings[schemas.ALL_LAYERS], texts), metadata)
-        features, diagrams = embeddings.compute_features(
-            passed.embeddings, summary_settings(settings), model=model
-        )
+        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings)
+        told = tables.with_warnings(metadata, noted)
         where = {"model": model, "step": step}
+        features, diagrams, metrics, cloud = {}, {}, [], Cloud.nothing()
+        if loaded:
+            texts, passed = embed(*loaded, text, settings)
+            cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
+            features, diagrams = embeddings.compute_features(
+                passed.embeddings, summary_settings(settings), model=model
+            )
+            metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
+        _clouds.write(cloud_path, cloud, metadata)
         rows = tables.feature_rows(features, source="embeddings", **where)
-        tables.write(rows, features_path, metadata)
+        tables.write(rows, features_path, told)
         rows = tables.diagram_rows(diagrams, source="embeddings", **where)
-        tables.write(rows, diagrams_path, metadata)
-        row = {**where, "metric": "perplexity", "value": passed.perplexity}
-        tables.write(tables.from_rows(schemas.METRICS, [row]), metrics_path, metadata)
+        tables.write(rows, diagrams_path, told)
+        tables.write(tables.from_rows(schemas.METRICS, metrics), metrics_path, metadata)
 
 
 def summary_settings(settings):
@@ -47,16 +54,22 @@ def summary_settings(settings):
     return embeddings.Settings(**{name: settings[name] for name in names})
 
 
-def embed(path, text, settings):
-    """One forward pass of a checkpoint over the probe texts, and which of them it read."""
-    device = configure_torch(settings["device"])
+def load(checkpoint, settings):
+    """The model of a checkpoint, and its tokenizer: None for that of the corpus."""
+    path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"])
     model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
-    tokens = tokens_of(path, model, text, settings)
+    tokenizer = language_models.load_tokenizer(path, model.vocab_size) if path.is_dir() else None
+    return model, tokenizer
+
+
+def embed(model, tokenizer, text, settings):
+    """One forward pass of a model over the probe texts, and which of them it read."""
+    tokens = tokens_of(model, tokenizer, text, settings)
     passed = embeddings.forward_pass(model, list(tokens.values()), all_layers=settings["layers"] == "all")
     return list(tokens), passed
 
 
-def tokens_of(path, model, text, settings):
+def tokens_of(model, tokenizer, text, settings):
     """The probe texts by number, by the model's own tokenizer: the corpus' for a model that was trained here."""
     texts = text.probe_texts[: settings["texts"]]
     if len(texts) < settings["texts"]:
@@ -64,8 +77,7 @@ def tokens_of(path, model, text, settings):
             "%d probe texts, not %d: the validation text has no more", len(texts), settings["texts"]
         )
     length = min(settings["max_tokens"], model.context)
-    if path.is_dir():
-        tokenizer = language_models.load_tokenizer(path, model.vocab_size)
+    if tokenizer:
         tokens = embeddings.tokenize(texts, tokenizer, tokens=length)
     else:
         tokens = [text.encode(one)[:length].tolist() for one in texts]

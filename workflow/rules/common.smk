@@ -142,6 +142,11 @@ def seed_of(wildcards):
     return MODELS[wildcards.model].seed
 
 
+def not_made_here(wildcards):
+    """Whether the checkpoints of a model come from elsewhere, so that one that is damaged cannot be made again."""
+    return wildcards.model not in TRAINED
+
+
 def on_attempt(amount):
     """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
 

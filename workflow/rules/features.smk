@@ -53,6 +53,7 @@ for cut in CUTS["weights"]:
         params:
             settings=without(config["weights"], "jobs"),
             steps=cut.steps_of,
+            leave_gaps=not_made_here,
             code=fingerprint("weight_features.py"),
         message:
             f"Topology of the weights of {cut.where}"
@@ -108,6 +109,7 @@ for cut in CUTS["embeddings"]:
                 config["embeddings"], "enabled", "every", "jobs", "divergence"
             ),
             steps=cut.steps_of,
+            leave_gaps=not_made_here,
             code=fingerprint("embeddings.py"),
         message:
             f"Embeddings and perplexity of {cut.where}"

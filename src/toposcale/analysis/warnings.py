@@ -34,11 +34,11 @@ def warning_table(
     )
 
 
-def gaps(model: str, reasons: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Rows for the checkpoints of a model that are left out, by step with the reason."""
-    remedy = "the series has a gap there; write the checkpoint anew, or leave it out with `steps`"
+def gaps(model: str, reasons: Mapping[int, str], concerns: str = "checkpoint") -> list[dict[str, Any]]:
+    """Rows for the checkpoints of a model that could not be measured, by step with the reason."""
+    remedy = "the series has a gap there; mend the checkpoint, or leave it out with models.{name}.steps"
     return [
-        {"model": model, "step": step, "concerns": "checkpoint", "warning": reason, "remedy": remedy}
+        {"model": model, "step": step, "concerns": concerns, "warning": reason, "remedy": remedy}
         for step, reason in reasons.items()
     ]
 

@@ -21,6 +21,11 @@ class Cloud:
     points: NDArray[np.floating]
     texts: NDArray[np.integer]
 
+    @classmethod
+    def nothing(cls) -> Cloud:
+        """That of a checkpoint that could not be measured."""
+        return cls(np.empty((0, 1)), np.empty(0, np.int64))
+
 
 def divergence(
     first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homology.SeedPart]
