@@ -15,6 +15,8 @@ def main(snakemake):
     clouds = map(_clouds.read, _job.each(snakemake.input.clouds))
     parts = [schemas.FEATURES.schema.empty_table()]
     for step, (earlier, later) in zip(params.steps[1:], pairwise(clouds), strict=True):
+        if not len(earlier.texts) or not len(later.texts):
+            continue  # a gap
         features = divergence(
             earlier, later, repeats=params.repeats, seed=(params.seed, model, "divergence subsets")
         )

@@ -10,8 +10,11 @@ def main(snakemake):
     params = snakemake.params
     rows = []
     for pair, first, second in zip(params.pairs, snakemake.input.first, snakemake.input.second, strict=True):
+        clouds = _clouds.read(first), _clouds.read(second)
+        if not all(len(cloud.texts) for cloud in clouds):
+            continue  # a gap
         seed = (params.seed, pair["model"], pair["other_model"], "divergence subsets")
-        features = divergence(_clouds.read(first), _clouds.read(second), repeats=params.repeats, seed=seed)
+        features = divergence(*clouds, repeats=params.repeats, seed=seed)
         rows.append({"rtd_spread": None, **pair, **features})
     table = tables.from_rows(schemas.DIVERGENCES, rows)
     metadata = _job.provenance(snakemake)

@@ -35,7 +35,7 @@ class Repository:
 
 @dataclass
 class Fault:
-    """What goes wrong with requests whose method and path match: `kind` is 500, stall, cut or not-json.
+    """What goes wrong with requests whose method and path match: `kind` is 500, 429, stall, cut, not-json or no-checksums.
 
     `times`: how many requests it hits, all of them where None.
     """
@@ -76,6 +76,7 @@ class SmallHub:
         self.repositories: dict[str, Repository] = {}
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
+        self.ranges: list[str] = []
         self.closing = threading.Event()
         hub = self
 
@@ -133,14 +134,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif kind == "500":
             self._answer(500, b"out of order", {})
+        elif kind == "429":
+            self._answer(429, b"slow down", {"Retry-After": "3600"})
         elif kind == "not-json":
             self._answer(200, b"<html>Please log in to the network</html>", {})
         elif path.startswith("/api/models/"):
-            self._serve_information(path.removeprefix("/api/models/"))
+            self._serve_information(path.removeprefix("/api/models/"), plain=kind == "no-checksums")
         else:
             self._serve_file(path.lstrip("/"), cut=kind == "cut")
 
-    def _serve_information(self, path: str) -> None:
+    def _serve_information(self, path: str, *, plain: bool = False) -> None:
         name, _, revision = path.removesuffix("/refs").partition("/revision/")
         repository = self.hub.repositories.get(name)
         if repository is None:
@@ -168,7 +171,10 @@ class _Handler(BaseHTTPRequestHandler):
                     "id": name,
                     "sha": commit,
                     "tags": [],
-                    "siblings": [_sibling(key, content) for key, content in sorted(files.items())],
+                    "siblings": [
+                        {"rfilename": key} if plain else _sibling(key, content)
+                        for key, content in sorted(files.items())
+                    ],
                 }
             )
 
@@ -193,6 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Size": str(len(content)),
         }
         if "Range" in self.headers:
+            self.hub.ranges.append(self.headers["Range"])
             first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
             content, status = content[first:], 206

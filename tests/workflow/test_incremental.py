@@ -49,9 +49,11 @@ CHANGES = {
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
     "hub.keep": (False, {"release"}),
+    "hub.resident": (3, set()),
     "hub.duplicates": (
         "include",
         {
+            "fetch",
             *("features_table", "diagrams_table", "metrics_table"),
             *("surfaces_table", "densities_table", "profiles_table", "path_surfaces_table"),
             "trajectories_table",

@@ -211,10 +211,20 @@ def consumers(wildcards):
         for source, chosen in CHOSEN.items()
         if int(wildcards.step) in chosen.get(wildcards.model, ())
     ]
-    return [
-        *expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step),
-        rules.models_table.output[0],  # it asks the last checkpoints for their size
-    ]
+    return expand(
+        FEATURES, source=sources, model=wildcards.model, step=wildcards.step
+    )
+
+
+def resident_before(wildcards):
+    """What must have left the cache before a checkpoint is fetched."""
+    if config["hub"]["keep"]:
+        return []
+    resources = workflow.resource_settings
+    bound = config["hub"]["resident"] or (resources.cores or resources.nodes or 1) + 1
+    chain = of_every_checkpoint(RELEASED, PUBLISHED)
+    place = chain.index(RELEASED.format(**wildcards)) - bound
+    return chain[place] if place >= 0 else []
 
 
 def checkpoints_of_model(wildcards):
@@ -263,8 +273,8 @@ def steps_of_source(wildcards):
 
 
 def last_checkpoints(wildcards):
-    """The last checkpoint of each model that has weights: its size is the model's."""
-    return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS]
+    """The last checkpoint of each model that has its weights here: its size is the model's."""
+    return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS if model not in PUBLISHED]
 
 
 def monitored_folder(model):

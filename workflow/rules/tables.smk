@@ -171,6 +171,7 @@ rule metrics_table:
 rule models_table:
     input:
         checkpoints=last_checkpoints,
+        sizes=of_every_checkpoint(SIZE, PUBLISHED),
         curves=list(CURVES.values()),
         logs=of_every_model(MODEL_LOG, CURVES),
     output:
@@ -181,7 +182,7 @@ rule models_table:
         "../../envs/toposcale.yaml"
     params:
         models={name: facts_of(name) for name in MODELS},
-        with_weights=WITH_WEIGHTS,
+        with_weights=[name for name in WITH_WEIGHTS if name not in PUBLISHED],
         with_curve=list(CURVES),
         code=fingerprint("models_table.py"),
     message:

@@ -124,3 +124,12 @@ def locate(path: str | Path) -> Path:
     from toposcale.checkpoints import hub
 
     return hub.read_manifest(path)
+
+
+def readable(message: str, path: str | Path) -> str:
+    """A message about the checkpoint behind `path`: of a download it names repository and revision, no cache."""
+    if Path(path).suffix != ".json":
+        return message
+    from toposcale.checkpoints import hub
+
+    return hub.readable(message, path)

@@ -54,7 +54,7 @@ def spatial_concentration(weight: ArrayLike) -> float:
     Equal |w| throughout have none: NaN, with a RuntimeWarning. ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
-    n_rows, n_columns = matrix.shape
+    n_columns = matrix.shape[1]
     row_means, column_sums = [], np.zeros(n_columns)
     for block in _blocks(matrix):
         row_means.append(block.mean(axis=1))
