@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -77,6 +77,7 @@ class SmallHub:
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
         self.ranges: list[str] = []
+        self.watch: Callable[[str], None] = lambda path: None  # called before a path is served
         self.closing = threading.Event()
         hub = self
 
@@ -128,6 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
+        self.hub.watch(path)
         kind = next((fault.kind for fault in self.hub.faults if fault.hits(self.command, path)), None)
         if kind == "stall":
             self.hub.closing.wait()

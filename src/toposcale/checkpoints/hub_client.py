@@ -130,12 +130,14 @@ def download(url: str, path: Path) -> None:
     """Append to a file what it lacks of the content at a URL, from where it ends. To be called within `ask`."""
     with path.open("ab") as file:
         done = file.tell()
-        headers = build_hf_headers() | ({"Range": f"bytes={done}-"} if done else {})
+        headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+        if done:
+            headers["Range"] = f"bytes={done}-"
         with get_session().stream("GET", url, headers=headers) as response:
             hf_raise_for_status(response)
             if done and response.status_code != 206:  # it sends all of it again
                 file.truncate(0)
-            for block in response.iter_bytes(1 << 20):
+            for block in response.iter_raw():  # as it comes, so that a break loses nothing
                 file.write(block)
 
 

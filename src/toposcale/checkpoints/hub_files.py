@@ -1,4 +1,4 @@
-"""Files of one revision on the Hugging Face Hub: listed, fetched whole and verified, kept in the client's cache, removed."""
+"""Files of a revision on the Hugging Face Hub: listed, fetched whole and verified, kept in the client's cache, removed."""
 
 from __future__ import annotations
 
