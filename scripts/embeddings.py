@@ -20,6 +20,7 @@ def main(snakemake):
     settings, output, model = snakemake.params.settings, snakemake.output, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
     metadata = _job.provenance(snakemake)
+    [tokenizer] = snakemake.params.tokenizer or [None]
     jobs = zip(
         snakemake.params.steps,
         _job.each(snakemake.input.checkpoints),
@@ -30,7 +31,7 @@ def main(snakemake):
         strict=True,
     )
     for step, checkpoint, features_path, diagrams_path, metrics_path, cloud_path in jobs:
-        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings)
+        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings, tokenizer)
         told = tables.with_warnings(metadata, noted)
         where = {"model": model, "step": step}
         features, diagrams, metrics, cloud = {}, {}, [], Cloud.nothing()
@@ -54,11 +55,13 @@ def summary_settings(settings):
     return embeddings.Settings(**{name: settings[name] for name in names})
 
 
-def load(checkpoint, settings):
+def load(checkpoint, settings, tokenizer_folder):
     """The model of a checkpoint, and its tokenizer: None for that of the corpus."""
     path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"])
     model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
-    tokenizer = language_models.load_tokenizer(path, model.vocab_size) if path.is_dir() else None
+    if not path.is_dir():
+        return model, None
+    tokenizer = language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)
     return model, tokenizer
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ PATH_KEYS = (
     ("corpus", "train"),
     ("corpus", "validation"),
     ("models", "*", "path"),
+    ("models", "*", "tokenizer"),
     ("metrics", "tables"),
     ("metrics", "harness"),
     ("hub", "cache"),
@@ -135,9 +137,12 @@ def _rebase(part: Any, given: Any, keys: Sequence[str], folder: Path) -> None:
 def check_files(config: Mapping[str, Any]) -> None:
     """Raise `ConfigurationError` where a resolved configuration names a file or folder that is not there."""
     named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
-    named += [("metrics.harness", config["metrics"]["harness"])]
+    harness = config["metrics"]["harness"]
+    named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
     named += [
-        (_join("models", name, "path"), model.get("path", "")) for name, model in config["models"].items()
+        (_join("models", name, key), model.get(key, ""))
+        for name, model in config["models"].items()
+        for key in ("path", "tokenizer")
     ]
     lines = [
         f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
@@ -272,9 +277,12 @@ NEEDED = {
 """Keys without which an entry of `models:` of that kind means nothing."""
 
 ALLOWED = {
-    "gpt": NEEDED["gpt"],
-    "hub": (*NEEDED["hub"], "tokens_per_step", "final_step"),
-    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step"),
+    "gpt": (*NEEDED["gpt"], "embeddings"),
+    "hub": (*NEEDED["hub"], "tokens_per_step", "final_step", "embeddings", "tokenizer"),
+    "folder": (
+        *NEEDED["folder"],
+        *("pattern", "steps", "tokens_per_step", "final_step", "embeddings", "tokenizer"),
+    ),
     "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
     "table": (*NEEDED["table"], "tokens_per_step", "final_step"),
 }

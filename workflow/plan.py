@@ -100,7 +100,7 @@ def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training:
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
-            not_runnable = missing_parts(found[steps[-1]])
+            not_runnable = missing_parts(found[steps[-1]], tokenizer="tokenizer" not in given)
         case _:
             steps = tuple(sorted(given["steps"]))
     return Model(name, entry, seed, settings, steps, gaps, not_runnable)

@@ -94,6 +94,7 @@ CHANGES = {
     "trajectory.repeats": (3, {"trajectory"}),
     "trajectory.seed": (7, {"trajectory"}),
     "metrics.harness": ("scores", METRICS),
+    "metrics.tasks": (["arc_*"], METRICS),
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
     "statistics.seed": (7, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
@@ -107,6 +108,7 @@ CHANGES = {
     "models.{name}.repo": ("x/y", {"fetch", "duplicates", "models_table"}),
     "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
+    "models.{name}.tokenizer": ("tokenizer", {"embeddings"}),
     "models.{name}.family": ("other", {"models_table"}),
     "models.{name}.n_parameters": (7, {"models_table"}),
     "models.{name}.final_step": (7, {"models_table"}),
@@ -119,6 +121,7 @@ IDENTITY = {
     "models": "models that are added are made, and what is gathered is gathered again",
     "models.{name}.kind": "another model",
     "models.{name}.path": "other files: other inputs",
+    "models.{name}.embeddings": "embeddings of the model are made, or leave the tables",
     "models.{name}.pattern": "other files: other inputs",
     "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
@@ -184,6 +187,7 @@ def made(tmp_path_factory):
     workspace = new_workspace(tmp_path_factory.mktemp("incremental") / "work")
     workspace.config = starting_configuration()
     (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
+    (workspace.path / "tokenizer").mkdir()
     (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
     for step in (0, 4, 8):
         folder = workspace.path / "found"
@@ -206,7 +210,7 @@ def changed(key, value):
     for section in sections:
         if section == "{name}":
             names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
-            names |= {"n_parameters": "curve", "final_step": "curve"}
+            names |= {"tokenizer": "published", "n_parameters": "curve", "final_step": "curve"}
             part = part[names.get(last, "one")]
         else:
             part = part.setdefault(section, {})

@@ -3,6 +3,7 @@ from plan import step_name
 import re
 from glob import glob
 
+from toposcale.io import lm_eval
 from toposcale.monitor.folder import Folder
 
 FACTS = (
@@ -35,7 +36,9 @@ RUNNABLE = [name for name in WITH_WEIGHTS if not MODELS[name].not_runnable]
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"] and name in RUNNABLE
+    if config["embeddings"]["enabled"]
+    and name in RUNNABLE
+    and model.settings.get("embeddings", True)
 }
 # Checkpoints of which the loss landscape is computed, by model.
 LANDSCAPED = {
@@ -135,6 +138,12 @@ def settings_of(*keys):
         return {key: entry[key] for key in keys if key in entry}
 
     return settings
+
+
+def own_tokenizer(wildcards):
+    """The user's folder with the tokenizer of a model, in a list, since Snakemake looks for wildcards in a text."""
+    folder = MODELS[wildcards.model].settings.get("tokenizer")
+    return [folder] if folder else []
 
 
 def seed_of(wildcards):
@@ -318,8 +327,8 @@ def facts_of(name):
 
 def harness_files():
     """The results of lm-evaluation-harness that are there now: new ones make the metrics anew."""
-    folder = config["metrics"]["harness"]
-    return sorted(map(str, Path(folder).rglob("*.json"))) if folder else []
+    where = config["metrics"]["harness"]
+    return list(map(str, lm_eval.result_files(where))) if where else []
 
 
 def table_files(*tables):

@@ -110,6 +110,7 @@ for cut in CUTS["embeddings"]:
             ),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
+            tokenizer=own_tokenizer,
             code=fingerprint("embeddings.py"),
         message:
             f"Embeddings and perplexity of {cut.where}"

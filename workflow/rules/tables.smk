@@ -152,6 +152,7 @@ rule metrics_table:
         steps={name: MODELS[name].steps for name in TRAINED},
         # In a list, since Snakemake looks for wildcards in a text.
         harness=[config["metrics"]["harness"]],
+        tasks=config["metrics"]["tasks"],
         evaluated={
             name: {
                 key: model.settings[key]

@@ -222,7 +222,9 @@ def _refuse_impossible_sizes(folder: Path) -> None:
     weights = sum(math.prod(shape) for shape in shapes.values())
     layers = getattr(stated, "num_hidden_layers", None) or 0
     if layers > len(shapes):
-        raise UserError(f"{folder}: config.json says {layers} layers, but its files hold {len(shapes)} tensors")
+        raise UserError(
+            f"{folder}: config.json says {layers} layers, but its files hold {len(shapes)} tensors"
+        )
     vocabulary, width = (getattr(stated, name, None) or 0 for name in ("vocab_size", "hidden_size"))
     if vocabulary * width > weights:
         raise UserError(
