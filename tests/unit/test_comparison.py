@@ -182,7 +182,8 @@ def test_what_is_said_of_all_models_needs_all_of_them():
     published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
     five = ["tiny-3k", "small-7k", "med-21k", "large-46k", "xl-97k"]
     for names, expected in ((five, True), (five[1:], False), (["pythia-14m"], False)):
-        run = dataclasses.replace(RUN, models=pd.DataFrame({"model": names}))
+        models = pd.DataFrame({"model": names}, columns=RUN.models.columns)
+        run = dataclasses.replace(RUN, models=models)
         table = comparison.compare(published, run, "")
         assert ("exponent h0_total in N" in set(table["quantity"])) == expected
 
