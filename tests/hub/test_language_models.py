@@ -109,7 +109,7 @@ def test_logits_that_are_more_than_the_head_are_refused(folder, monkeypatch):
         return output
 
     monkeypatch.setattr(GPTNeoXForCausalLM, "forward", capped)
-    with pytest.raises(UserError, match="not the product of the head alone"):
+    with pytest.raises(UserError, match="GPTNeoXForCausalLM does more to its logits"):
         load_model(folder)
 
 

@@ -45,7 +45,8 @@ def read_results(
     not count: pythia-v1.1-70m is pythia-70m.
 
     The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer shape follows where it is not
-    `none`, and `5-shot` where examples were given. `tasks`: globs of those that count. Standard errors are left out. UserError: no such folder, no file about any of the models, a file of another
+    `none`, and `5-shot` where examples were given. `tasks`: globs of those that count. Standard errors are left out.
+    UserError: no such folder, no file about any of the models, a file of another
     shape or without a step, two values for one metric.
     """
     files = result_files(where)
