@@ -15,8 +15,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from toposcale.analysis.warnings import gaps
-from toposcale.io.errors import UserError
+from toposcale import checkpoints
+from toposcale.analysis.warnings import gaps, repeated
+from toposcale.io.errors import LeftOutError, PassingError, UserError
 from toposcale.io.files import atomic_write, read_json
 
 # Packages whose version can change a number.
@@ -75,20 +76,26 @@ def provenance(snakemake: Any) -> dict[str, str]:
 
 
 def measured(
-    snakemake: Any, step: int, concerns: str, measure: Callable[..., Any], *arguments: Any
+    snakemake: Any, step: int, concerns: str, measure: Callable[..., Any], checkpoint: str, *arguments: Any
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """What `measure(*arguments)` gives, and what there is to note.
+    """What `measure(checkpoint, *arguments)` gives, and what there is to note.
 
     A checkpoint of the user's that cannot be measured is a gap: None, and a row for the warnings table. One that was made
     here is made again, so its error is raised.
     """
+    model = snakemake.wildcards.model
     try:
-        return measure(*arguments), []
+        return measure(checkpoint, *arguments), []
+    except PassingError:
+        raise  # a network that is down says nothing about the checkpoint
+    except LeftOutError as error:
+        return None, [repeated(model, step, error.original, leave_out=True)]
     except UserError as error:
         if not snakemake.params.leave_gaps:
             raise
-        logging.warning("%s", error)
-        return None, gaps(snakemake.wildcards.model, {step: str(error)}, concerns)
+        reason = checkpoints.readable(str(error), checkpoint)
+        logging.warning("%s", reason)
+        return None, gaps(model, {step: reason}, concerns)
 
 
 def each(value: Any) -> list[str]:

@@ -2,10 +2,14 @@
 
 import logging
 
+import numpy as np
+
+import _clouds
 import _job
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
+from toposcale.features.divergences import Cloud
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.training import corpus
@@ -16,25 +20,29 @@ def main(snakemake):
     settings, output, model = snakemake.params.settings, snakemake.output, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
     metadata = _job.provenance(snakemake)
+    [tokenizer] = snakemake.params.tokenizer or [None]
     jobs = zip(
         snakemake.params.steps,
         _job.each(snakemake.input.checkpoints),
         _job.each(output.features),
         _job.each(output.diagrams),
         _job.each(output.metrics),
+        _job.each(output.clouds),
         strict=True,
     )
-    for step, checkpoint, features_path, diagrams_path, metrics_path in jobs:
-        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings)
+    for step, checkpoint, features_path, diagrams_path, metrics_path, cloud_path in jobs:
+        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings, tokenizer)
         told = tables.with_warnings(metadata, noted)
         where = {"model": model, "step": step}
-        features, diagrams, metrics = {}, {}, []
+        features, diagrams, metrics, cloud = {}, {}, [], Cloud.nothing()
         if loaded:
-            passed = embed(*loaded, text, settings)
+            texts, passed = embed(*loaded, text, settings)
+            cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
             features, diagrams = embeddings.compute_features(
                 passed.embeddings, summary_settings(settings), model=model
             )
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
+        _clouds.write(cloud_path, cloud, metadata)
         rows = tables.feature_rows(features, source="embeddings", **where)
         tables.write(rows, features_path, told)
         rows = tables.diagram_rows(diagrams, source="embeddings", **where)
@@ -47,22 +55,25 @@ def summary_settings(settings):
     return embeddings.Settings(**{name: settings[name] for name in names})
 
 
-def load(checkpoint, settings):
+def load(checkpoint, settings, tokenizer_folder):
     """The model of a checkpoint, and its tokenizer: None for that of the corpus."""
     path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"])
     model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
-    tokenizer = language_models.load_tokenizer(path, model.vocab_size) if path.is_dir() else None
+    if not path.is_dir():
+        return model, None
+    tokenizer = language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)
     return model, tokenizer
 
 
 def embed(model, tokenizer, text, settings):
-    """One forward pass of a model over the probe texts."""
+    """One forward pass of a model over the probe texts, and which of them it read."""
     tokens = tokens_of(model, tokenizer, text, settings)
-    return embeddings.forward_pass(model, tokens, all_layers=settings["layers"] == "all")
+    passed = embeddings.forward_pass(model, list(tokens.values()), all_layers=settings["layers"] == "all")
+    return list(tokens), passed
 
 
 def tokens_of(model, tokenizer, text, settings):
-    """The probe texts by the model's own tokenizer: the corpus' for a model that was trained here."""
+    """The probe texts by number, by the model's own tokenizer: the corpus' for a model that was trained here."""
     texts = text.probe_texts[: settings["texts"]]
     if len(texts) < settings["texts"]:
         logging.warning(
@@ -73,7 +84,7 @@ def tokens_of(model, tokenizer, text, settings):
         tokens = embeddings.tokenize(texts, tokenizer, tokens=length)
     else:
         tokens = [text.encode(one)[:length].tolist() for one in texts]
-    kept = [one for one in tokens if len(one) >= 2]
+    kept = {number: one for number, one in enumerate(tokens) if len(one) >= 2}
     if len(kept) < 5:
         raise UserError(
             f"corpus.validation: {len(kept)} probe texts of at least 100 characters, but embeddings need 5; "

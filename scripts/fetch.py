@@ -1,4 +1,6 @@
-"""Fetch one published checkpoint into the cache, check every file of it, and note where it is."""
+"""Fetch one published checkpoint into the cache, check every file of it, and note where it is and how large."""
+
+import json
 
 import _job
 from toposcale.checkpoints import hub
@@ -7,8 +9,13 @@ from toposcale.io import files
 
 def main(snakemake):
     source = hub.source_of(snakemake.params.source, snakemake.config["hub"])
-    with files.atomic_write(snakemake.output[0]) as path:
-        hub.write_manifest(path, source, int(snakemake.wildcards.step))
+    step = snakemake.wildcards.step.lstrip("0") or "0"
+    left_out = files.read_json(snakemake.input.duplicates)["duplicates"] if snakemake.params.leave_out else {}
+    original = (left_out or {}).get(step)
+    with files.atomic_write(snakemake.output.manifest) as path:
+        size = hub.write_manifest(path, source, int(step), duplicate_of=original)
+    with files.atomic_write(snakemake.output.size) as path:
+        path.write_text(json.dumps({"n_parameters": size}) + "\n")
 
 
 if __name__ == "__main__":

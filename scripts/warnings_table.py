@@ -30,22 +30,18 @@ def not_runnable(model, reason):
 
 def repeated(fact, leave_out):
     """Warnings: the revisions of a repository that serve another one's weights."""
-    where = {"model": fact["model"], "concerns": "checkpoint"}
+    model = fact["model"]
     if fact["duplicates"] is None:
-        yield where | {
+        yield {
+            "model": model,
             "step": None,
+            "concerns": "checkpoint",
             "warning": "its revisions were not compared, so some may serve the same weights",
             "remedy": "run again with a connection to the hub",
         }
         return
     for step, revision in fact["duplicates"].items():
-        yield where | {
-            "step": int(step),
-            "warning": f"serves the weights of {revision}",
-            "remedy": "it is left out"
-            if leave_out
-            else "set hub.duplicates: leave_out, or leave it out of steps",
-        }
+        yield warnings.repeated(model, int(step), revision, leave_out=leave_out)
 
 
 def dropped(characters):

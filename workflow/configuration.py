@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ PATH_KEYS = (
     ("models", "*", "path"),
     ("models", "*", "schedule"),
     ("training", "schedule"),
+    ("models", "*", "tokenizer"),
     ("metrics", "tables"),
     ("metrics", "harness"),
     ("hub", "cache"),
@@ -137,11 +139,12 @@ def _rebase(part: Any, given: Any, keys: Sequence[str], folder: Path) -> None:
 def check_files(config: Mapping[str, Any]) -> None:
     """Raise `ConfigurationError` where a resolved configuration names a file or folder that is not there."""
     named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
-    named += [("metrics.harness", config["metrics"]["harness"])]
+    harness = config["metrics"]["harness"]
+    named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
     named += [
         (_join("models", name, key), model.get(key, ""))
         for name, model in config["models"].items()
-        for key in ("path", "schedule")
+        for key in ("path", "schedule", "tokenizer")
     ]
     named += [("training.schedule", config["training"].get("schedule", ""))]
     lines = [
@@ -300,12 +303,14 @@ NEEDED = {
 }
 """Keys without which an entry of `models:` of that kind means nothing."""
 
+# What a person knows of a training that was made elsewhere.
+_TOLD = ("tokens_per_step", "final_step", "warmup_steps")
 ALLOWED = {
-    "gpt": NEEDED["gpt"],
-    "hub": (*NEEDED["hub"], "tokens_per_step", "final_step", "warmup_steps"),
-    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step", "warmup_steps"),
-    "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step", "warmup_steps"),
-    "table": (*NEEDED["table"], "tokens_per_step", "final_step", "warmup_steps"),
+    "gpt": (*NEEDED["gpt"], "embeddings"),
+    "hub": (*NEEDED["hub"], *_TOLD, "embeddings", "tokenizer"),
+    "folder": (*NEEDED["folder"], "pattern", "steps", *_TOLD, "embeddings", "tokenizer"),
+    "monitor": (*NEEDED["monitor"], *_TOLD),
+    "table": (*NEEDED["table"], *_TOLD),
     "planned": (*NEEDED["planned"], "tokens_per_step"),
 }
 """Keys that mean something for an entry of that kind, beside `kind`, `family` and `schedule`, which every one has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -35,7 +35,7 @@ class Repository:
 
 @dataclass
 class Fault:
-    """What goes wrong with requests whose method and path match: `kind` is 500, stall, cut or not-json.
+    """What goes wrong with requests whose method and path match: `kind` is 500, 429, stall, cut, not-json or no-checksums.
 
     `times`: how many requests it hits, all of them where None.
     """
@@ -76,6 +76,8 @@ class SmallHub:
         self.repositories: dict[str, Repository] = {}
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
+        self.ranges: list[str] = []
+        self.watch: Callable[[str], None] = lambda path: None  # called before a path is served
         self.closing = threading.Event()
         hub = self
 
@@ -127,20 +129,23 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
+        self.hub.watch(path)
         kind = next((fault.kind for fault in self.hub.faults if fault.hits(self.command, path)), None)
         if kind == "stall":
             self.hub.closing.wait()
             self.close_connection = True
         elif kind == "500":
             self._answer(500, b"out of order", {})
+        elif kind == "429":
+            self._answer(429, b"slow down", {"Retry-After": "3600"})
         elif kind == "not-json":
             self._answer(200, b"<html>Please log in to the network</html>", {})
         elif path.startswith("/api/models/"):
-            self._serve_information(path.removeprefix("/api/models/"))
+            self._serve_information(path.removeprefix("/api/models/"), plain=kind == "no-checksums")
         else:
             self._serve_file(path.lstrip("/"), cut=kind == "cut")
 
-    def _serve_information(self, path: str) -> None:
+    def _serve_information(self, path: str, *, plain: bool = False) -> None:
         name, _, revision = path.removesuffix("/refs").partition("/revision/")
         repository = self.hub.repositories.get(name)
         if repository is None:
@@ -168,7 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
                     "id": name,
                     "sha": commit,
                     "tags": [],
-                    "siblings": [_sibling(key, content) for key, content in sorted(files.items())],
+                    "siblings": [
+                        {"rfilename": key} if plain else _sibling(key, content)
+                        for key, content in sorted(files.items())
+                    ],
                 }
             )
 
@@ -193,6 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Size": str(len(content)),
         }
         if "Range" in self.headers:
+            self.hub.ranges.append(self.headers["Range"])
             first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
             content, status = content[first:], 206

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -108,7 +109,7 @@ def test_logits_that_are_more_than_the_head_are_refused(folder, monkeypatch):
         return output
 
     monkeypatch.setattr(GPTNeoXForCausalLM, "forward", capped)
-    with pytest.raises(UserError, match="not the product of the head alone"):
+    with pytest.raises(UserError, match="GPTNeoXForCausalLM does more to its logits"):
         load_model(folder)
 
 
@@ -195,3 +196,53 @@ def test_our_own_model_with_the_wrong_sizes(tmp_path, metadata, message):
     save_own(tmp_path / "step-1.safetensors", **metadata)
     with pytest.raises(UserError, match=message):
         load_model(tmp_path / "step-1.safetensors")
+
+
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": 16}
+DECODER = {
+    **SIZES,
+    **{"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32},
+}
+ARCHITECTURES = {
+    # No scaled-dot-product attention in transformers, or none for some of them.
+    "BloomConfig": {**SIZES, "n_layer": 2, "n_head": 2},
+    "GPTNeoConfig": {**SIZES, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]},
+    "GPTJConfig": {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "rotary_dim": 4},
+    "MptConfig": {"vocab_size": VOCABULARY, "d_model": 16, "n_layers": 2, "n_heads": 2, "max_seq_len": 64},
+    "MambaConfig": {**SIZES, "num_hidden_layers": 2, "state_size": 4},
+    # Logits that are capped, divided, multiplied. A cap as small as theirs are large shows whether it is applied.
+    "Gemma2Config": {**DECODER, "head_dim": 8, "final_logit_softcapping": 0.05},
+    "GraniteConfig": {**DECODER, "logits_scaling": 8.0},
+    "CohereConfig": {**DECODER, "logit_scale": 0.0625},
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_other_architectures_against_transformers_own_loss(tmp_path, name):
+    torch.manual_seed(0)
+    config = getattr(transformers, name)(**ARCHITECTURES[name])
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(20)  # so that the logits differ from token to token
+    model.save_pretrained(tmp_path)
+    found = forward_pass(load_model(tmp_path), TEXTS)
+    for row, text in enumerate(TEXTS):
+        with torch.inference_mode():
+            loss = model(torch.tensor([text]), labels=torch.tensor([text])).loss.item()
+        assert found.cross_entropies[row] == pytest.approx(loss * (len(text) - 1), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 2_000_000}, "config.json says 2000000 layers, but its files hold"),
+        ({"vocab_size": 10**9}, "config.json says a vocabulary of 1000000000 by 16, but its files hold"),
+    ],
+)
+def test_sizes_that_the_files_cannot_hold_are_refused_before_anything_is_built(
+    folder, monkeypatch, changes, message
+):
+    edit_config(folder, **changes)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
+    with pytest.raises(UserError, match=message):
+        load_model(folder)

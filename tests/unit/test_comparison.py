@@ -2,17 +2,23 @@
 
 import dataclasses
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from paths import ROOT
+from toposcale import homology
 from toposcale.analysis import comparison
 
 WEIGHTS = {"source": "weights", "layer": "all"}
 LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p_spearman": 0.01}
 RUN = comparison.Run(
     models=pd.DataFrame(
-        [{"model": "tiny-3k", "n_parameters": 2936, "d_model": 8, "n_layers": 1, "n_heads": 1}]
+        [
+            {"model": "tiny-3k", "n_parameters": 2936, "d_model": 8, "n_layers": 1, "n_heads": 1},
+            # What is said of all models needs all five; of these nothing else is known.
+            *({"model": name} for name in ("small-7k", "med-21k", "large-46k", "xl-97k")),
+        ]
     ),
     metrics=pd.DataFrame(
         [("tiny-3k", 0, "validation_loss", 4.8), ("tiny-3k", 300, "validation_loss", 2.5)],
@@ -130,13 +136,17 @@ def test_published_checkpoints_are_compared_step_by_step():
                 ("a", "neural_persistence", 0.3),
                 ("b", "neural_persistence", 0.5),
                 ("all", "neural_persistence", 9.0),
-                ("all", "h0_total", 70.0),
+                ("a", "h0_total", 60.0),
+                ("b", "h0_total", 80.0),
+                ("a", "h0_count", 99.0),
+                ("b", "h0_count", 9.0),
+                ("all", "h0_total", 140.0),
             ]
         ]
     )
     run = dataclasses.replace(
         RUN,
-        models=pd.DataFrame([{"model": "pythia-70m"}, {"model": "pythia-14m"}]),
+        models=pd.DataFrame({"model": ["pythia-70m", "pythia-14m", "pythia-160m", "pythia-410m"]}),
         features=features,
         metrics=pd.DataFrame([{**where, "metric": "perplexity", "value": 14000.0}]),
         correlations=pd.DataFrame(
@@ -157,7 +167,41 @@ def test_published_checkpoints_are_compared_step_by_step():
     )
     assert table.loc[("pythia-14m", 1000, "neural_persistence sd over layers"), "ours"] == pytest.approx(0.1)
     assert table.loc[("pythia-14m", 1000, "h0_total"), "ours"] == 70
+    assert "mean over matrices" in table.loc[("pythia-14m", 1000, "h0_total"), "note"]
+    # Of 200 points the totals are about twice as large: like is not compared with unlike.
+    features.loc[features["feature"] == "h0_count", "value"] = 199.0
+    unlike = comparison.compare(published, dataclasses.replace(run, features=features), "")
+    assert "h0_total" not in set(unlike["quantity"])
     three = table.reset_index()
     three = three[three["quantity"] == "|spearman| h1_max perplexity"]
     assert three["ours"].tolist() == [pytest.approx(0.9)]
     assert three["published"].tolist() == [0.803]
+
+
+def test_what_is_said_of_all_models_needs_all_of_them():
+    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
+    five = ["tiny-3k", "small-7k", "med-21k", "large-46k", "xl-97k"]
+    for names, expected in ((five, True), (five[1:], False), (["pythia-14m"], False)):
+        models = pd.DataFrame({"model": names}, columns=RUN.models.columns)
+        run = dataclasses.replace(RUN, models=models)
+        table = comparison.compare(published, run, "")
+        assert ("exponent h0_total in N" in set(table["quantity"])) == expected
+
+
+def test_the_convention_of_table_8_is_that_of_random_weights():
+    """Pythia 14M as it is initialised (small init, and Wang's for what writes to the residual stream), drawn anew."""
+    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
+    table8 = published[(published["table"] == "8") & (published["quantity"] == "h0_total")]
+    at_start = float(table8[table8["step"] == 0]["value"].item())
+    width, layers = 128, 6
+    small, wang = np.sqrt(2 / (5 * width)), 2 / layers / np.sqrt(width)
+    shapes = {"qkv": (3 * width, width, small), "dense": (width, width, wang)}
+    shapes |= {"expansion": (4 * width, width, small), "projection": (width, 4 * width, wang)}
+    rng = np.random.default_rng(0)
+    totals = [
+        homology.h0_lifetimes((deviation * rng.standard_normal((rows, columns)))[:100]).sum()
+        for rows, columns, deviation in shapes.values()
+        for _ in range(layers)
+    ]
+    assert np.mean(totals) == pytest.approx(at_start, rel=0.03)
+    assert np.sum(totals) > 10 * at_start

@@ -6,7 +6,7 @@ import pytest
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.lm_eval import Evaluated, read_folder, scores
+from toposcale.io.lm_eval import Evaluated, read_results, scores
 
 SHARED = Path(
     os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -93,7 +93,7 @@ def test_only_wanted_tasks():
     ],
 )
 def test_the_step_stands_in_either_place(tmp_path, config):
-    rows = read_folder(save(tmp_path, changed(NEWER, **config)), PYTHIA, tasks=["arc_easy"])
+    rows = read_results(save(tmp_path, changed(NEWER, **config)), PYTHIA, tasks=["arc_easy"])
     assert rows == [{"model": "small", "step": 1000, "metric": "arc_easy.acc", "value": 0.5}]
 
 
@@ -101,7 +101,7 @@ def test_a_model_is_known_by_its_repository_its_folder_or_its_name(tmp_path):
     save(tmp_path / "pythia-70m", OLDER)  # of a repository that goes by another name
     save(tmp_path / "elsewhere", NEWER)
     save(tmp_path / "elsewhere", changed(NEWER, model_args="pretrained=a/b,revision=step5"), "other.json")
-    rows = read_folder(tmp_path, {"pythia-70m": Evaluated()}, tasks=["arc_easy"])
+    rows = read_results(tmp_path, {"pythia-70m": Evaluated()}, tasks=["arc_easy"])
     assert [(row["step"], row["metric"]) for row in rows] == [
         (128, "arc_easy.acc"),
         (128, "arc_easy.acc_norm"),
@@ -109,19 +109,49 @@ def test_a_model_is_known_by_its_repository_its_folder_or_its_name(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("entry", "model", "stated"),
+    [
+        ("pythia-70m", Evaluated(), "EleutherAI/pythia-v1.1-70m"),
+        ("mine", Evaluated("EleutherAI/pythia-70m"), "EleutherAI/pythia-v1.1-70m"),
+        ("mine", Evaluated("EleutherAI/pythia-70m"), "copies/pythia-70m"),
+        ("mine", Evaluated("a/b"), "c/mine"),
+        ("pythia-v1.1-70m", Evaluated(), "EleutherAI/pythia-70m"),
+    ],
+)
+def test_an_entry_is_known_by_its_name_its_repository_or_the_last_part_of_it(tmp_path, entry, model, stated):
+    save(tmp_path, changed(NEWER, model_args=f"pretrained={stated}"))
+    rows = read_results(tmp_path, {"other": Evaluated("x/other"), entry: model}, tasks=["mmlu"])
+    assert [row["model"] for row in rows] == [entry]
+
+
+def test_other_sizes_are_other_models(tmp_path):
+    save(tmp_path, changed(NEWER, model_args="pretrained=EleutherAI/pythia-v1.1-70m-deduped"))
+    with pytest.raises(UserError, match="no scores of small"):
+        read_results(tmp_path, PYTHIA)
+
+
+def test_a_glob_of_any_depth(tmp_path):
+    save(tmp_path / "a" / "b", NEWER, "results_1.json")
+    save(tmp_path / "a", changed(NEWER, model_args="x"), "samples.json")
+    assert len(read_results(f"{tmp_path}/**/results_*.json", PYTHIA)) == 4
+    with pytest.raises(UserError, match="no file that it matches"):
+        read_results(f"{tmp_path}/*.txt", PYTHIA)
+
+
 def test_equal_values_twice_are_one_row_and_different_ones_an_error(tmp_path):
     save(tmp_path, NEWER, "a.json")
     save(tmp_path, NEWER, "b.json")
-    assert len(read_folder(tmp_path, PYTHIA)) == 4
+    assert len(read_results(tmp_path, PYTHIA)) == 4
     save(tmp_path, NEWER | {"results": {"arc_easy": {"acc,none": 0.6}}}, "c.json")
     with pytest.raises(UserError, match=r"c\.json: arc_easy\.acc of small at step 1000 is 0\.6, but 0\.5 in"):
-        read_folder(tmp_path, PYTHIA)
+        read_results(tmp_path, PYTHIA)
 
 
 def test_nan_is_said(tmp_path):
     save(tmp_path, NEWER | {"results": {"arc_easy": {"acc,none": float("nan")}}, "groups": {}})
     with pytest.warns(RuntimeWarning, match=r"arc_easy\.acc is NaN"):
-        (row,) = read_folder(tmp_path, PYTHIA)
+        (row,) = read_results(tmp_path, PYTHIA)
     assert row["value"] != row["value"]
 
 
@@ -142,18 +172,18 @@ def test_nan_is_said(tmp_path):
 def test_files_that_cannot_be_used(tmp_path, content, message):
     (tmp_path / "results.json").write_text(content)
     with pytest.raises(UserError, match=message):
-        read_folder(tmp_path, PYTHIA)
+        read_results(tmp_path, PYTHIA)
 
 
 def test_no_such_folder(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        read_folder(tmp_path / "none", PYTHIA)
+        read_results(tmp_path / "none", PYTHIA)
 
 
 @pytest.mark.skipif(not (SHARED / "pythia_evals").is_dir(), reason="the shared data is not here")
 def test_published_results_of_pythia():
     models = {name: Evaluated() for name in ("pythia-70m", "pythia-160m")}
-    rows = read_folder(SHARED / "pythia_evals", models)
+    rows = read_results(SHARED / "pythia_evals", models)
     table = tables.from_rows(schemas.METRICS, rows).to_pandas()
     steps = table.groupby("model").step.nunique()
     assert dict(steps) == {"pythia-70m": 27, "pythia-160m": 27}

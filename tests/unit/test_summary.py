@@ -62,7 +62,9 @@ def answers(verdicts=VERDICTS, forecasts=None, decisions=None, power=None, metri
     decisions = pd.DataFrame() if decisions is None else decisions
     candidates = pd.DataFrame() if candidates is None else candidates
     power = sensitivity() if power is None else power
-    table = summary.summary_tables(metrics, verdicts, TESTED, power, forecasts, decisions, candidates)["summary"]
+    table = summary.summary_tables(metrics, verdicts, TESTED, power, forecasts, decisions, candidates)[
+        "summary"
+    ]
     assert list(table["position"]) == [0, 1, 2, 3, 4, 5, 6]
     assert (table["answer"].str.split().str.len() <= 40).all()
     said = table["verdict"] + ". " + table["answer"] + " | " + table["numbers"]

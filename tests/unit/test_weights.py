@@ -140,3 +140,65 @@ def test_whole_layers_of_weights_that_are_not_finite_are_nan():
     with pytest.warns(RuntimeWarning, match="a holds NaN"):
         features, _ = describe([("a", np.full((3000, 4), np.nan))], whole_layers=True)
     assert np.isnan(features["a"]["h0_total_whole"])
+
+
+def block(seed=0, n_in=6, n_hidden=24, names=("dense_h_to_4h", "dense_4h_to_h")):
+    rng = np.random.default_rng(seed)
+    shapes = (n_hidden, n_in), (n_in, n_hidden)
+    return [
+        (f"mlp.{name}.weight", rng.standard_normal(shape)) for name, shape in zip(names, shapes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "names", [("dense_h_to_4h", "dense_4h_to_h"), ("up_proj", "down_proj"), ("c_fc", "c_proj")]
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_matrices_of_a_block_are_described_together(names, order):
+    pair = block(names=names)
+    features, _ = describe([*pair, ("attention.dense.weight", SQUARE)][::order])
+    expected = homology.deep_graph_persistence(pair[0][1], pair[1][1])
+    assert features[pair[1][0]]["deep_graph_persistence"] == expected
+    assert features["all"]["deep_graph_persistence"] == expected
+    assert "deep_graph_persistence" not in features[pair[0][0]]
+
+
+def test_matrices_that_do_not_follow_one_another_are_no_pair():
+    (expansion, wide), (projection, narrow) = block()
+    features, _ = describe([(expansion, wide), (projection, narrow[:, 1:])])
+    assert "deep_graph_persistence" not in features["all"]
+    other_block = projection.replace("mlp", "mlp2")
+    features, _ = describe([(expansion, wide), (other_block, narrow)])
+    assert "deep_graph_persistence" not in features["all"]
+
+
+def test_a_pair_with_a_nan_is_nan():
+    (expansion, wide), (projection, narrow) = block()
+    wide[0, 0] = np.nan
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        features, _ = describe([(expansion, wide), (projection, narrow)])
+    assert np.isnan(features[projection]["deep_graph_persistence"])
+
+
+def test_what_explains_neural_persistence_stands_beside_it():
+    features, _ = describe(matrices())
+    for layer, weight in matrices():
+        assert features[layer]["weight_variance"] == homology.weight_variance(weight)
+        assert features[layer]["spatial_concentration"] == homology.spatial_concentration(weight)
+
+
+GROUP_OF = {"neural_persistence": "topology", "frobenius_norm": "norms", "powerlaw_alpha": "spectra"}
+
+
+@pytest.mark.parametrize("chosen", [("topology",), ("norms",), ("spectra",), ("norms", "spectra")])
+def test_only_the_chosen_groups_are_computed(chosen, monkeypatch):
+    everything, _ = describe([*matrices(), *block()])
+    if "spectra" not in chosen:
+        monkeypatch.setattr(weights.spectra, "weight_eigenvalues", None)  # nobody pays for what is not wanted
+    features, diagrams = describe([*matrices(), *block()], features=chosen)
+    assert {name for name in GROUP_OF if name in features["all"]} == {
+        name for name, group in GROUP_OF.items() if group in chosen
+    }
+    for layer, values in features.items():
+        assert values == {name: everything[layer][name] for name in values}
+    assert all(bool(of_layer) == ("topology" in chosen) for of_layer in diagrams.values())

@@ -41,6 +41,7 @@ CHANGES = {
     "training.device": ("cpu", {"train"}),
     "weights.layers.include": (["*mlp*"], {"weight_features"}),
     "weights.layers.exclude": (["*mlp*"], {"weight_features"}),
+    "weights.features": (["norms"], {"weight_features"}),
     "weights.max_points": (7, {"weight_features"}),
     "weights.max_dimension": (0, {"weight_features"}),
     "weights.null_draws": (2, {"weight_features"}),
@@ -48,9 +49,11 @@ CHANGES = {
     "weights.seed": (7, {"weight_features"}),
     "hub.cache": ("elsewhere", set()),
     "hub.keep": (False, {"release"}),
+    "hub.resident": (3, set()),
     "hub.duplicates": (
         "include",
         {
+            "fetch",
             *("features_table", "diagrams_table", "metrics_table"),
             *("surfaces_table", "densities_table", "profiles_table", "path_surfaces_table"),
             "trajectories_table",
@@ -62,10 +65,11 @@ CHANGES = {
     "embeddings.layers": ("all", {"embeddings"}),
     "embeddings.components": (3, {"embeddings"}),
     "embeddings.max_dimension": (0, {"embeddings"}),
-    "embeddings.repeats": (3, {"embeddings"}),
+    "embeddings.repeats": (3, {"embeddings", "divergences", "model_divergences"}),
     "embeddings.dtype": ("bfloat16", {"embeddings"}),
     "embeddings.device": ("cpu", {"embeddings"}),
-    "embeddings.seed": (7, {"embeddings"}),
+    "embeddings.seed": (7, {"embeddings", "divergences", "model_divergences"}),
+    "embeddings.divergence": (False, {"features_table"}),
     "training.sketch.size": (7, {"train"}),
     "training.sketch.every": (2, {"train"}),
     "landscape.dimensions": (3, LANDSCAPE),
@@ -90,6 +94,7 @@ CHANGES = {
     "trajectory.repeats": (3, {"trajectory"}),
     "trajectory.seed": (7, {"trajectory"}),
     "metrics.harness": ("scores", METRICS),
+    "metrics.tasks": (["arc_*"], METRICS),
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
     "statistics.seed": (7, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
@@ -103,6 +108,7 @@ CHANGES = {
     "models.{name}.repo": ("x/y", {"fetch", "duplicates", "models_table"}),
     "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
+    "models.{name}.tokenizer": ("tokenizer", {"embeddings"}),
     "models.{name}.family": ("other", {"models_table"}),
     "models.{name}.n_parameters": (7, {"models_table"}),
     "models.{name}.final_step": (7, {"models_table"}),
@@ -115,6 +121,7 @@ IDENTITY = {
     "models": "models that are added are made, and what is gathered is gathered again",
     "models.{name}.kind": "another model",
     "models.{name}.path": "other files: other inputs",
+    "models.{name}.embeddings": "embeddings of the model are made, or leave the tables",
     "models.{name}.pattern": "other files: other inputs",
     "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
@@ -180,6 +187,7 @@ def made(tmp_path_factory):
     workspace = new_workspace(tmp_path_factory.mktemp("incremental") / "work")
     workspace.config = starting_configuration()
     (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
+    (workspace.path / "tokenizer").mkdir()
     (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
     (workspace.path / "scores").mkdir()
     for step in (0, 4, 8):
@@ -205,7 +213,7 @@ def changed(key, value):
     for section in sections:
         if section == "{name}":
             names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
-            names |= {"n_parameters": "curve", "final_step": "curve"}
+            names |= {"tokenizer": "published", "n_parameters": "curve", "final_step": "curve"}
             part = part[names.get(last, "one")]
         else:
             part = part.setdefault(section, {})

@@ -63,6 +63,46 @@ def test_from_a_repository_to_the_report(hub, published):
     assert hub.fetched("model.safetensors") == requests
 
 
+def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
+    """Eight checkpoints, of which one repeats another one and one has no weights; two may be on the disk at a time."""
+    branches = hub.repositories[REPO].branches
+    weights = {name: branches[name]["model.safetensors"] for name in ("step0", "step10", "step100")}
+    for step in (20, 30, 40, 50):
+        # Another file with the same tensors: a safetensors header may be padded with spaces.
+        size = int.from_bytes(weights["step0"][:8], "little")
+        padded = (size + step).to_bytes(8, "little") + weights["step0"][8 : 8 + size] + b" " * step
+        branches[f"step{step}"] = branches["step0"] | {
+            "model.safetensors": padded + weights["step0"][8 + size :]
+        }
+    branches["step50"] = {"README.md": b"soon"}
+    steps = [0, 10, 20, 30, 40, 50, 99, 100]
+    published.config["models"]["tiny"]["steps"] = steps
+    published.config["hub"]["resident"] = 2
+    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    resident = []
+
+    def count(path):
+        if path.endswith("model.safetensors"):
+            cache = published.path / "cache"
+            resident.append(sum(file.exists() for file in cache.glob("models--*/snapshots/*/*.safetensors")))
+
+    hub.watch = count
+    tables = ["features", "models", "warnings"]
+    targets = [f"results/{published.config['run']}/tables/{table}.parquet" for table in tables]
+    released = f"results/{published.config['run']}/checkpoints/tiny/step-{100:08d}.released"
+    published.snakemake("--", *targets, released, cores=2)
+    found, models, warnings = (pd.read_parquet(published.path / target) for target in targets)
+    assert sorted(set(found["step"])) == [0, 10, 20, 30, 40, 100]
+    assert models["n_parameters"].item() > 0
+    assert 1 <= max(resident) < 2  # with the one that is asked for
+    told = dict(zip(warnings["steps"], warnings["warning"], strict=True))
+    assert told["99"] == "serves the weights of step100"
+    assert told["50"].startswith(f"{REPO}, revision step50: no weights")
+    # One of the two equal ones was fetched, and once.
+    assert hub.fetched("model.safetensors") == 6
+    assert published.planned(*targets, released) == {}
+
+
 def test_a_repository_that_is_not_there_is_one_line(hub, published):
     published.config["models"]["tiny"]["repo"] = "nobody/nothing"
     done = published.snakemake("tables", check=False)

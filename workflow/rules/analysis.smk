@@ -36,6 +36,7 @@ TABLE_FILES = {
             "metrics",
             "models",
             "schedules",
+            *(["divergences"] if COMPARED_CLOUDS else []),
             *(table for analysis in ANALYSED.values() for table in analysis.makes),
         ]
     },
@@ -144,6 +145,7 @@ rule tables:
             for table, path in TABLE_FILES.items()
             if table not in ("published", "training")
         ],
+        [f"{TABLES}/divergences.csv"] if COMPARED_CLOUDS else [],
         [
             f"{TABLES}/{table}.csv"
             for analysis in ANALYSED.values()

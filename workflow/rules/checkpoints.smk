@@ -4,11 +4,18 @@
 
 MANIFEST = f"{RUN}/checkpoints/{{model}}/step-{{step}}.json"
 DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
+SIZE = f"{RUN}/checkpoints/{{model}}/step-{{step}}.size.json"
+TURN = f"{RUN}/checkpoints/{{model}}/step-{{step}}.turn"
 RELEASED = f"{RUN}/checkpoints/{{model}}/step-{{step}}.released"
+
+
+# A checkpoint that is removed from the cache again is fetched again for whoever needs it later.
+unless_kept = (lambda path: path) if config["hub"]["keep"] else temp
 
 
 localrules:
     duplicates,
+    turn,
     fetch,
     release,
 
@@ -20,14 +27,12 @@ rule duplicates:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
         model=one_of(PUBLISHED),
-    # First of all that is ready and alone, so before any download; but no input of `fetch`, or a step that is added
-    # would fetch every other one again.
-    priority: 10**12
     conda:
         "../../envs/toposcale.yaml"
-    threads: workflow.resource_settings.cores or 1
+    threads: 0
     resources:
         runtime=on_attempt(30),
+        downloads=1,
     params:
         source=settings_of("repo", "revisions", "steps"),
         code=fingerprint("duplicates.py"),
@@ -37,17 +42,41 @@ rule duplicates:
         "../../scripts/duplicates.py"
 
 
-rule fetch:
+# At most `hub.resident` checkpoints are in the cache at a time where they are removed again: each waits for the one that
+# many places before it.
+rule turn:
+    input:
+        lambda wildcards: resident_before(wildcards),
     output:
-        MANIFEST,
+        temp(touch(TURN)),
+    log:
+        f"{LOGS}/turn/{{model}}/step-{{step}}.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    message:
+        "Room for {wildcards.model} at step {wildcards.step}"
+
+
+# `ancient`: what is compared or released later makes no checkpoint new.
+rule fetch:
+    input:
+        turn=ancient(TURN),
+        duplicates=ancient(DUPLICATES),
+    output:
+        manifest=unless_kept(MANIFEST),
+        size=SIZE,
     log:
         f"{LOGS}/fetch/{{model}}/step-{{step}}.log",
     conda:
         "../../envs/toposcale.yaml"
+    # It waits for the network: a core for it would be idle.
+    threads: 0
     resources:
         runtime=on_attempt(240),
+        downloads=1,
     params:
         source=settings_of("repo", "revisions"),
+        leave_out=config["hub"]["duplicates"] == "leave_out",
         code=fingerprint("fetch.py"),
     message:
         "Fetching {wildcards.model} at step {wildcards.step}"

@@ -4,6 +4,7 @@ import last_line
 import re
 from glob import glob
 
+from toposcale.io import lm_eval
 from toposcale.monitor.folder import Folder
 
 FACTS = (
@@ -46,7 +47,9 @@ RUNNABLE = [name for name in WITH_WEIGHTS if not MODELS[name].not_runnable]
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"] and name in RUNNABLE
+    if config["embeddings"]["enabled"]
+    and name in RUNNABLE
+    and model.settings.get("embeddings", True)
 }
 # Checkpoints of which the loss landscape is computed, by model.
 LANDSCAPED = {
@@ -54,6 +57,14 @@ LANDSCAPED = {
     for name, model in MODELS.items()
     if config["landscape"]["enabled"] and name in RUNNABLE
 }
+# Models whose embeddings are compared with one another, and pairs of models that are at the same share of training.
+DIVERGING = EMBEDDED if config["embeddings"]["divergence"] else {}
+COMPARED_CLOUDS = [
+    tuple({"model": name, "step": step_name(step)} for name, step in pair)
+    for pair in plan.at_the_same_share(
+        {name: MODELS[name] for name in DIVERGING}, DIVERGING
+    )
+]
 # Sources that do not have every checkpoint.
 CHOSEN = {
     "embeddings": EMBEDDED,
@@ -153,7 +164,9 @@ def settings_of(*keys):
 def training_of(wildcards):
     """What shapes a model that is trained here, with its schedule where one was asked for."""
     model = MODELS[wildcards.model]
-    asked = "schedule" in config["models"][model.entry] or "schedule" in TRAINING_SETTINGS
+    asked = (
+        "schedule" in config["models"][model.entry] or "schedule" in TRAINING_SETTINGS
+    )
     schedule = {"schedule": model.settings["schedule"]} if asked else {}
     return without(TRAINING_SETTINGS, "schedule") | schedule
 
@@ -161,6 +174,12 @@ def training_of(wildcards):
 def schedule_file(wildcards):
     """The user's file with the learning rates of a model, where there is one."""
     return SCHEDULE_FILES.get(wildcards.model, [])
+
+
+def own_tokenizer(wildcards):
+    """The user's folder with the tokenizer of a model, in a list, since Snakemake looks for wildcards in a text."""
+    folder = MODELS[wildcards.model].settings.get("tokenizer")
+    return [folder] if folder else []
 
 
 def seed_of(wildcards):
@@ -237,10 +256,18 @@ def consumers(wildcards):
         for source, chosen in CHOSEN.items()
         if int(wildcards.step) in chosen.get(wildcards.model, ())
     ]
-    return [
-        *expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step),
-        rules.models_table.output[0],  # it asks the last checkpoints for their size
-    ]
+    return expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step)
+
+
+def resident_before(wildcards):
+    """What must have left the cache before a checkpoint is fetched."""
+    if config["hub"]["keep"]:
+        return []
+    resources = workflow.resource_settings
+    bound = config["hub"]["resident"] or (resources.cores or resources.nodes or 1) + 1
+    chain = of_every_checkpoint(RELEASED, PUBLISHED)
+    place = chain.index(RELEASED.format(**wildcards)) - bound
+    return chain[place] if place >= 0 else []
 
 
 def checkpoints_of_model(wildcards):
@@ -251,6 +278,16 @@ def checkpoints_of_model(wildcards):
 def sketches_of_model(wildcards):
     """The sketches of a model's weights on the way to every checkpoint."""
     return expand(SKETCH, step=steps(wildcards.model), **wildcards)
+
+
+def clouds_of_model(wildcards):
+    """The embedded texts of a model at every checkpoint that has any."""
+    return expand(CLOUDS, step=steps(wildcards.model, "embeddings"), **wildcards)
+
+
+def embedded_steps(wildcards):
+    """The checkpoints behind `clouds_of_model`, as numbers."""
+    return list(EMBEDDED[wildcards.model])
 
 
 def steps_of_model(wildcards):
@@ -279,8 +316,12 @@ def steps_of_source(wildcards):
 
 
 def last_checkpoints(wildcards):
-    """The last checkpoint of each model that has weights: its size is the model's."""
-    return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS]
+    """The last checkpoint of each model that has its weights here: its size is the model's."""
+    return [
+        weights_of(model, steps(model)[-1])
+        for model in WITH_WEIGHTS
+        if model not in PUBLISHED
+    ]
 
 
 def monitored_folder(model):
@@ -329,8 +370,8 @@ def facts_of(name):
 
 def harness_files():
     """The results of lm-evaluation-harness that are there now: new ones make the metrics anew."""
-    folder = config["metrics"]["harness"]
-    return sorted(map(str, Path(folder).rglob("*.json"))) if folder else []
+    where = config["metrics"]["harness"]
+    return list(map(str, lm_eval.result_files(where))) if where else []
 
 
 def table_files(*tables):

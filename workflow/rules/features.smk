@@ -4,6 +4,8 @@ FEATURES = f"{RUN}/features/{{source}}/{{model}}/step-{{step}}.parquet"
 DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/step-{{step}}.parquet"
 DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
 TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
+CLOUDS = f"{RUN}/clouds/{{model}}/step-{{step}}.safetensors"
+DIVERGENCES = f"{RUN}/divergences/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
 
 # The loss landscape writes more than features and diagrams.
@@ -91,6 +93,7 @@ for cut in CUTS["embeddings"]:
             features=cut.files(FEATURES.replace("{source}", "embeddings")),
             diagrams=cut.files(DIAGRAMS.replace("{source}", "embeddings")),
             metrics=cut.files(EMBEDDING_METRICS),
+            clouds=cut.files(CLOUDS),
         log:
             cut.name(f"{LOGS}/embeddings/{{model}}") + ".log",
         wildcard_constraints:
@@ -102,9 +105,12 @@ for cut in CUTS["embeddings"]:
             runtime=on_attempt(60),
             gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
         params:
-            settings=without(config["embeddings"], "enabled", "every", "jobs"),
+            settings=without(
+                config["embeddings"], "enabled", "every", "jobs", "divergence"
+            ),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
+            tokenizer=own_tokenizer,
             code=fingerprint("embeddings.py"),
         message:
             f"Embeddings and perplexity of {cut.where}"
@@ -132,3 +138,27 @@ rule diagram_distances:
         "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
     script:
         "../../scripts/diagram_distances.py"
+
+
+rule divergences:
+    input:
+        clouds=clouds_of_model,
+    output:
+        DIVERGENCES,
+    log:
+        f"{LOGS}/divergences/{{model}}.log",
+    wildcard_constraints:
+        model=one_of(EMBEDDED),
+    conda:
+        "../../envs/toposcale.yaml"
+    resources:
+        runtime=on_attempt(30),
+    params:
+        steps=embedded_steps,
+        repeats=config["embeddings"]["repeats"],
+        seed=config["embeddings"]["seed"],
+        code=fingerprint("divergences.py"),
+    message:
+        "Divergence between consecutive embeddings of {wildcards.model}"
+    script:
+        "../../scripts/divergences.py"

@@ -29,6 +29,7 @@ GATHERED = {
             ]
         ),
         *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
+        *of_every_model(DIVERGENCES, DIVERGING),
     ],
     "diagrams": [
         *of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
@@ -82,6 +83,37 @@ for table, parts in GATHERED.items():
             "Gathering {params.table}"
         script:
             "../../scripts/gather.py"
+
+
+rule model_divergences:
+    input:
+        first=[CLOUDS.format(**first) for first, _ in COMPARED_CLOUDS],
+        second=[CLOUDS.format(**second) for _, second in COMPARED_CLOUDS],
+    output:
+        **table_files("divergences"),
+    log:
+        f"{LOGS}/model_divergences.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    resources:
+        runtime=on_attempt(60),
+    params:
+        pairs=[
+            {
+                "model": first["model"],
+                "step": int(first["step"]),
+                "other_model": second["model"],
+                "other_step": int(second["step"]),
+            }
+            for first, second in COMPARED_CLOUDS
+        ],
+        repeats=config["embeddings"]["repeats"],
+        seed=config["embeddings"]["seed"],
+        code=fingerprint("model_divergences.py"),
+    message:
+        "Divergence between the embeddings of different models"
+    script:
+        "../../scripts/model_divergences.py"
 
 
 rule vectors_table:
@@ -149,6 +181,7 @@ rule metrics_table:
 rule models_table:
     input:
         checkpoints=last_checkpoints,
+        sizes=of_every_checkpoint(SIZE, PUBLISHED),
         curves=list(CURVES.values()),
         logs=of_every_model(MODEL_LOG, [*CURVES, *MONITORED]),
         schedule_files=list(SCHEDULE_FILES.values()),
@@ -161,7 +194,7 @@ rule models_table:
         "../../envs/toposcale.yaml"
     params:
         models={name: facts_of(name) for name in MODELS},
-        with_weights=WITH_WEIGHTS,
+        with_weights=[name for name in WITH_WEIGHTS if name not in PUBLISHED],
         with_curve=list(CURVES),
         with_log=[*CURVES, *MONITORED],
         code=fingerprint("models_table.py"),

@@ -26,6 +26,12 @@ PAPER_SETTING = {
 }
 """How the paper trained its five models, with seed 42, on characters. Which text it read is not stated."""
 
+_EMBEDDING_REPORT = "embedding_report"
+_TRAINED_MODELS = "1"  # the table of the paper that lists the models which it trains
+_LIKE_WITH_LIKE = (
+    "compared with the mean over matrices of at most 100 points each: on the random weights that these models start from "
+    "this gives the published value of step 0, and a sum does not"
+)
 _EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
 _NEURAL_PERSISTENCE = "neural_persistence"
 _CORRELATION_COLUMNS = {
@@ -71,19 +77,30 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     """The rows of `published` that this run has a value for, with that value and the difference.
 
     published: source, table, model, step, quantity, value, note, values as text ("<1e-24" is one). A row counts where
-    its model is one of the run's, or where it speaks of all models and the run has a value. `setting` says in words
-    how the run differs from the published one.
+    its model is one of the run's, or where it speaks of all models, the run has each of them, and a value. `setting`
+    says in words how the run's training differs from the published one.
     """
     names = set(run.models["model"])
+    trained = set(
+        published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"]
+    )
+    together = {
+        (PAPER, "all"): trained,
+        (_EMBEDDING_REPORT, "all"): set(_EMBEDDING_REPORT_MODELS),
+        (_EMBEDDING_REPORT, "mean of three"): set(_EMBEDDING_REPORT_MODELS),
+    }
     rows = []
     for record in published.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
-        if row["model"] not in names | {"all", "mean of three"}:
+        about = together.get((row["source"], row["model"]), {row["model"]})
+        if not about <= names:
             continue
         ours = look_up(row, run)
         if ours is None:
             continue
         value, note = _parsed(row["value"], row["note"])
+        if row["quantity"] == "h0_total":
+            note = "; ".join(filter(None, [note, _LIKE_WITH_LIKE]))
         rows.append(
             {
                 **{key: row[key] for key in ("source", "table", "model", "quantity")},
@@ -92,7 +109,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
                 "ours": ours,
                 "difference": ours - value,
                 "note": note,
-                "setting": setting if row["source"] == PAPER else "",
+                "setting": setting if row["source"] == PAPER and about <= trained else "",
             }
         )
     return schemas.COMPARISON.frame(rows)
@@ -124,7 +141,8 @@ def look_up(row: Mapping[str, Any], run: Run) -> float | None:
 
 
 def _model_fact(run: Run, row: Mapping[str, Any], fact: str) -> float | None:
-    return _single(run.models, fact, model=row["model"])
+    found = _single(run.models, fact, model=row["model"])
+    return None if found is None or np.isnan(found) else found
 
 
 def _final_metric(run: Run, row: Mapping[str, Any], metric: str) -> float | None:
@@ -182,8 +200,16 @@ def _over_layers(run: Run, row: Mapping[str, Any], what: str) -> float | None:
 
 
 def _total_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
-    where = {"model": row["model"], "step": row["step"], "source": "weights", "layer": ALL_LAYERS}
-    return _single(run.features, "value", feature=feature, **where)
+    """The mean over matrices; None where a cloud had more than 100 points, or where it is not known."""
+    at = run.features[
+        (run.features["model"] == row["model"])
+        & (run.features["step"] == row["step"])
+        & (run.features["source"] == "weights")
+        & (run.features["layer"] != ALL_LAYERS)
+    ]
+    bars, totals = (at[at["feature"] == name]["value"] for name in ("h0_count", feature))
+    # n points have n - 1 bars.
+    return float(totals.mean()) if len(totals) and len(bars) and bars.max() <= 99 else None
 
 
 def _mean_strength(run: Run, row: Mapping[str, Any], feature: str) -> float | None:

@@ -90,11 +90,15 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     word = "closer" if best["improvement_percent"] >= 0 else "further off"
     text += f" With topology it comes {abs(best['improvement_percent']):.0f}% {word} at best."
     if runs < FEWEST_RUNS:
-        return Answer(f"Not tested: {runs} runs", text, f"{numbers} Below {FEWEST_RUNS} runs there is no verdict.")
+        return Answer(
+            f"Not tested: {runs} runs", text, f"{numbers} Below {FEWEST_RUNS} runs there is no verdict."
+        )
     gained = judged[(judged["improvement_low"] > 0) & (_holm(judged["wilcoxon_p"].to_numpy(float)) <= LEVEL)]
     if len(gained):
         return Answer("Yes", text, numbers)
-    return Answer("No, it makes it worse" if (judged["improvement_high"] < 0).all() else "Not shown", text, numbers)
+    return Answer(
+        "No, it makes it worse" if (judged["improvement_high"] < 0).all() else "Not shown", text, numbers
+    )
 
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
@@ -102,9 +106,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     rows = _first(evaluation)
     rows = rows.set_index("policy") if "policy" in rows else rows
     if rows.empty or "advice" not in rows.index:
-        return Answer(
-            UNTESTED, "No finished run has a larger size in its family to be compared with."
-        )
+        return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
     own = rows.loc["advice"]
     count, modelled = int(own["n_decisions"]), int(own["n_modelled"])
     costs = "; ".join(
@@ -132,7 +134,9 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     numbers += f" Against always finishing it gains {own['against_finish']:.3f} {against}."
     if own["against_finish_low"] > 0:
         return Answer("Yes, against always finishing", text, numbers)
-    return Answer("No, it would have cost loss" if own["against_finish_high"] < 0 else "Not shown", text, numbers)
+    return Answer(
+        "No, it would have cost loss" if own["against_finish_high"] < 0 else "Not shown", text, numbers
+    )
 
 
 def now(candidates: pd.DataFrame) -> Answer | None:

@@ -44,6 +44,19 @@ def gaps(model: str, reasons: Mapping[int, str], concerns: str = "checkpoint") -
     ]
 
 
+def repeated(model: str, step: int, original: str, *, leave_out: bool) -> dict[str, Any]:
+    """A row for a revision that serves the weights of another one, `original`."""
+    return {
+        "model": model,
+        "step": step,
+        "concerns": "checkpoint",
+        "warning": f"serves the weights of {original}",
+        "remedy": "it is left out"
+        if leave_out
+        else "set hub.duplicates: leave_out, or leave it out of steps",
+    }
+
+
 def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """A row for each matrix of which every feature is NaN, and for each feature that is NaN in other layers."""
     undefined = ~np.isfinite(features["value"].to_numpy(dtype=np.float64))

@@ -6,7 +6,7 @@ from toposcale.checkpoints.matrices import (
     iterate_matrices,
     weight_files,
 )
-from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, trainer_facts
+from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, readable, trainer_facts
 
 __all__ = [
     "FolderSource",
@@ -15,6 +15,7 @@ __all__ = [
     "iterate_matrices",
     "locate",
     "missing_parts",
+    "readable",
     "trainer_facts",
     "weight_files",
 ]

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
-from huggingface_hub import HfApi, constants, set_client_factory
+from huggingface_hub import HfApi, constants, get_session, set_client_factory
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -27,9 +28,14 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import disable_progress_bars, parse_ratelimit_headers
+from huggingface_hub.utils import (
+    build_hf_headers,
+    disable_progress_bars,
+    hf_raise_for_status,
+    parse_ratelimit_headers,
+)
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import PassingError, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +50,8 @@ class Limits:
 
     `timeout`: seconds of silence before an attempt is given up. `attempts`: how many there are. `wait`: seconds before
     the second one, doubled before each further one; a server that asks for more, up to five minutes, gets it.
-    `resumes`: how often a download that breaks off goes on from there within an attempt.
+    `resumes`: how often a small file that breaks off goes on from there within an attempt; a large one goes on from
+    there at every attempt, and attempts that brought some of it do not count.
     """
 
     timeout: float = 20.0
@@ -53,24 +60,37 @@ class Limits:
     resumes: int = 2
 
 
-class HubUnreachableError(UserError):
+class HubUnreachableError(PassingError):
     """The Hub did not answer: offline mode, no connection, or every attempt failed."""
 
 
-def ask(repo: str, revision: str | None, limits: Limits, call: Callable[[], _T]) -> _T:
-    """`call()`, repeated within the limits.
+class RevisionUnusableError(UserError):
+    """There is no such revision, or no checkpoint in it that could be read; others of the repository may do."""
 
-    UserError: what can only fail again (no such repository or revision, gated, no disk); its subclass
-    HubUnreachableError: offline mode, or the last attempt failed as well. Each is one line with the cause.
+
+def ask(
+    repo: str,
+    revision: str | None,
+    limits: Limits,
+    call: Callable[[], _T],
+    *,
+    progress: Callable[[], int] = lambda: 0,
+) -> _T:
+    """`call()`, repeated within the limits. Attempts count from 0 again whenever `progress()` has grown.
+
+    UserError: what can only fail again (no such repository, gated, no disk); its subclasses RevisionUnusableError: no
+    such revision, and HubUnreachableError: offline mode, or the last attempt failed as well. Each is one line with the
+    cause.
     """
     what = repo if revision is None else f"{repo}, revision {revision}"
     _prepare_client()
     cause: _AttemptFailed | None = None
-    made = 0
+    made, reached = 0, progress()
     while made < max(1, limits.attempts):
         if cause is not None:
-            wait = max(limits.wait * 2.0 ** (made - 1), cause.wait)
+            wait = max(limits.wait * 2.0 ** max(made - 1, 0), cause.wait)
             if wait > _LONGEST_WAIT:
+                cause = _AttemptFailed(f"{cause} and asked to wait {wait:g} s")
                 break
             logger.info("%s: %s; next attempt in %g s", what, cause, wait)
             time.sleep(wait)
@@ -84,12 +104,15 @@ def ask(repo: str, revision: str | None, limits: Limits, call: Callable[[], _T])
             cause = error
         except (httpx2.HTTPError, OSError, ValueError) as error:
             if reason := _final_reason(error):
-                raise UserError(f"{what}: {reason}") from error
+                final = RevisionUnusableError if isinstance(error, RevisionNotFoundError) else UserError
+                raise final(f"{what}: {reason}") from error
             cause = _AttemptFailed(_passing_reason(error))
             cause.__cause__ = error
         finally:
             _attempt.reset(token)
-    attempts = f"{made} attempt{'s' if made > 1 else ''}"
+        if (now := progress()) > reached:
+            made, reached = 0, now
+    attempts = f"{made} attempt{'s' if made > 1 else ''}" + (" without progress" if reached else "")
     raise HubUnreachableError(f"{what}: {cause}, after {attempts} at {endpoint()}") from cause
 
 
@@ -101,6 +124,21 @@ def endpoint() -> str:
 def api() -> HfApi:
     """The client library's interface to that address."""
     return HfApi(endpoint=endpoint())
+
+
+def download(url: str, path: Path) -> None:
+    """Append to a file what it lacks of the content at a URL, from where it ends. To be called within `ask`."""
+    with path.open("ab") as file:
+        done = file.tell()
+        headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+        if done:
+            headers["Range"] = f"bytes={done}-"
+        with get_session().stream("GET", url, headers=headers) as response:
+            hf_raise_for_status(response)
+            if done and response.status_code != 206:  # it sends all of it again
+                file.truncate(0)
+            for block in response.iter_raw():  # as it comes, so that a break loses nothing
+                file.write(block)
 
 
 class _AttemptFailed(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.checkpoints.matrices import is_buffer, weight_files
+from toposcale.checkpoints.matrices import is_buffer, tensor_shapes, weight_files
 from toposcale.io.errors import UserError
 from toposcale.io.tensor_files import read_metadata
 
@@ -35,13 +36,21 @@ class LanguageModel:
 
     `hidden_states(tokens)`: integers (batch, length), padded on the right if at all, to the embedding layer's and every
     block's output, each (batch, length, d_model), the last one after the final norm; only that one where
-    `last_only`. `head_weight` (vocab_size, d_model) and `head_bias` (vocab_size,) or None make logits of it.
+    `last_only`. `head_weight` (vocab_size, d_model) and `head_bias` (vocab_size,) or None make a product of it, and of
+    each entry of that `logit_scale` and, where there is one, `logit_cap` make a logit.
     """
 
     hidden_states: Callable[[Tensor, bool], list[Tensor]]
     head_weight: Tensor
     head_bias: Tensor | None
     context: int
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
+
+    def logits(self, product: Tensor) -> Tensor:
+        """scale * product, softly kept within the cap as cap * tanh(x / cap); any shape."""
+        scaled = product if self.logit_scale == 1.0 else product * self.logit_scale
+        return scaled if self.logit_cap is None else self.logit_cap * torch.tanh(scaled / self.logit_cap)
 
     @property
     def vocab_size(self) -> int:
@@ -54,7 +63,8 @@ def load_model(checkpoint: str | Path, *, dtype: str = "float32", device: str = 
 
     From a folder only local files are read and no code of the repository is run. `dtype`: float32 or bfloat16.
     UserError: damaged files, an architecture that transformers does not have, weights that are missing or left over
-    (transformers would fill them in at random), or logits that are not the head's product alone.
+    (transformers would fill them in at random), sizes that the files cannot hold, or logits that are not the head's
+    product, scaled and capped as config.json says.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -155,6 +165,7 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
 
+    _refuse_impossible_sizes(folder)
     load: Any = AutoModelForCausalLM.from_pretrained
     try:
         model, info = load(
@@ -163,7 +174,6 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=files[0].suffix == ".safetensors",
-            attn_implementation="sdpa",
             output_loading_info=True,
         )
     except pickle.UnpicklingError as error:
@@ -186,9 +196,40 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
         return [output.last_hidden_state] if last_only else list(output.hidden_states)
 
     bias = None if head.bias is None else head.bias.detach()
-    # BLOOM has no position limit, and says so by having no such entry.
-    context = getattr(model.config, "max_position_embeddings", None) or 1 << 30
-    return LanguageModel(hidden_states, head.weight.detach(), bias, context)
+    config = model.config.get_text_config()
+    return LanguageModel(
+        hidden_states,
+        head.weight.detach(),
+        bias,
+        # BLOOM and Mamba have no position limit, and say so by having no such entry.
+        getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30,
+        # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
+        getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0),
+        getattr(config, "final_logit_softcapping", None),
+    )
+
+
+def _refuse_impossible_sizes(folder: Path) -> None:
+    """Transformers builds what config.json says, however large, before it looks at the weights."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
+    stated = config.get_text_config()
+    shapes = tensor_shapes(folder)
+    weights = sum(math.prod(shape) for shape in shapes.values())
+    layers = getattr(stated, "num_hidden_layers", None) or 0
+    if layers > len(shapes):
+        raise UserError(
+            f"{folder}: config.json says {layers} layers, but its files hold {len(shapes)} tensors"
+        )
+    vocabulary, width = (getattr(stated, name, None) or 0 for name in ("vocab_size", "hidden_size"))
+    if vocabulary * width > weights:
+        raise UserError(
+            f"{folder}: config.json says a vocabulary of {vocabulary} by {width}, but its files hold {weights} weights"
+        )
 
 
 def _refuse_guessed_weights(folder: Path, info: Any) -> None:
@@ -205,17 +246,18 @@ def _refuse_guessed_weights(folder: Path, info: Any) -> None:
 
 
 def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch.device) -> None:
-    """Some architectures cap or scale the product of the head; their perplexity would come out wrong."""
+    """Some architectures do more to the product of the head; their perplexity would come out wrong."""
     tokens = torch.arange(4, device=device)[None] % loaded.vocab_size
     expected = model(tokens, use_cache=False).logits.float()
     if not torch.isfinite(expected).all():
         raise UserError(f"{folder}: its logits are NaN or infinite")
-    product = torch.nn.functional.linear(
-        loaded.hidden_states(tokens, True)[-1], loaded.head_weight, loaded.head_bias
-    )
+    states = loaded.hidden_states(tokens, True)[-1]
+    product = loaded.logits(torch.nn.functional.linear(states, loaded.head_weight, loaded.head_bias))
     # The same operations on the same numbers; a cap or a factor changes far more than a bfloat16 rounding (2^-8).
     if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
-        raise UserError(f"{folder}: its logits are not the product of the head alone, which is not supported")
+        raise UserError(
+            f"{folder}: {type(model).__name__} does more to its logits than scale and cap them, which is not supported"
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -103,10 +103,11 @@ def trainer_facts(state: Path) -> dict[str, int | None]:
     }
 
 
-def missing_parts(checkpoint: str | Path) -> str:
+def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
     """What a checkpoint lacks beside its weights to read a text, in words; empty where it has everything.
 
-    A file needs the sizes of the project's GPT in its metadata, a folder config.json and a tokenizer.
+    A file needs the sizes of the project's GPT in its metadata, a folder config.json and, where one is asked for, a
+    `tokenizer`.
     """
     path = Path(checkpoint)
     if path.is_file():
@@ -114,7 +115,11 @@ def missing_parts(checkpoint: str | Path) -> str:
         return "" if ours else "a file of weights has no config.json beside it"
     if not (path / "config.json").is_file():
         return "there is no config.json"
-    return "" if any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"
+    return (
+        ""
+        if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS)
+        else "there is no tokenizer"
+    )
 
 
 def locate(path: str | Path) -> Path:
@@ -124,3 +129,12 @@ def locate(path: str | Path) -> Path:
     from toposcale.checkpoints import hub
 
     return hub.read_manifest(path)
+
+
+def readable(message: str, path: str | Path) -> str:
+    """A message about the checkpoint behind `path`: of a download it names repository and revision, no cache."""
+    if Path(path).suffix != ".json":
+        return message
+    from toposcale.checkpoints import hub
+
+    return hub.readable(message, path)

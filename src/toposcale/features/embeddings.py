@@ -181,6 +181,7 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
     chosen = (inputs.float() * weight[targets].float()).sum(dim=1)
     if bias is not None:
         chosen += bias[targets].float()
+    chosen = model.logits(chosen)
     largest = torch.full_like(chosen, -torch.inf)
     total = torch.zeros_like(chosen)  # of exp(logit - largest), over the blocks so far
     # One buffer for all blocks: fresh memory of this size is cleared by the system each time.
@@ -190,7 +191,7 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
         logits = torch.mm(inputs, part.T, out=buffer[: len(inputs) * len(part)].view(len(inputs), len(part)))
         if bias is not None:
             logits += bias[first : first + vocabulary_block]
-        logits = logits.float()
+        logits = model.logits(logits.float())
         larger = torch.maximum(largest, logits.amax(dim=1))
         total = total * (largest - larger).exp() + logits.sub_(larger[:, None]).exp_().sum(dim=1)
         largest = larger

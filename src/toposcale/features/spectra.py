@@ -6,6 +6,7 @@ the matrix with its column means taken off.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import warnings
 
@@ -15,6 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale.homology.validation import as_finite_float64, as_matrix
 
 _BLOCK_ENTRIES = 1 << 20
+_BLOCK_ROWS = 2048  # from here on a block is no cheaper by the row, and of 4,096 columns it is 64 MB
+_MKL_FROM = 2048  # from this order on, MKL's eigenvalues save more than importing torch costs
+_SQUARED_SAFELY = (
+    1e-140,
+    1e140,
+)  # largest entries whose squares, and those of far smaller ones, are normal numbers
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -86,26 +93,48 @@ def powerlaw_alpha(weight: ArrayLike) -> float:
 def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
     """Eigenvalues sigma^2 of a matrix (n_out, n_in), descending, in units of its largest |entry| squared.
 
-    From the Gram matrix of the shorter side, accumulated in float64 over blocks of a million entries, so that
-    the memory is that of the Gram matrix. The absolute error is about 1e-15 of the largest: eigenvalues below
+    From the Gram matrix of the shorter side, accumulated in float64 over blocks of rows, so that the memory is that of
+    two Gram matrices and a block. The absolute error is about 1e-15 of the largest: eigenvalues below
     max(n_out, n_in) eps of it count as zero and are left out. An all-zero matrix has none.
+    From `_MKL_FROM` on they come from torch's LAPACK where torch is installed; they differ by that error.
     """
     matrix = as_matrix(weight, "weight")
     if matrix.shape[0] < matrix.shape[1]:
         matrix = matrix.T
-    largest = 0.0
-    step = max(1, _BLOCK_ENTRIES // matrix.shape[1])
-    parts = [slice(first, first + step) for first in range(0, matrix.shape[0], step)]
-    for part in parts:
-        largest = max(largest, _finite_maximum(matrix[part]))
+    gram, largest = _gram(matrix)
+    if not math.isfinite(largest):
+        raise ValueError("weight must be finite, got NaN or infinity")
     if largest == 0.0:
         return np.empty(0)
-    gram = np.zeros((matrix.shape[1],) * 2)
-    for part in parts:
-        block = matrix[part].astype(np.float64) / largest
-        gram += block.T @ block
-    eigenvalues = np.linalg.eigvalsh(gram)[::-1]
+    if _SQUARED_SAFELY[0] < largest < _SQUARED_SAFELY[1]:
+        gram /= largest**2
+    else:
+        gram, _ = _gram(matrix, largest)
+    eigenvalues = _symmetric_eigenvalues(gram)[::-1]
     return eigenvalues[eigenvalues > max(matrix.shape) * _EPSILON * eigenvalues[0]]
+
+
+def _gram(matrix: NDArray, unit: float = 1.0) -> tuple[NDArray[np.float64], float]:
+    """matrix.T @ matrix in float64, the entries in that unit, and the largest |entry|, NaN where one is."""
+    gram = np.zeros((matrix.shape[1],) * 2)
+    largest = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at the largest
+        for first in range(0, matrix.shape[0], _BLOCK_ROWS):
+            block = matrix[first : first + _BLOCK_ROWS].astype(np.float64)
+            largest = float(np.max([largest, block.max(), -block.min()]))
+            if unit != 1.0:
+                block /= unit
+            gram += block.T @ block
+    return gram, largest
+
+
+def _symmetric_eigenvalues(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ascending eigenvalues; by size alone, so that the same matrix gives the same bytes in every job."""
+    if len(gram) >= _MKL_FROM and importlib.util.find_spec("torch"):
+        import torch
+
+        return torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy()
+    return np.linalg.eigvalsh(gram)
 
 
 def stable_rank_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
@@ -153,13 +182,6 @@ def _centred_singular_values(points: ArrayLike) -> NDArray[np.float64]:
     rounding = max(matrix.shape) * _EPSILON
     largest_entry = float(np.abs(matrix).max())
     return values[values > rounding * max(float(values[0]), largest_entry)]
-
-
-def _finite_maximum(block: NDArray) -> float:
-    largest = float(max(block.max(), -block.min()))
-    if not math.isfinite(largest):
-        raise ValueError("weight must be finite, got NaN or infinity")
-    return largest
 
 
 def _undefined(reason: str) -> float:

@@ -10,17 +10,41 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from toposcale import homology
 from toposcale.features import spectra
-from toposcale.features.registry import NORM, OF_SOURCE, SPECTRUM, WEIGHT_NORM, Feature, aggregate, register
+from toposcale.features.registry import (
+    NORM,
+    OF_SOURCE,
+    SPECTRUM,
+    TOPOLOGY,
+    WEIGHT_NORM,
+    Feature,
+    aggregate,
+    register,
+)
 from toposcale.io.schemas import ALL_LAYERS
 
 Features = dict[str, float]
 Diagrams = list[np.ndarray]
+
+GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
+"""What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
+
+# The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
+# one it is the branch without the gate.
+_FEED_FORWARD = {
+    "dense_h_to_4h": "dense_4h_to_h",
+    "c_fc": "c_proj",
+    "fc1": "fc2",
+    "fc_in": "fc_out",
+    "up_proj": "down_proj",
+    "expansion": "projection",
+}
+_EXPANSION_OF = {projection: expansion for expansion, projection in _FEED_FORWARD.items()}
 
 
 @dataclass(frozen=True)
@@ -29,6 +53,7 @@ class Settings:
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
+    features: tuple[str, ...] = tuple(GROUPS)
     max_points: int = 200
     max_dimension: int = 1
     null_draws: int = 0
@@ -39,8 +64,9 @@ class Settings:
     def from_mapping(cls, settings: Mapping[str, Any]) -> Settings:
         """Settings as they stand in the configuration, `layers` with its two lists inside."""
         layers = settings["layers"]
-        rest = {key: value for key, value in settings.items() if key != "layers"}
-        return cls(tuple(layers["include"]), tuple(layers["exclude"]), **rest)
+        groups = tuple(settings.get("features", GROUPS))
+        rest = {key: value for key, value in settings.items() if key not in ("layers", "features")}
+        return cls(tuple(layers["include"]), tuple(layers["exclude"]), groups, **rest)
 
     def wants(self, layer: str) -> bool:
         """Whether the matrix of that name counts."""
@@ -48,9 +74,14 @@ class Settings:
             fnmatchcase(layer, glob) for glob in self.exclude
         )
 
+    def computes(self, group: str) -> bool:
+        """Whether features of a group of the registry are computed."""
+        return all(group != known or name in self.features for name, known in GROUPS.items())
+
 
 MatrixFunction = Callable[[np.ndarray], Features]
-MATRIX_FUNCTIONS: list[MatrixFunction] = []
+MATRIX_FUNCTIONS: list[tuple[str, MatrixFunction]] = []
+"""What is computed of every matrix, with the group of the registry that it belongs to."""
 
 
 def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunction]:
@@ -61,7 +92,7 @@ def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunct
     register(*features)
 
     def add(function: MatrixFunction) -> MatrixFunction:
-        MATRIX_FUNCTIONS.append(function)
+        MATRIX_FUNCTIONS.append((features[0].group, function))
         return function
 
     return add
@@ -73,6 +104,18 @@ def norms(weight: np.ndarray) -> Features:
     blocks = np.array_split(weight, max(1, weight.size >> 20))
     squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
     return {WEIGHT_NORM: float(np.sqrt(squares))}
+
+
+@matrix_feature(
+    Feature("weight_variance", "variance of the relative weights", "dimensionless", NORM),
+    Feature("spatial_concentration", "concentration of large weights", "Kendall's tau", NORM),
+)
+def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
+    """What explains most of neural persistence (Girrbach et al. 2023)."""
+    return {
+        "weight_variance": homology.weight_variance(weight),
+        "spatial_concentration": homology.spatial_concentration(weight),
+    }
 
 
 @matrix_feature(
@@ -95,11 +138,13 @@ def compute_features(
 
     Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
     depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
-    NaN bar a diagram, and a RuntimeWarning that names it.
+    NaN bar a diagram, and a RuntimeWarning that names it. What two matrices of a feed-forward block give together stands
+    with the second one, the projection.
     """
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
+    pairs = _Pairs()
     for layer, weight in matrices:
         if not settings.wants(layer):
             continue
@@ -110,22 +155,73 @@ def compute_features(
                 f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2
             )
             features[layer], diagrams[layer], trees[layer] = _undefined(weight, layer, settings, model)
+        if settings.computes(TOPOLOGY) and (pair := pairs.complete(layer, weight)):
+            features[pair.projection]["deep_graph_persistence"] = pair.deep_graph_persistence()
     if not features:
         raise ValueError("no matrix is left: weights.layers excludes every one")
-    # The second convention of neural persistence shares one scale among all matrices, known only now.
-    scale = float(np.max([tree.max() for tree in trees.values()]))
-    for layer, tree in trees.items():
-        features[layer]["neural_persistence_p2"] = _shared_scale_persistence(tree, scale)
+    if settings.computes(TOPOLOGY):
+        # The second convention of neural persistence shares one scale among all matrices, known only now.
+        scale = float(np.max([tree.max() for tree in trees.values()]))
+        for layer, tree in trees.items():
+            features[layer]["neural_persistence_p2"] = _shared_scale_persistence(tree, scale)
     features[ALL_LAYERS] = aggregate(features)
     return features, diagrams
+
+
+class _Pair(NamedTuple):
+    """The matrices of a feed-forward block, (n_hidden, n_in) and (n_out, n_hidden), and the name of the second one."""
+
+    projection: str
+    first: np.ndarray
+    second: np.ndarray
+
+    def deep_graph_persistence(self) -> float:
+        """NaN where one of the two is not finite."""
+        if not all(np.isfinite(weight).all() for weight in (self.first, self.second)):
+            return float("nan")
+        return homology.deep_graph_persistence(self.first, self.second)
+
+
+class _Pairs:
+    """Feed-forward matrices that wait for the other one of their block."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, np.ndarray] = {}
+
+    def complete(self, layer: str, weight: np.ndarray) -> _Pair | None:
+        """The pair that this matrix completes, if it does."""
+        block, _, own = layer.removesuffix(".weight").rpartition(".")
+        other = _FEED_FORWARD.get(own) or _EXPANSION_OF.get(own)
+        if other is None:
+            return None
+        waited = self.waiting.pop(f"{block}.{other}", None)
+        if waited is None:
+            self.waiting[f"{block}.{own}"] = weight
+            return None
+        first, second = (weight, waited) if own in _FEED_FORWARD else (waited, weight)
+        name = f"{block}.{_FEED_FORWARD.get(own, own)}.weight"
+        return _Pair(name, first, second) if len(first) == second.shape[1] else None
 
 
 def _describe_matrix(
     weight: np.ndarray, layer: str, settings: Settings, model: str
 ) -> tuple[Features, Diagrams, np.ndarray]:
-    tree = homology.spanning_tree_weights(weight)
-    rows = homology.subsample_rows(len(weight), settings.max_points, seed=(settings.seed, model, layer))
+    features: Features = {}
+    diagrams: Diagrams = []
+    tree = np.empty(0)
+    if settings.computes(TOPOLOGY):
+        tree = homology.spanning_tree_weights(weight)
+        features, diagrams = _topology_against_chance(weight, layer, tree, settings, model)
+    for group, function in MATRIX_FUNCTIONS:
+        if settings.computes(group):
+            features |= function(weight)
+    return features, diagrams, tree
 
+
+def _topology_against_chance(
+    weight: np.ndarray, layer: str, tree: np.ndarray, settings: Settings, model: str
+) -> tuple[Features, Diagrams]:
+    rows = homology.subsample_rows(len(weight), settings.max_points, seed=(settings.seed, model, layer))
     features, diagrams = _topology(weight, rows, tree, settings.max_dimension)
     if settings.null_draws:
         features |= homology.null_z_scores(
@@ -139,9 +235,7 @@ def _describe_matrix(
         )
     if settings.whole_layers:
         features |= _whole_layer(weight)
-    for function in MATRIX_FUNCTIONS:
-        features |= function(weight)
-    return features, diagrams, tree
+    return features, diagrams
 
 
 def _whole_layer(weight: np.ndarray) -> Features:

@@ -14,6 +14,7 @@ from toposcale.homology.neural_persistence import (
     neural_persistence_of_tree,
     spanning_tree_weights,
 )
+from toposcale.homology.representations import representation_topology_divergence
 from toposcale.homology.rips import (
     h0_lifetimes,
     mean_pairwise_distance,
@@ -22,12 +23,21 @@ from toposcale.homology.rips import (
     rips_diagrams_of_distances,
     spanning_tree_lengths,
 )
-from toposcale.homology.sampling import null_z_scores, seeded_generator, seeded_number, subsample_rows
+from toposcale.homology.sampling import (
+    SeedPart,
+    null_z_scores,
+    seeded_generator,
+    seeded_number,
+    subsample_rows,
+)
+from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance
 
 __all__ = [
+    "SeedPart",
     "betti_curve",
     "cloud_features",
     "crocker",
+    "deep_graph_persistence",
     "diagram_distance",
     "diagram_distances",
     "h0_lifetimes",
@@ -39,12 +49,15 @@ __all__ = [
     "null_z_scores",
     "pairwise_distances",
     "persistent_homology_dimension",
+    "representation_topology_divergence",
     "rips_diagrams",
     "rips_diagrams_of_distances",
     "seeded_generator",
     "seeded_number",
     "spanning_tree_lengths",
     "spanning_tree_weights",
+    "spatial_concentration",
     "subsample_rows",
     "summarize_diagram",
+    "weight_variance",
 ]

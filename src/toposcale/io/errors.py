@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend."""
+"""Errors that are the user's to mend, and not ours."""
 
 
 class UserError(Exception):
@@ -6,3 +6,15 @@ class UserError(Exception):
 
     Scripts print it without a traceback. Mistakes in calling a function stay `ValueError`.
     """
+
+
+class PassingError(UserError):
+    """What a later attempt may do without: a server that did not answer. Nothing is concluded from it."""
+
+
+class LeftOutError(UserError):
+    """A checkpoint that is not measured on purpose, because its weights are those of `original`."""
+
+    def __init__(self, message: str, original: str) -> None:
+        super().__init__(message)
+        self.original = original

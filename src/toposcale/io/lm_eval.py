@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +28,32 @@ class Evaluated:
     revisions: str = "step{step}"
 
 
-def read_folder(
-    folder: str | Path, models: Mapping[str, Evaluated], *, tasks: Sequence[str] = ("*",)
-) -> list[dict[str, Any]]:
-    """Rows (model, step, metric, value) of every JSON file under a folder that is about one of `models`, sorted.
+def result_files(where: str | Path) -> list[Path]:
+    """The JSON files of a folder, at any depth, or those that a glob matches (`**` for any depth), sorted."""
+    if Path(where).is_dir():
+        return sorted(Path(where).rglob("*.json"))
+    return sorted(path for path in map(Path, glob(str(where), recursive=True)) if path.is_file())
 
-    A file is about the model whose repository it names; else about the one that its own folder, or the last part of
-    that repository, is called. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer shape
-    follows where it is not `none`, and `5-shot` where examples were given. `tasks`: globs of those that count.
-    Standard errors are left out. UserError: no such folder, no file about any of the models, a file of another
+
+def read_results(
+    where: str | Path, models: Mapping[str, Evaluated], *, tasks: Sequence[str] = ("*",)
+) -> list[dict[str, Any]]:
+    """Rows (model, step, metric, value) of every file of `result_files` that is about one of `models`, sorted.
+
+    A file is about the model whose repository it names; else about the one whose name, or the last part of whose
+    repository, is that of its own folder or the last part of the repository that it names. A version in a name does
+    not count: pythia-v1.1-70m is pythia-70m.
+
+    The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer shape follows where it is not
+    `none`, and `5-shot` where examples were given. `tasks`: globs of those that count. Standard errors are left out.
+    UserError: no such folder, no file about any of the models, a file of another
     shape or without a step, two values for one metric.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder of lm-evaluation-harness results")
-    files = sorted(folder.rglob("*.json"))
+    files = result_files(where)
+    if not files:
+        raise UserError(
+            f"{where}: no such folder of lm-evaluation-harness results, and no file that it matches"
+        )
     values: dict[tuple[str, int, str], tuple[float, Path]] = {}
     for file in files:
         results = _load(file)
@@ -58,7 +71,7 @@ def read_folder(
                     f"{file}: {metric} of {model} at step {step} is {value}, but {known} in {origin}"
                 )
     if not values:
-        raise UserError(f"{folder}: no scores of {', '.join(models)} in its {len(files)} JSON files")
+        raise UserError(f"{where}: no scores of {', '.join(models)} in its {len(files)} JSON files")
     return [
         {"model": model, "step": step, "metric": metric, "value": value}
         for (model, step, metric), (value, _) in sorted(values.items())
@@ -119,7 +132,16 @@ def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evalu
     for name, model in models.items():
         if model.repo is not None and model.repo == repo:
             return name
-    return next((name for name in (file.parent.name, repo.rpartition("/")[2]) if name in models), None)
+    for called in map(_plain, (file.parent.name, repo)):
+        for name, model in models.items():
+            if called in (_plain(name), _plain(model.repo or name)):
+                return name
+    return None
+
+
+def _plain(name: str) -> str:
+    """The last part of a repository's name, without a version."""
+    return re.sub(r"[-_]v\d+(\.\d+)*(?=[-_]|$)", "", name.rpartition("/")[2])
 
 
 def _step_of(results: Mapping[str, Any], file: Path, revisions: str) -> int:

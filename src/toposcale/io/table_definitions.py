@@ -37,6 +37,14 @@ metrics: every number that says how good a checkpoint is
   value number value of the metric; losses in nats per token
   sorted by model step metric
 
+divergences: how differently two models place the same texts at the same share of their training
+  model step
+  other_model text the model that it is compared with
+  other_step count checkpoint of that model
+  rtd number representation topology divergence of the two clouds of embedded texts
+  rtd_spread number its standard deviation over random halves of the texts
+  sorted by model step other_model
+
 models: the models of the run
   model
   family text models of one family are sizes of one another

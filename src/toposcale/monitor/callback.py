@@ -105,6 +105,7 @@ class TopologyCallback(TrainerCallback):
             self._told = tokens
             self.monitor.tell(tokens_per_step=tokens)
 
+
 def _plan(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
     """The rates that a Trainer's scheduler will give, as the fields of `ScheduleTable`; None for one that is no function.
 

@@ -15,6 +15,7 @@ LISTED: dict[str, str] = {
     "correlations": """model source feature metric n n_left_out spearman spearman_low spearman_high spearman_block_low
         spearman_block_high reason""",
     "ranking": "",
+    "divergences": "",
     "feature_groups": "",
     "scaling": "",
     "size_extrapolation": "",

@@ -1,0 +1,41 @@
+"""Divergence of embedded texts: over the common texts alone, the same halves each time, honest about NaN."""
+
+import numpy as np
+import pytest
+
+from toposcale import homology
+from toposcale.features.divergences import Cloud, divergence
+
+
+def cloud(seed, texts, d=4):
+    points = np.random.default_rng(seed).standard_normal((100, d))
+    return Cloud(points[texts], np.asarray(texts))
+
+
+def test_only_texts_that_both_models_read_count():
+    first, second = cloud(0, range(0, 24)), cloud(1, range(4, 30), d=6)
+    found = divergence(first, second, repeats=0, seed=(1,))
+    common = cloud(0, range(4, 24)).points, cloud(1, range(4, 24), d=6).points
+    assert found == {"rtd": homology.representation_topology_divergence(*common)}
+
+
+def test_the_spread_is_that_of_halves_and_the_same_each_time():
+    first, second = cloud(0, range(20)), cloud(1, range(20))
+    found = divergence(first, second, repeats=3, seed=(1, "m"))
+    assert found == divergence(first, second, repeats=3, seed=(1, "m"))
+    rng = homology.seeded_generator((1, "m"))
+    halves = [np.sort(rng.choice(20, 10, replace=False)) for _ in range(3)]
+    values = [
+        homology.representation_topology_divergence(first.points[rows], second.points[rows])
+        for rows in halves
+    ]
+    assert found["rtd_spread"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+    assert found["rtd_spread"] > 0
+    assert divergence(first, second, repeats=3, seed=(2, "m"))["rtd"] == found["rtd"]
+
+
+def test_what_has_no_divergence():
+    first, second = cloud(0, range(20)), cloud(1, range(20))
+    second.points[3] = np.nan
+    assert np.isnan(list(divergence(first, second, repeats=2, seed=(1,)).values())).all()
+    assert np.isnan(divergence(first, cloud(1, range(17, 40)), repeats=0, seed=(1,))["rtd"])
