@@ -130,7 +130,7 @@ def shell(place, command, **variables):
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=1500,
     )
 
 
