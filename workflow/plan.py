@@ -46,7 +46,7 @@ class Model:
 
     @property
     def family(self) -> str:
-        """Models of one family are sizes of one another: what is trained here is one, repositories but for a size another."""
+        """Models of one family are sizes of one another: what is trained here, repositories but for a size."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == "hub" else self.kind
         return self.settings.get("family", default)
 

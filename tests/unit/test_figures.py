@@ -24,8 +24,8 @@ from PIL import Image
 
 import figure_tables
 from toposcale.figures import FIGURES, load
-from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.decisions import decision_candidates, forecast_fans
+from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
 from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades

@@ -164,16 +164,16 @@ def _find_out(history: History, known: Sequence[History], options: Sequence[Opti
     first, second = options[0], options[1]
     if first.at_stake < LITTLE:
         return (
-            f"nothing: between {first.candidate.name} and {second.candidate.name} only {first.at_stake:.3f} nats are at stake; "
-            f"go on as planned"
+            f"nothing: between {first.candidate.name} and {second.candidate.name} only {first.at_stake:.3f} nats are at "
+            "stake; go on as planned"
         )
     if not history.plan_known:
         return f"the plan: set models.{history.model}.schedule; whether the rate will fall decides"
     if len(_sizes_seen(known)) == 1 and (first.candidate.is_start or second.candidate.is_start):
         cost = float(compute_of(history, history.final_step)) / 16
         return (
-            f"how the loss falls with size: train a quarter of the size to the end under the same plan and tokens a quarter "
-            f"({cost:.2g} FLOP); until then go on"
+            "how the loss falls with size: train a model of a quarter of the size, on a quarter of the tokens, to the end of "
+            f"the same plan ({cost:.2g} FLOP), and name it in models; until then go on"
         )
     later = min(history.last_step + max(history.final_step // 10, 1), history.final_step)
     return f"go on, and ask again at step {later:,}: by then the forecast of {FINISH} is narrower"
@@ -219,7 +219,8 @@ def _end_text(advice: Mapping[str, Any]) -> str:
     if advice["interval_coverage"] is None:
         return f"{text} by {advice['method']}; too few finished runs to calibrate the interval, its coverage is not known"
     runs, coverage = advice["calibrated_on_runs"], advice["interval_coverage"]
-    return f"{text} by {advice['method']}; an interval that holds in {coverage:.0%} of cases, calibrated on {runs} finished runs"
+    calibrated = f"an interval that holds in {coverage:.0%} of cases, calibrated on {runs} finished runs"
+    return f"{text} by {advice['method']}; {calibrated}"
 
 
 def _table(advice: Mapping[str, Any]) -> list[str]:
@@ -277,7 +278,8 @@ def _verdict(advice: Mapping[str, Any]) -> str:
     what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(
         choice, f"Stop now and {choice}"
     )
-    return f"{what}: the best of {len(advice['candidates'])} with a probability of {odds:.0%}; {advice['at_stake']:.3f} nats at stake."
+    stake = f"{advice['at_stake']:.3f} nats at stake"
+    return f"{what}: the best of {len(advice['candidates'])} with a probability of {odds:.0%}; {stake}."
 
 
 def _last_loss(history: History) -> float | None:

@@ -97,24 +97,26 @@ def candidate_table(
         is_live = not history.is_finished
         share = history.last_step / history.final_step if is_live else min(fractions)
         known = known_at(history, histories) if is_live else _past(history, histories, share)
-        for option in options_of(known[-1], known, remaining=remaining, sizes=sizes, seed=seed)[1]:
-            rows.append(
-                {
-                    "model": history.model,
-                    "fraction": share,
-                    "candidate": option.candidate.name,
-                    "n_parameters": round(option.candidate.target.n_parameters),
-                    "steps": option.candidate.steps,
-                    "compute": option.candidate.compute,
-                    "loss": option.loss,
-                    "loss_low": option.low,
-                    "loss_high": option.high,
-                    "probability": option.probability,
-                    "at_stake": option.at_stake,
-                    "is_live": is_live,
-                }
-            )
+        options = options_of(known[-1], known, remaining=remaining, sizes=sizes, seed=seed)[1]
+        for option in options:
+            rows.append(_candidate_row(history.model, share, option) | {"is_live": is_live})
     return schemas.CANDIDATES.frame(rows)
+
+
+def _candidate_row(model: str, fraction: float, option: Option) -> dict[str, object]:
+    return {
+        "model": model,
+        "fraction": fraction,
+        "candidate": option.candidate.name,
+        "n_parameters": round(option.candidate.target.n_parameters),
+        "steps": option.candidate.steps,
+        "compute": option.candidate.compute,
+        "loss": option.loss,
+        "loss_low": option.low,
+        "loss_high": option.high,
+        "probability": option.probability,
+        "at_stake": option.at_stake,
+    }
 
 
 def _past(history: History, histories: Sequence[History], fraction: float) -> list[History]:
@@ -142,8 +144,8 @@ def decision_table(
     The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
     run would still spend is spent either way. The advice takes the candidate with the least loss at stake where it is the
     best with a probability of `SURE`, and finishes otherwise; `stop_now` starts the next larger size; `stop_at_random`
-    does so after a random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That
-    of a start was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
+    does so after a random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That of a
+    start was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}
@@ -179,7 +181,7 @@ def _judged(
         "remaining": rest_of(now),
         "n_candidates": len(options),
     }
-    if reason or options[0].candidate.name == FINISH and len(options) == 1:
+    if reason or (options[0].candidate.name == FINISH and len(options) == 1):
         for policy in POLICIES:
             yield {
                 **start,

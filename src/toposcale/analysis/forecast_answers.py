@@ -110,7 +110,8 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     own = rows.loc["advice"]
     count, modelled = int(own["n_decisions"]), int(own["n_modelled"])
     costs = "; ".join(
-        f"{words} {rows.loc[policy, 'regret']:.3f} {_interval(rows.loc[policy, 'regret_low'], rows.loc[policy, 'regret_high'], '.3f')}"
+        f"{words} {rows.loc[policy, 'regret']:.3f} "
+        + _interval(rows.loc[policy, "regret_low"], rows.loc[policy, "regret_high"], ".3f")
         for policy, words in (
             ("advice", "the advice"),
             ("always_finish", "always finishing"),
@@ -147,7 +148,7 @@ def now(candidates: pd.DataFrame) -> Answer | None:
     best = live.sort_values("at_stake").groupby("model", sort=True).head(1).sort_values("model")
     sure = best["probability"] >= SURE
     said = [
-        f"{row.model} at {row.fraction:.0%}: {row.candidate if row.probability >= SURE else 'undecided, ' + row.candidate + ' leads'} "
+        f"{row.model} at {row.fraction:.0%}: {'' if row.probability >= SURE else 'undecided, best is '}{row.candidate} "
         f"with {row.probability:.0%}"
         for row in best.iloc[:MOST_NAMED].itertuples()
     ]

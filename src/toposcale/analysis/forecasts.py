@@ -156,9 +156,9 @@ def evaluate(
 
     mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over models. baseline: of `RIVALS`, the one with
     the least error over the most models. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the models that
-    both forecast. wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's. For ridge, with `histories` given: permutation_mae, the mean MAE
-    with the final losses dealt out at random, and permutation_p, the share of deals at least as good (own
-    deal counted).
+    both forecast. wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's.
+    For ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
+    permutation_p, the share of deals at least as good (own deal counted).
     """
     rows = []
     for _, group in forecasts.groupby(["fraction", "method"], sort=True):

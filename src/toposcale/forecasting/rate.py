@@ -27,8 +27,8 @@ class RateForecaster:
     """The loss moves with a series, and the series goes on at its present rate until the steps run out.
 
     With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at
-    least three, of four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The
-    paper states its TDA-only forecast in words only (rate of change of neural persistence and remaining
+    least three, of four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares.
+    The paper states its TDA-only forecast in words only (rate of change of neural persistence and remaining
     steps); this is the form used here, in log steps because losses and norms move evenly in those. The same
     form on the weight norm and on the gradient norm shows what the series itself adds.
     """

@@ -349,7 +349,7 @@ forecasts: forecasts of the final loss
   forecast number forecast of the final loss
   low number lower end of its 95% interval
   high number upper end of its 95% interval
-  calibrated_to number coverage that the interval was calibrated to on the other finished runs; empty: the method's own interval
+  calibrated_to number coverage that the interval was calibrated to on other finished runs; empty: the method's own
   actual number final loss, where the training is finished
   error number forecast less actual
   reason

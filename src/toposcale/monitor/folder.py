@@ -58,7 +58,7 @@ class Folder:
         return any(self.files(kind) for kind in KINDS)
 
     def facts(self) -> dict[str, Any]:
-        """n_parameters, tokens_per_step, final_step and schedule, None where nobody told. UserError: no such file, or damaged."""
+        """n_parameters, tokens_per_step, final_step and schedule, None where nobody told. UserError: no such file."""
         path = self._facts_file()
         try:
             facts = json.loads(path.read_text())

@@ -245,7 +245,7 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
     """
     known = np.isfinite(rates)
     steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
-    if not len(rates) or not 0 < rates.max():
+    if not len(rates) or not rates.max() > 0:
         return None
     falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
     past, seen = steps[falling], rates[falling]

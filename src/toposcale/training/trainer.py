@@ -34,7 +34,8 @@ _MOMENTS = ("first_moment", "second_moment")
 class TrainingPlan:
     """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
 
-    `schedule`: a plan for the learning rate in the place of warm-up and cosine; it is as long as the training. Raises ValueError for a number that no training could use.
+    `schedule`: a plan for the learning rate in the place of warm-up and cosine; it is as long as the training.
+    Raises ValueError for a number that no training could use.
     """
 
     steps: int = 5000
