@@ -225,7 +225,7 @@ def test_lines_hold_the_values_of_the_table(run):
 def test_the_overview_sets_topology_beside_the_norm(run):
     axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
     table = run["correlations"]
-    table = table[(table["metric"] == "training_loss") & (table["layer"] == "all")]
+    table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     points = {
         line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5
     }
@@ -290,7 +290,7 @@ def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
     axes = figure.axes[0]
     shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
     table = run["correlations"]
-    table = table[(table["metric"] == "training_loss") & (table["layer"] == "all")]
+    table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     table = table.pivot(index="feature", columns="model", values="spearman")[list(figure_tables.SIZES)]
     means = shown.mean(axis=1)
     assert (np.diff(means) >= 0).all()

@@ -273,7 +273,7 @@ def power(
     asked = [(question, words) for question, words in POWERED if question in set(power["question"])]
     if not asked:
         reasons = [reason for reason in sensitivity["reason"] if reason]
-        return missing_figure(title, reasons[0] if reasons else "nothing was tested")
+        return missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
     figure = new_figure(3.4, title)
     panels = figure.subplots(1, len(asked), sharey=True, squeeze=False)[0]
     family = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == POOLED)])
@@ -295,7 +295,7 @@ def power(
         axes.plot(own["control_correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
         axes.set_title(f"{words}: {own['n_tested']} features, {own['n_runs']} runs")
         axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
-        axes.set_xlabel("correlation of innovations, size")
+        axes.set_xlabel("correlation of innovations (size, 0 to 1)")
     panels[0].set_ylabel("found (%)")
     look = {"linestyle": "", "markersize": 8}
     keys = [
