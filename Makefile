@@ -11,7 +11,7 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-.PHONY: run test test-slurm lint bench check-gpu reference rulegraph clean
+.PHONY: run test test-slurm lint bench landscapes check-gpu reference rulegraph clean
 
 run: $(VENV)/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
@@ -34,6 +34,11 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
+landscapes: $(VENV)/.runtime
+	$(BIN)/python examples/any_model.py
+	$(BIN)/python examples/residual_connections.py & first=$$!; $(BIN)/python examples/pinn_convection.py && wait $$first
 
 # Whether CPU and GPU agree, and the speed-up; says so in a line where there is no GPU.
 check-gpu: $(VENV)/.runtime
