@@ -13,7 +13,7 @@ endif
 
 SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 
-.PHONY: run advice unlock test test-slurm lint bench nulls check-gpu reference clean distclean config-is-there
+.PHONY: run advice unlock test test-slurm lint bench nulls landscapes check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE)
@@ -51,6 +51,10 @@ bench: $(VENV)/.test $(VENV)/.peers
 # The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
+# The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
+landscapes: $(VENV)/.runtime
+	$(BIN)/python examples/any_model.py
+	$(BIN)/python examples/residual_connections.py & first=$$!; $(BIN)/python examples/pinn_convection.py && wait $$first
 
 # Whether CPU and GPU agree, and the speed-up; says so in a line where there is no GPU.
 check-gpu: $(VENV)/.runtime

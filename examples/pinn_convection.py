@@ -89,7 +89,7 @@ def solve(model: nn.Module, problem: Problem, *, adam: int, lbfgs: int) -> None:
     finish.step(closure)
 
 
-def run(*, betas, draws: int, adam: int, lbfgs: int, resolution: int):
+def run(*, betas, draws: int, adam: int, lbfgs: int, resolution: int, probes: int = 200):
     """Tables: features by beta and draw, surfaces by the same."""
     rows, surfaces = [], []
     for beta in betas:
@@ -104,7 +104,7 @@ def run(*, betas, draws: int, adam: int, lbfgs: int, resolution: int):
                 graphs=GRAPHS,
                 resolution=resolution,
                 eigenvalues=0 if draw else 2,  # the curvature does not depend on the directions
-                trace_probes=0 if draw else 200,
+                trace_probes=0 if draw else probes,
                 seed=draw,
             )
             found = measure_landscape(loss, parameters, settings)

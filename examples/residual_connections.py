@@ -77,7 +77,9 @@ def train(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, epoch
     model.eval()
 
 
-def measure(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, draws: int, resolution: int):
+def measure(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, draws: int, resolution: int, probes: int
+):
     """Rows of features, one a draw of directions, and the surface of each draw."""
     loss = module_loss(model, lambda module: functional.cross_entropy(module(images), labels))
     parameters = dict(model.named_parameters())
@@ -87,14 +89,16 @@ def measure(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, dra
             graphs=GRAPHS,
             resolution=resolution,
             eigenvalues=0 if draw else 2,  # the curvature does not depend on the directions
-            trace_probes=0 if draw else 200,
+            trace_probes=0 if draw else probes,
             seed=draw,
         )
         found = measure_landscape(loss, parameters, settings)
         yield found.features["all"], found.surfaces["random_1"]
 
 
-def run(*, seeds: int, draws: int, epochs: int, resolution: int, batch: int, blocks: int = 3):
+def run(
+    *, seeds: int, draws: int, epochs: int, resolution: int, batch: int, blocks: int = 3, probes: int = 200
+):
     """Tables: features by condition, seed and draw; surfaces by the same."""
     digits = load_digits()
     images = torch.tensor(digits.images[:, None] / 16.0, dtype=torch.float32)
@@ -109,7 +113,9 @@ def run(*, seeds: int, draws: int, epochs: int, resolution: int, batch: int, blo
         with torch.no_grad():
             accuracy = float((model(images[held_out]).argmax(1) == labels[held_out]).float().mean())
         probe = training[:batch]
-        measured = measure(model, images[probe], labels[probe], draws=draws, resolution=resolution)
+        measured = measure(
+            model, images[probe], labels[probe], draws=draws, resolution=resolution, probes=probes
+        )
         for draw, (features, surface) in enumerate(measured):
             where = {"condition": condition, "seed": seed, "draw": draw}
             rows.append(where | {"held_out_accuracy": accuracy} | features)

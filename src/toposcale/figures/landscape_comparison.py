@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -136,7 +137,7 @@ def draw_surface(
         axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"$10^{{{power:g}}}$"))  # type: ignore[attr-defined]
         axes.zaxis.set_major_locator(MaxNLocator(4, integer=True))  # type: ignore[attr-defined]
     axes.tick_params(labelsize=7, pad=0)
-    axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
+    axes.set_box_aspect((1, 1, 0.8), zoom=0.74)  # type: ignore[call-arg, arg-type]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
 
@@ -160,7 +161,7 @@ def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = Fal
     axes.set_xticks([])
     axes.set_xlabel("branches of the tree")
     axes.set_ylabel(f"loss ({unit})")
-    axes.legend(loc="upper right")
+    axes.legend(loc="lower right")  # the deepest branch stands at the left
 
 
 def _draw_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
@@ -193,7 +194,7 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
         axes.set_axis_off()
     for axes, letter, name in zip(panels, "abcdefghijkl", names, strict=False):
         feature = lookup(name, "landscape")
-        axes.set_title(f"{letter}  {feature.title}", fontsize=9)
+        axes.set_title(f"{letter}  " + "\n".join(textwrap.wrap(feature.title, 34)), fontsize=9)
         for place, condition in enumerate(conditions):
             values = rows.loc[rows["condition"] == condition, name].dropna().to_numpy(dtype=float)
             across = place + np.linspace(-0.15, 0.15, len(values)) if len(values) > 1 else [place]
