@@ -220,9 +220,7 @@ def consumers(wildcards):
         for source, chosen in CHOSEN.items()
         if int(wildcards.step) in chosen.get(wildcards.model, ())
     ]
-    return expand(
-        FEATURES, source=sources, model=wildcards.model, step=wildcards.step
-    )
+    return expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step)
 
 
 def resident_before(wildcards):
@@ -283,7 +281,11 @@ def steps_of_source(wildcards):
 
 def last_checkpoints(wildcards):
     """The last checkpoint of each model that has its weights here: its size is the model's."""
-    return [weights_of(model, steps(model)[-1]) for model in WITH_WEIGHTS if model not in PUBLISHED]
+    return [
+        weights_of(model, steps(model)[-1])
+        for model in WITH_WEIGHTS
+        if model not in PUBLISHED
+    ]
 
 
 def monitored_folder(model):
