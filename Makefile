@@ -51,6 +51,7 @@ bench: $(VENV)/.test $(VENV)/.peers
 # The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
+
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime
 	$(BIN)/python examples/any_model.py
