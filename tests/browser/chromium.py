@@ -14,6 +14,7 @@ FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--enable-unsafe-swiftshader",  # WebGL without a GPU, for the surfaces
     "--disable-quic",
     "--disable-dev-shm-usage",
     "--no-first-run",

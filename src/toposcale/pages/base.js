@@ -75,7 +75,7 @@ function lineTrace({ name, color, steps, values, dash = "solid" }, place) {
 
 const INK = "#222222", GRID = "#e4e4e4";
 const AXIS = { gridcolor: GRID, zeroline: false, linecolor: "#6b6b6b", automargin: true };
-const SETTINGS = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d"] };
+const SETTINGS = { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" };
 
 // Charts are drawn when they come into view, and again when they are there and what they show has changed.
 const makers = new Map();

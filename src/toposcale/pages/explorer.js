@@ -6,7 +6,7 @@ const DIMENSIONS = [["H₀", "#0b4f8a"], ["H₁", "#e08e0b"], ["H₂", "#1a1a1a"
 const SIDES = ["left", "right"];
 const PANELS = [
   ["loss", "Loss"], ["feature", "Feature"], ["diagram", "Persistence diagram"], ["barcode", "Barcode"],
-  ["tree", "Merge tree of the loss surface"], ["surface", "Loss surface"],
+  ["tree", "Merge tree"], ["surface", "Loss surface"],
 ];
 const live = document.body.dataset.live === "yes";
 const panels = {};
@@ -158,7 +158,7 @@ function fill(select, values, words = (value) => value, preferred = "") {
 
 function fillModels() {
   const numbers = run.models.map((_, k) => String(k));
-  const words = (k) => run.models[k].name + (run.models[k].parameters === null ? "" : ` (${shortNumber(run.models[k].parameters)} parameters)`);
+  const words = (k) => run.models[k].name + (run.models[k].parameters === null ? "" : ` (${run.models[k].parameters.toLocaleString("en")} parameters)`);
   fill($("#left"), numbers, words, "0");
   fill($("#right"), numbers, words, numbers.at(-1));
 }
