@@ -76,9 +76,7 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
     return found
 
 
-def _model(
-    name: str, entry: str, seed: int, given: Mapping[str, Any], training: Mapping[str, Any]
-) -> Model:
+def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training: Mapping[str, Any]) -> Model:
     """One model with its checkpoints, ascending: those that are asked for, or all that are there."""
     settings, gaps, not_runnable = given, {}, ""
     match given["kind"]:
@@ -94,7 +92,9 @@ def _model(
         case "folder":
             from toposcale.checkpoints import FolderSource, missing_parts
 
-            source = FolderSource(Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ())))
+            source = FolderSource(
+                Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
+            )
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
