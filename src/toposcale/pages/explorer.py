@@ -131,7 +131,7 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
     The bars of the k-th of `steps` are those from `starts[k]` to `starts[k + 1]`; `counts`: bars before thinning.
     """
     found = []
-    for (source, layer, dimension), own in rows.groupby(["source", "layer", "dimension"], observed=True):
+    for (source, layer, _), own in rows.groupby(["source", "layer", "dimension"], observed=True):
         own = own.assign(length=own["death"] - own["birth"])
         own = own.sort_values(["step", "length"], ascending=[True, False], kind="stable")
         steps, counts = np.unique(own["step"].to_numpy(), return_counts=True)

@@ -95,12 +95,41 @@ async function loadCharts() {
   document.body.dataset.ready = "yes";
 }
 
-const near = new IntersectionObserver((entries) => {
-  if (!entries.some((entry) => entry.isIntersecting)) return;
-  near.disconnect();
-  loadCharts();
-}, { rootMargin: "600px" });
-near.observe($("#training"));
+/** Do something with elements, each once, when it comes near the window. */
+function whenNear(elements, act) {
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) { observer.unobserve(target); act(target); }
+  }, { rootMargin: "600px" });
+  elements.forEach((element) => observer.observe(element));
+}
+
+/** The rows of a table, which are [model, group, cells], a cell a text and what it is sorted by. */
+async function fillTable(table) {
+  const body = table.tBodies[0], numeric = $$("th", table).map((head) => head.classList.contains("number"));
+  const rows = JSON.parse(await unpack(body.dataset.rows)).map(({ model, group, cells }) => {
+    const row = document.createElement("tr");
+    if (model) row.dataset.model = model;
+    if (group) row.dataset.group = group;
+    cells.forEach(([text, key], k) => {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.className = numeric[k] ? "number" : text.length > 50 ? "long" : "";
+      if (numeric[k]) cell.dataset.key = key;
+    });
+    return row;
+  });
+  body.replaceChildren(...rows);
+  search();
+  body.dataset.filled = "yes";
+}
+
+async function fillFigure(figure) {
+  figure.innerHTML = JSON.parse(await unpack(figure.dataset.drawing));
+}
+
+whenNear([$("#training")], loadCharts);
+whenNear($$("[data-drawing]"), fillFigure);
+whenNear($$("[data-sortable]"), fillTable);
 
 // Tables: a number by its value, anything else by its letters; what is missing comes last either way.
 function sortBy(head) {
@@ -121,15 +150,17 @@ function sortBy(head) {
 }
 for (const head of $$("[data-sortable] th")) $("button", head).addEventListener("click", () => sortBy(head));
 
-$("#search").addEventListener("input", (event) => {
-  const wanted = event.target.value.trim().toLowerCase();
+function search() {
+  const wanted = $("#search").value.trim().toLowerCase();
   for (const row of $$("[data-sortable] tbody tr")) row.hidden = wanted !== "" && !row.textContent.toLowerCase().includes(wanted);
-});
+}
+$("#search").addEventListener("input", search);
 
 // Figures: large in a dialog. The drawing itself moves there and back, so that its names stay unique.
 const dialog = $("#large");
 let home = null;
 function enlarge(figure) {
+  if (!figure.firstElementChild) return;
   home = figure;
   figure.style.minHeight = figure.offsetHeight + "px";
   $("div", dialog).append(figure.firstElementChild);
