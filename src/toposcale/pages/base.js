@@ -118,7 +118,7 @@ async function drawChart(element) {
   await Plotly.react(element, traces, {
     font: { family: "system-ui, DejaVu Sans, sans-serif", size: 11, color: INK }, paper_bgcolor: "#fff", plot_bgcolor: "#fff",
     margin: { l: 48, r: 8, t: 8, b: 38 }, showlegend: traces.length > 1, hovermode: "closest",
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10 } }, ...layout,
+    legend: { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10 } }, ...layout,
     ...(layout.scene ? {} : { xaxis: { ...AXIS, ...layout.xaxis }, yaxis: { ...AXIS, ...layout.yaxis } }),
   }, SETTINGS);
   element.dataset.drawn = String(+(element.dataset.drawn || 0) + 1);

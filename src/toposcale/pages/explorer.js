@@ -159,6 +159,7 @@ function fill(select, values, words = (value) => value, preferred = "") {
 function fillModels() {
   const numbers = run.models.map((_, k) => String(k));
   const words = (k) => run.models[k].name + (run.models[k].parameters === null ? "" : ` (${run.models[k].parameters.toLocaleString("en")} parameters)`);
+  document.body.dataset.models = run.models.length;
   fill($("#left"), numbers, words, "0");
   fill($("#right"), numbers, words, numbers.at(-1));
 }
