@@ -11,11 +11,20 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-.PHONY: run test test-slurm lint bench check-gpu reference rulegraph clean
+.PHONY: run watch docs test test-slurm lint bench check-gpu reference rulegraph clean
 
 run: $(VENV)/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
+
+# A local page that follows a training: make watch FOLDER=topology
+watch: $(VENV)/.runtime
+	$(BIN)/python -m toposcale watch "$(FOLDER)"
+
+# The documentation as a site; a link that leads nowhere is an error.
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/docs
+	@echo "The documentation: build/docs/docs/index.html"
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
