@@ -56,12 +56,12 @@ function stepAxis(steps, range = null) {
   const sorted = Float64Array.from(new Set(steps)).sort();
   const last = sorted[sorted.length - 1] || 1;
   const title = { text: "training step" };
-  if (!(sorted.length > 3 && sorted[sorted.length >> 1] < 0.1 * last)) return { place: (step) => step, axis: { title, range, tickformat: "~s" } };
+  if (!(sorted.length > 3 && sorted[sorted.length >> 1] < 0.1 * last)) return { place: (step) => step, axis: { title, tickformat: "~s", ...(range && { range }) } };
   // A logarithmic axis of Plotly has no step 0.
   const first = sorted.find((step) => step > 0);
   const place = (step) => Math.log10(1 + step / first);
   const marks = [0, ...Array.from({ length: 12 }, (_, k) => 10 ** k).filter((mark) => mark >= first && mark <= last)];
-  return { place, axis: { title, range: range && range.map(place), tickvals: marks.map(place), ticktext: marks.map((mark) => shortNumber(mark)) } };
+  return { place, axis: { title, ...(range && { range: range.map(place) }), tickvals: marks.map(place), ticktext: marks.map((mark) => shortNumber(mark)) } };
 }
 
 /** One line over training, whose points say their step and value. */

@@ -154,7 +154,8 @@ def outlooks(
     models: pd.DataFrame, features: pd.DataFrame, metrics: pd.DataFrame, log: pd.DataFrame
 ) -> dict[str, dict[str, Any]]:
     """For each model its `advice`, a text, and its `forecast`, where there is one."""
-    known = models.dropna(subset=["n_parameters", "final_step"])
+    numbers = models.astype(dict.fromkeys(("n_parameters", "final_step", "tokens_per_step"), "float64"))
+    known = numbers.dropna(subset=["n_parameters", "final_step"])
     told = {
         name: {"advice": "No forecast: the size of the model or its last step is not known."}
         for name in set(models["model"]) - set(known["model"])
