@@ -22,15 +22,19 @@ def in_view(page, side: str, kind: str) -> None:
     """Charts are drawn when they come into view."""
     selector = chart(side, kind)
     page.run(f"document.querySelector('{selector}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
-    page.wait_for(f"Boolean(document.querySelector('{selector}').textContent || document.querySelector('canvas'))")
-    page.wait_for(f"!document.querySelector('{selector}').data || document.querySelector('{selector}').dataset.drawn")
+    page.wait_for(
+        f"Boolean(document.querySelector('{selector}').textContent || document.querySelector('canvas'))"
+    )
+    page.wait_for(
+        f"!document.querySelector('{selector}').data || document.querySelector('{selector}').dataset.drawn"
+    )
 
 
 def shown(page, side: str, kind: str) -> list:
     """The numbers that a chart draws: x, y and z of each line."""
     in_view(page, side, kind)
     traces = f"document.querySelector('{chart(side, kind)}').data"
-    place = "document.querySelector('%s').layout.shapes?.[0].x0" % chart(side, kind)
+    place = f"document.querySelector('{chart(side, kind)}').layout.shapes?.[0].x0"
     return page.run(f"[{traces}.map(({{x, y, z}}) => [x, y, z ?? null]), {place} ?? null]")
 
 
@@ -186,7 +190,9 @@ def test_a_link_holds_what_is_shown(page, finished, browser):
     browser.open(link)
     ready(browser)
     assert browser.run("location.href") == link
-    chosen = "['left', 'layer', 'feature', 'step', 'from'].map((id) => document.querySelector('#' + id).value)"
+    chosen = (
+        "['left', 'layer', 'feature', 'step', 'from'].map((id) => document.querySelector('#' + id).value)"
+    )
     assert browser.run(chosen) == ["1", "token_embedding.weight", "neural_persistence", "16", "8"]
     assert shown(browser, "left", "feature") == before
     axis = f"document.querySelector('{chart('left', 'feature')}').layout.xaxis.range"
