@@ -120,8 +120,9 @@ class Chromium:
         place = f"""(() => {{
             const chart = document.querySelector({json.dumps(selector)});
             chart.scrollIntoView({{block: 'center', behavior: 'instant'}});
-            const {{ xaxis, yaxis }} = chart._fullLayout, box = chart.getBoundingClientRect(), trace = chart.data[{line}];
-            return [box.x + xaxis._offset + xaxis.d2p(trace.x[{point}]), box.y + yaxis._offset + yaxis.d2p(trace.y[{point}])];
+            const {{ xaxis, yaxis }} = chart._fullLayout, box = chart.getBoundingClientRect();
+            const {{ x, y }} = chart.data[{line}], at = (axis, value) => axis._offset + axis.d2p(value);
+            return [box.x + at(xaxis, x[{point}]), box.y + at(yaxis, y[{point}])];
         }})()"""
         for nudge in (9, 0):
             x, y = self.run(place)

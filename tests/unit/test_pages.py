@@ -63,7 +63,9 @@ def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
     ("value", "text", "key"),
     [
         (1234567, "1,234,567", "1234567.0"),
-        (np.float64(0.123456), "0.1235", "0.123456"),
+        (np.float64(0.123456), "0.123", "0.123456"),
+        (500.0, "500", "500.0"),
+        (12345.6, "12,346", "12345.6"),
         (-0.0000012, "-1.2e-06", "-1.2e-06"),
         (np.nan, "", ""),
         (pd.NA, "", ""),
@@ -84,6 +86,58 @@ def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are(
     listed = report.listing("transitions", rows)
     assert listed.rows.to_dict("list") == {"model": ["a"], "feature": ["h0_total"], "n": [1]}
     assert listed.total == 2
+
+
+CORPUS = {"source": "python-docs", "tokenizer": "characters", "tokens": {"train": 9000, "validation": 700}}
+TRAINING = {
+    "steps": 500,
+    "batch_size": 4,
+    "context": 16,
+    "checkpoint_every": 50,
+    "learning_rate": 0.003,
+    "warmup_steps": 10,
+}
+
+
+def told(kinds, sources=("weights",), seeds=(42,)):
+    """What the report says of a run with a model a kind."""
+    names = [f"{kind}-model" for kind in kinds]
+    config = {
+        "models": {name: {"kind": kind} for name, kind in zip(names, kinds, strict=True)},
+        "training": TRAINING,
+        "corpus": {"train": [], "validation": []},
+        "seeds": list(seeds),
+    }
+    models = pd.DataFrame(
+        {"model": names, "n_parameters": 1000, "d_model": np.nan, "n_layers": np.nan, "n_heads": np.nan}
+    )
+    rows = [(name, step, source, "h0_total") for name in names for step in (0, 500) for source in sources]
+    features = pd.DataFrame(rows, columns=["model", "step", "source", "feature"])
+    found = provenance.what_was_run(config, CORPUS, models, features)
+    return found["lede"], dict(found["facts"])
+
+
+def test_a_run_that_trains_its_models_says_on_what():
+    lede, facts = told(["gpt"])
+    assert lede.startswith("1 language model of 1,000 parameters, trained for 500 steps on 9,000 tokens")
+    assert "700 for validation" in facts["Text"]
+    assert "500 steps of 4 × 16 tokens" in facts["Training"]
+
+
+def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_text_it_did_not_read():
+    lede, facts = told(["folder", "hub"])
+    assert "1 downloaded from the Hugging Face Hub, 1 read from a folder" in lede
+    assert "trained" not in lede
+    assert not {"Training", "Text"} & set(facts)
+    _, facts = told(["folder"], sources=("weights", "embeddings"))
+    assert "for training" not in facts["Text"]
+    assert "own tokenizers" in facts["Text"]
+
+
+def test_models_of_several_origins_are_counted():
+    lede, facts = told(["gpt", "folder", "table"])
+    assert "1 trained here, 1 read from a folder, 1 known by their loss curves alone" in lede
+    assert "Training" in facts
 
 
 def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):

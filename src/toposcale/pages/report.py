@@ -184,5 +184,11 @@ def cell(value: Any) -> tuple[str, str]:
         return value, value
     if pd.isna(value):
         return "", ""
-    whole = float(value).is_integer() and abs(value) < 1e12
-    return (f"{int(value):,}" if whole else f"{value:.4g}"), repr(float(value))
+    return number(float(value)), repr(float(value))
+
+
+def number(value: float) -> str:
+    """A number as people read it: whole numbers whole, others to three significant digits."""
+    if value.is_integer() and abs(value) < 1e12:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -6,6 +6,7 @@ One process on the loopback address. It only reads: what it computes of a checkp
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -219,6 +220,9 @@ def watch(folder: str | Path, *, port: int = PORT, every: float = 2.0) -> None:
     with server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a shell's background job ignores it otherwise
         print(f"http://{ADDRESS}:{server.server_port}/ follows {folder}. Ctrl-C ends it.", flush=True)
         try:
             while True:
