@@ -41,7 +41,7 @@ FIGURES: dict[str, FigureEntry] = {
         "The run on one page. (a) Validation loss. (b) Neural persistence, mean over the weight matrices. "
         "(c) Total persistence of the H0 classes of the rows of the weight matrices, summed over the "
         "matrices. (d) How closely topology follows the training loss, beside how closely the plain norm "
-        "of the weights does. Where the black mark of the norm is as far out, topology adds nothing.",
+        "of the weights does. Where the black mark of the norm lies as far from 0, topology adds nothing.",
         "Overview",
     ),
     "verdict": _figure(
