@@ -89,6 +89,7 @@ def report(
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
         comparison=table(comparison),
+        compares=bool(comparison.rows["ours"].notna().any()),
         warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],

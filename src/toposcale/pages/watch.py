@@ -96,9 +96,12 @@ class Follower:
 
     def _read(self) -> Seen:
         names = sorted(path.stem for path in (self.folder / "models").glob("*.json"))
+        nothing = UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
+        if not any(self.folder.iterdir()):
+            raise nothing
         seen = self._monitored(names) if names else self._trained()
         if not seen.models:
-            raise UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
+            raise nothing
         return seen
 
     def _monitored(self, names: Sequence[str]) -> Seen:
