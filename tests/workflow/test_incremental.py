@@ -181,6 +181,7 @@ def made(tmp_path_factory):
     workspace.config = starting_configuration()
     (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
     (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
+    (workspace.path / "scores").mkdir()
     for step in (0, 4, 8):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)
