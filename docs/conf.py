@@ -6,7 +6,7 @@ from toposcale import __version__
 
 project = "toposcale"
 release = version = __version__
-copyright = author = "the toposcale authors"  # noqa: A001
+copyright = author = "the toposcale authors"
 
 extensions = ["myst_parser"]
 root_doc = "docs/index"
