@@ -13,7 +13,7 @@ endif
 
 SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 
-.PHONY: run advice unlock test test-slurm lint bench nulls landscapes check-gpu reference clean distclean config-is-there
+.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE)
@@ -29,6 +29,15 @@ unlock: config-is-there $(VENV)/.runtime
 
 config-is-there:
 	@test -f "$(CONFIG)" || { echo "toposcale: $(CONFIG): no such configuration; name one with CONFIG=FILE" >&2; exit 1; }
+
+# A local page that follows a training: make watch FOLDER=topology
+watch: $(VENV)/.runtime
+	$(BIN)/python -m toposcale watch "$(FOLDER)"
+
+# The documentation as a site; a link that leads nowhere is an error.
+docs: $(VENV)/.test
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/docs
+	@echo "The documentation: build/docs/docs/index.html"
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup

@@ -1,4 +1,4 @@
-"""`python -m toposcale`: the features of a checkpoint, and what changed between two, on the terminal or as CSV."""
+"""`python -m toposcale`: the features of a checkpoint, what changed between two, and a page that follows a training."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _EXAMPLES = """commands:
   python -m toposcale describe model.safetensors
   python -m toposcale describe checkpoint-500 --layers '*attn*' --csv > features.csv
   python -m toposcale compare checkpoint-100 checkpoint-500
+  python -m toposcale watch topology
 
 A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) tells the rest.
@@ -30,7 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     warnings.showwarning = lambda message, *_: print(f"toposcale: {message}", file=sys.stderr)
     try:
-        _show(_table(given), csv=given.csv)
+        if given.command == "watch":
+            _watch(given)
+        else:
+            _show(_table(given), csv=given.csv)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
         )
         command.set_defaults(checkpoints=checkpoints)
+    _add_watch(commands)
     return parser
 
 
@@ -120,6 +125,26 @@ def _show(table: Any, *, csv: bool) -> None:
             last = layer
         Console(width=None if sys.stdout.isatty() else 200).print(shown)
     sys.stdout.flush()
+
+
+def _add_watch(commands: Any) -> None:
+    text = (
+        "follow a training on a local page: a monitor's folder, or one of checkpoints such as the Trainer's"
+    )
+    command = commands.add_parser("watch", help=text, description=text)
+    command.add_argument("folder", metavar="FOLDER")
+    command.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
+    command.add_argument(
+        "--every", type=float, default=2.0, metavar="SECONDS", help="between two looks at the folder"
+    )
+
+
+def _watch(given: argparse.Namespace) -> None:
+    try:
+        from toposcale.pages.watch import watch as follow
+    except ImportError as error:
+        raise UserError(f"watch needs {error.name}: pip install 'toposcale[workflow]'") from error
+    follow(given.folder, port=given.port, every=given.every)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--enable-unsafe-swiftshader",  # WebGL without a GPU, for the surfaces
     "--disable-quic",
     "--disable-dev-shm-usage",
     "--no-first-run",
@@ -73,8 +74,8 @@ class Chromium:
                 return answer["result"]
             self.events.append(answer)
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900) -> None:
-        """Load a page from disk in a window of that size, and forget the events of the one before."""
+    def open(self, page: Path | str, *, width: int = 1280, height: int = 900) -> None:
+        """Load a page, a file or an address, in a window of that size, and forget the events of the one before."""
         phone = width < 600
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -84,7 +85,9 @@ class Chromium:
             mobile=phone,
         )
         self.events.clear()
-        self.call("Page.navigate", url=page.as_uri())
+        # From one place in a page to another in the same page would not load it anew.
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         self.wait_for("document.readyState === 'complete'")
 
     def wait_for(self, condition: str) -> None:
@@ -112,6 +115,22 @@ class Chromium:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def point_at(self, selector: str, line: int, point: int) -> str:
+        """Move the mouse to a point of a line of a Plotly chart; what the chart says of it."""
+        place = f"""(() => {{
+            const chart = document.querySelector({json.dumps(selector)});
+            chart.scrollIntoView({{block: 'center', behavior: 'instant'}});
+            const {{ xaxis, yaxis }} = chart._fullLayout, box = chart.getBoundingClientRect();
+            const {{ x, y }} = chart.data[{line}], at = (axis, value) => axis._offset + axis.d2p(value);
+            return [box.x + at(xaxis, x[{point}]), box.y + at(yaxis, y[{point}])];
+        }})()"""
+        for nudge in (9, 0):
+            x, y = self.run(place)
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + nudge, y=y)
+        said = f"document.querySelector({json.dumps(selector)}).querySelector('.hoverlayer .hovertext')?.textContent"
+        self.wait_for(f"Boolean({said})")
+        return self.run(said)
+
     def put(self, selector: str, value: object, event: str = "change") -> None:
         """Set the value of a form element and tell the page so."""
         self.run(
@@ -128,7 +147,9 @@ class Chromium:
             if method == "Runtime.exceptionThrown":
                 found.append(json.dumps(parameters["exceptionDetails"]))
             elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-                found.append(parameters["entry"]["text"])
+                # How fast the browser draws without a GPU is not the page's doing.
+                if parameters["entry"]["source"] != "rendering":
+                    found.append(parameters["entry"]["text"])
             elif method == "Runtime.consoleAPICalled" and parameters["type"] in (
                 "error",
                 "warning",

@@ -1,5 +1,9 @@
 """The explorer in a real browser: the slider moves everything, two models stand side by side, nothing is asked for."""
 
+import csv
+import io
+import re
+
 import pandas as pd
 import pytest
 
@@ -10,24 +14,50 @@ pytestmark = pytest.mark.xdist_group("finished")
 SIDES = ("left", "right")
 
 
+def chart(side: str, kind: str) -> str:
+    return f".panel[data-side={side}][data-kind={kind}] .chart"
+
+
+def in_view(page, side: str, kind: str) -> None:
+    """Charts are drawn when they come into view."""
+    selector = chart(side, kind)
+    page.run(f"document.querySelector('{selector}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    page.wait_for(
+        f"Boolean(document.querySelector('{selector}').textContent || document.querySelector('canvas'))"
+    )
+    page.wait_for(
+        f"!document.querySelector('{selector}').data || document.querySelector('{selector}').dataset.drawn"
+    )
+
+
+def shown(page, side: str, kind: str) -> list:
+    """The numbers that a chart draws: x, y and z of each line."""
+    in_view(page, side, kind)
+    traces = f"document.querySelector('{chart(side, kind)}').data"
+    place = f"document.querySelector('{chart(side, kind)}').layout.shapes?.[0].x0"
+    return page.run(f"[{traces}.map(({{x, y, z}}) => [x, y, z ?? null]), {place} ?? null]")
+
+
 def move_to(page, place: int) -> None:
     page.put("#checkpoint", place, "input")
+    page.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def drawn(page, side: str, kind: str) -> str:
-    """What a panel shows, as text that differs where the picture differs."""
-    return page.run(
-        f"""(() => {{ const panel = document.querySelector('.panel[data-side={side}][data-kind={kind}]');
-        const canvas = panel.querySelector('canvas');
-        return panel.innerHTML + (canvas ? canvas.toDataURL() : ''); }})()"""
-    )
+def ready(page) -> None:
+    page.wait_for("document.body.dataset.ready === 'yes'")
 
 
 @pytest.fixture
 def page(finished, browser):
     browser.open(finished.results / "explorer.html")
-    browser.wait_for("document.body.dataset.ready === 'yes'")
+    ready(browser)
     return browser
+
+
+def moving_surfaces() -> pd.DataFrame:
+    """The surfaces of the last step, and at step 0 the same with every loss one and a half times as high and one more."""
+    last = figure_tables.surfaces_table()
+    return pd.concat([last, last.assign(step=0, loss=last["loss"] * 1.5 + 1)])
 
 
 @pytest.fixture(scope="module")
@@ -56,85 +86,157 @@ def moving_surfaces() -> pd.DataFrame:
 
 
 def test_it_loads_without_an_error_and_asks_the_network_for_nothing(page):
+    for side in SIDES:
+        for kind in ("loss", "diagram", "surface"):
+            in_view(page, side, kind)
     assert page.errors() == []
     assert page.requests() == []
 
 
+def test_the_first_paint_comes_within_two_seconds(page):
+    """Plotly and the data are unpacked after it."""
+    paint = page.run("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert 0 < paint < 2000
+
+
 def test_the_slider_moves_diagrams_barcodes_and_curves_of_both_models(page):
+    kinds = ("loss", "diagram", "barcode")
     move_to(page, 0)
-    first = {
-        (side, kind): drawn(page, side, kind) for side in SIDES for kind in ("loss", "diagram", "barcode")
-    }
-    assert page.run("document.querySelector('#step').value") == "step 0"
+    first = {(side, kind): shown(page, side, kind) for side in SIDES for kind in kinds}
+    assert page.run("document.querySelector('#step').value") == "0"
     move_to(page, 5)
-    assert page.run("document.querySelector('#step').value") == "step 40"
+    assert page.run("document.querySelector('#step').value") == "40"
     for (side, kind), before in first.items():
-        assert drawn(page, side, kind) != before, (side, kind)
-    move_to(page, 0)
-    assert {key: drawn(page, *key) for key in first} == first
+        assert shown(page, side, kind) != before, (side, kind)
+    page.put("#step", "3")  # there is no step 3: the last one before it is meant
+    assert page.run("document.querySelector('#step').value") == "0"
+    assert {key: shown(page, *key) for key in first} == first
+
+
+def test_pointing_at_a_curve_says_the_value_of_the_table(page, finished):
+    features = pd.read_parquet(finished.results / "tables" / "features.parquet")
+    chosen = features.query(
+        "model == 'one' and source == 'embeddings' and feature == 'h0_total' and layer == 'all'"
+    ).sort_values("step")
+    page.put("#source", "embeddings")
+    page.wait_for("document.querySelector('#feature').value === 'h0_total'")
+    drawn = shown(page, "left", "feature")[0][0]
+    assert drawn[0] == list(chosen["step"])
+    assert drawn[1] == pytest.approx(list(chosen["value"]), rel=1e-4)
+    said = page.point_at(chart("left", "feature"), 0, 1)
+    number = float(re.search(r"step 40: ([\d.]+)", said).group(1))
+    assert number == pytest.approx(chosen["value"].iloc[1], rel=1e-3)
+
+
+def test_arrow_keys_walk_along_a_curve(page):
+    in_view(page, "left", "loss")
+    page.run(f"document.querySelector('{chart('left', 'loss')}').focus()")
+    for _ in range(2):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight")
+    said = f"document.querySelector('{chart('left', 'loss')} .hoverlayer .hovertext')?.textContent"
+    page.wait_for(f"({said} || '').includes('step 8:')")
 
 
 def test_the_points_are_those_of_the_table(page, finished):
     file = finished.results / "diagrams" / "weights" / "two" / "step-00000016.parquet"
     rows = pd.read_parquet(file)
     layer = rows["layer"].iloc[0]
-    rows = rows[rows["layer"] == layer].sort_values(["dimension", "birth", "death"])
+    rows = rows[rows["layer"] == layer]
     page.put("#layer", layer)
-    shown = page.run(f"bars(run.models[1], 'weights', '{layer}', 16).found")
-    shown = pd.DataFrame(shown, columns=["dimension", "birth", "death"]).sort_values(
-        list(rows[["dimension", "birth", "death"]])
-    )
-    assert list(shown["dimension"]) == list(rows["dimension"])
-    for end in ("birth", "death"):
-        assert shown[end].to_numpy() == pytest.approx(rows[end].to_numpy(), abs=1e-4)
-
-
-def test_the_curve_is_that_of_the_table(page, finished):
-    features = pd.read_parquet(finished.results / "tables" / "features.parquet")
-    chosen = features.query(
-        "model == 'one' and source == 'embeddings' and feature == 'h0_total' and layer == 'all'"
-    )
-    line = page.run(
-        "(({steps, values}) => ({steps, values}))(line(run.models[0], 'embeddings', 'all', 'h0_total'))"
-    )
-    assert line["steps"] == list(chosen["step"])
-    assert line["values"] == pytest.approx(list(chosen["value"]), rel=1e-6)
+    page.put("#step", "16")
+    drawn = shown(page, "right", "diagram")[0]
+    assert len(drawn) == rows["dimension"].nunique()
+    for (births, deaths, _), (_, own) in zip(drawn, rows.groupby("dimension"), strict=True):
+        assert sorted(births) == pytest.approx(sorted(own["birth"]), rel=1e-3)
+        assert sorted(deaths) == pytest.approx(sorted(own["death"]), rel=1e-3)
 
 
 def test_two_models_stand_side_by_side_and_either_can_be_changed(page):
-    names = "[...document.querySelectorAll('.side')].map((e) => e.textContent)"
+    names = "[...document.querySelectorAll('.side b')].map((e) => e.textContent)"
     assert page.run(names) == ["one", "two"]
     left, right = (
         f"document.querySelector('.panel[data-side={s}]').getBoundingClientRect().x" for s in SIDES
     )
     assert page.run(left) < 640 <= page.run(right)
-    before = drawn(page, "right", "diagram")
+    before = shown(page, "right", "diagram")
     page.put("#right", 0)
-    assert page.run(names) == ["one", "one"]
-    assert drawn(page, "right", "diagram") != before
+    page.wait_for("document.querySelector('#right-name b').textContent === 'one'")
+    assert shown(page, "right", "diagram") != before
     assert page.errors() == []
 
 
 def test_source_layer_and_feature_can_be_chosen(page):
-    before = {kind: drawn(page, "left", kind) for kind in ("feature", "diagram", "loss")}
+    before = {kind: shown(page, "left", kind) for kind in ("feature", "diagram", "loss")}
     page.put("#feature", "neural_persistence")
-    assert drawn(page, "left", "feature") != before["feature"]
-    assert drawn(page, "left", "diagram") == before["diagram"]
+    assert shown(page, "left", "feature") != before["feature"]
+    assert shown(page, "left", "diagram") == before["diagram"]
     page.put("#layer", "token_embedding.weight")
-    assert drawn(page, "left", "diagram") != before["diagram"]
+    page.wait_for("location.hash.includes('token_embedding')")
+    assert shown(page, "left", "diagram") != before["diagram"]
     page.put("#source", "embeddings")
+    page.wait_for("location.hash.includes('embeddings')")
     assert page.run("document.querySelector('#layer').value") == "all"
-    assert "Of step" not in page.run("document.querySelector('[data-kind=diagram] p').textContent")
+    assert "Of step" not in page.run("document.querySelector('[data-kind=diagram] > p').textContent")
     move_to(page, 1)
-    assert page.run("document.querySelector('[data-kind=diagram] p').textContent").startswith(
+    assert page.run("document.querySelector('[data-kind=diagram] > p').textContent").startswith(
         "Of step 0: none at 8."
     )
     assert page.errors() == []
 
 
+def test_a_link_holds_what_is_shown(page, finished, browser):
+    page.put("#left", 1)
+    page.wait_for("document.querySelector('#left-name b').textContent === 'two'")
+    page.put("#layer", "token_embedding.weight")
+    page.wait_for("location.hash.includes('token_embedding')")
+    page.put("#feature", "neural_persistence")
+    page.put("#step", "16")
+    page.put("#from", "8")
+    link = page.run("location.href")
+    before = shown(page, "left", "feature")
+    browser.open(link)
+    ready(browser)
+    assert browser.run("location.href") == link
+    chosen = (
+        "['left', 'layer', 'feature', 'step', 'from'].map((id) => document.querySelector('#' + id).value)"
+    )
+    assert browser.run(chosen) == ["1", "token_embedding.weight", "neural_persistence", "16", "8"]
+    assert shown(browser, "left", "feature") == before
+    axis = f"document.querySelector('{chart('left', 'feature')}').layout.xaxis.range"
+    assert browser.run(axis) == [8, 40]
+
+
+def test_a_link_to_what_is_not_there_shows_what_is(finished, browser):
+    browser.open((finished.results / "explorer.html").as_uri() + "#left=nobody&layer=none&step=many")
+    ready(browser)
+    assert browser.run("document.querySelector('#left-name b').textContent") == "one"
+    assert browser.run("document.querySelector('#step').value") == "40"
+    assert browser.errors() == []
+
+
+def test_what_is_seen_is_exported_as_csv_and_png(page):
+    in_view(page, "left", "loss")
+    selector = chart("left", "loss")
+    read = f"csvOf(document.querySelector('{selector}'))"
+    header, *rows = csv.reader(io.StringIO(page.run(read)))
+    assert header == ["series", "training step", "nats per token"]
+    whole = shown(page, "left", "loss")[0]
+    assert [(int(step), float(value)) for _, step, value in rows] == [
+        pair for x, y, _ in whole for pair in zip(x, y, strict=True)
+    ]
+    page.run(f"Plotly.restyle(document.querySelector('{selector}'), {{visible: 'legendonly'}}, [0])")
+    page.put("#from", "8")
+    page.wait_for(f"document.querySelector('{selector}').layout.xaxis.range?.[0] === 8")
+    _, *fewer = csv.reader(io.StringIO(page.run(read)))
+    assert {int(step) for _, step, _ in fewer} == {8, 16, 24, 32, 40}
+    picture = page.run(f"Plotly.toImage(document.querySelector('{selector}'), {{format: 'png'}})")
+    assert picture.startswith("data:image/png;base64,iVBOR")
+
+
 def test_a_run_without_surfaces_says_so(made_up, browser):
     browser.open(made_up())
-    browser.wait_for("document.body.dataset.ready === 'yes'")
+    ready(browser)
+    in_view(browser, "right", "surface")
     said = "document.querySelector('[data-side=right][data-kind=surface]').innerText"
     assert "No loss surface of xl-97k was computed in this run." in browser.run(said)
     assert browser.errors() == []
@@ -142,20 +244,31 @@ def test_a_run_without_surfaces_says_so(made_up, browser):
 
 def test_the_slider_moves_surface_and_merge_tree(made_up, browser):
     browser.open(made_up(moving_surfaces()))
-    browser.wait_for("document.body.dataset.ready === 'yes'")
+    ready(browser)
     name = moving_surfaces()["model"].iloc[0]
     browser.put("#left", browser.run(f"run.models.findIndex((m) => m.name === '{name}')"))
+    browser.wait_for(f"document.querySelector('#left-name b').textContent === '{name}'")
     move_to(browser, 0)
-    first = {kind: drawn(browser, "left", kind) for kind in ("tree", "surface")}
+    first = {kind: shown(browser, "left", kind) for kind in ("tree", "surface")}
     move_to(browser, browser.run("+document.querySelector('#checkpoint').max"))
-    for kind, before in first.items():
-        assert drawn(browser, "left", kind) != before, kind
+    last = {kind: shown(browser, "left", kind) for kind in first}
+    (_, _, before), (_, _, after) = first["surface"][0][0], last["surface"][0][0]
+    assert before[0] == pytest.approx([1.5 * loss + 1 for loss in after[0]], rel=1e-4)
+    assert first["tree"] != last["tree"]
+    assert browser.run(f"document.querySelector('{chart('left', 'surface')}').data[0].type") == "surface"
     assert browser.errors() == []
     assert browser.requests() == []
 
 
+def test_charts_have_words_for_those_who_do_not_see_them(page):
+    for kind in ("loss", "diagram"):
+        in_view(page, "left", kind)
+        label = page.run(f"document.querySelector('{chart('left', kind)}').getAttribute('aria-label')")
+        assert "one" in label
+
+
 def test_nothing_is_wider_than_a_phone(finished, browser):
     browser.open(finished.results / "explorer.html", width=390, height=844)
-    browser.wait_for("document.body.dataset.ready === 'yes'")
+    ready(browser)
     assert browser.run("document.documentElement.scrollWidth") == 390
     assert browser.errors() == []

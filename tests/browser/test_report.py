@@ -1,15 +1,35 @@
 """The report in a real browser: it loads clean, its figures open, its tables sort, its toggles hide."""
 
+import re
+
+import pandas as pd
 import pytest
 
 # The worker of the finished run, which they share with the tests of the workflow.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
 
 
+# Charts, drawings and rows are unpacked when they come near the window: see all of the page at once.
+WHOLE = """Promise.all([...document.querySelectorAll('[data-sortable]')].map(fillTable).concat(
+    [...document.querySelectorAll('[data-drawing]')].map(fillFigure)))"""
+
+
 @pytest.fixture
 def page(finished, browser):
     browser.open(finished.results / "report.html")
     return browser
+
+
+@pytest.fixture
+def whole(page):
+    """The page with every drawing, row and chart in it."""
+    page.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    page.run(f"{WHOLE}.then(() => 0)")
+    page.run("document.querySelector('#charts').scrollIntoView({behavior: 'instant'})")
+    page.wait_for("document.body.dataset.ready === 'yes'")
+    page.wait_for("document.querySelectorAll('#charts .chart').length === 6")
+    page.wait_for("[...document.querySelectorAll('#charts .chart')].every((e) => e.dataset.drawn)")
+    return page
 
 
 def test_it_loads_without_an_error_and_asks_the_network_for_nothing(page):
@@ -42,28 +62,28 @@ def test_the_first_screen_holds_what_was_run_the_answers_and_the_overview(page):
     assert "train.txt" in lede
 
 
-def test_a_figure_opens_and_closes(page):
+def test_a_figure_opens_and_closes(whole):
     height = "document.querySelector('#large svg')?.getBoundingClientRect().height ?? 0"
-    assert page.run(height) == 0
-    page.click("[data-figure=homology]")
-    assert page.run("document.querySelector('#large').open")
-    assert page.run(height) > 300
-    assert page.run("document.querySelector('[data-figure=homology] svg')") is None
-    page.click("#close")
-    page.wait_for("document.querySelector('[data-figure=homology] svg') !== null")
-    assert page.run(height) == 0
-    assert page.errors() == []
+    assert whole.run(height) == 0
+    whole.click("[data-figure=homology]")
+    assert whole.run("document.querySelector('#large').open")
+    assert whole.run(height) > 300
+    assert whole.run("document.querySelector('[data-figure=homology] svg')") is None
+    whole.click("#close")
+    whole.wait_for("document.querySelector('[data-figure=homology] svg') !== null")
+    assert whole.run(height) == 0
+    assert whole.errors() == []
 
 
-def test_a_table_sorts_by_value_both_ways(page):
+def test_a_table_sorts_by_value_both_ways(whole):
     rows = "#verdicts + div + .scroll tbody tr"
     column = f"[...document.querySelectorAll('{rows}')].map((row) => row.cells[4].dataset.key)"
-    before = page.run(column)
+    before = whole.run(column)
     head = "#verdicts + div + .scroll th:nth-child(5) button"
-    page.click(head)
-    up = page.run(column)
-    page.click(head)
-    down = page.run(column)
+    whole.click(head)
+    up = whole.run(column)
+    whole.click(head)
+    down = whole.run(column)
     numbers = [float(text) for text in before if text]
     missing = [""] * (len(before) - len(numbers))
     assert len(set(numbers)) > 5
@@ -77,41 +97,84 @@ def test_a_table_sorts_by_value_both_ways(page):
 SEEN = "[...document.querySelectorAll('{}')].filter((e) => e.getClientRects().length).length"
 
 
-def test_a_model_is_hidden_in_charts_figures_and_tables(page):
-    page.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+def test_a_model_is_hidden_in_charts_figures_and_tables(whole):
     places = {
         where: (SEEN.format(f"{where} [data-model=one]"), SEEN.format(f"{where} [data-model=two]"))
-        for where in ("#charts", "[data-figure=overview]", "table")
+        for where in ("[data-figure=overview]", "[data-figure=homology]", "table")
     }
-    before = {where: [page.run(script) for script in pair] for where, pair in places.items()}
+    before = {where: [whole.run(script) for script in pair] for where, pair in places.items()}
     assert min(number for pair in before.values() for number in pair) > 0
-    page.click("[data-hides=model][data-value=one]")
+    whole.click("[data-hides=model][data-value=one]")
     for where, (one, two) in places.items():
-        assert page.run(one) == 0, where
-        assert page.run(two) == before[where][1], where
-    page.click("[data-hides=model][data-value=one]")
-    assert {where: [page.run(script) for script in pair] for where, pair in places.items()} == before
+        assert whole.run(one) == 0, where
+        assert whole.run(two) == before[where][1], where
+    whole.click("[data-hides=model][data-value=one]")
+    assert {where: [whole.run(script) for script in pair] for where, pair in places.items()} == before
 
 
-def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(page):
-    charts = SEEN.format("#charts svg")
-    before = page.run(charts)
-    page.click("[data-feature=h0_total]")
-    assert page.run(charts) == before - 1
-    page.put("#more", page.run("document.querySelector('#more').options[1].value"), "change")
-    assert page.run(charts) == before
+LINES = (
+    "document.querySelector('#charts [data-key=\"weights/h0_total\"] .chart').data.map((trace) => trace.name)"
+)
+
+
+def test_a_model_is_hidden_in_the_charts(whole):
+    assert whole.run(LINES) == ["one", "two"]
+    whole.click("[data-hides=model][data-value=one]")
+    whole.wait_for(f"{LINES}.length === 1")
+    assert whole.run(LINES) == ["two"]
+    assert whole.errors() == []
+
+
+def test_pointing_at_a_chart_says_the_value_of_the_table(whole, finished):
+    features = pd.read_parquet(finished.results / "tables" / "features.parquet")
+    value = features.query(
+        "model == 'two' and step == 16 and source == 'weights' and layer == 'all' and feature == 'h0_total'"
+    )["value"].item()
+    said = whole.point_at("#charts [data-key='weights/h0_total'] .chart", 1, 2)
+    assert float(re.search(r"step 16: ([\d.]+)", said).group(1)) == pytest.approx(value, rel=1e-3)
+    assert "two" in said
+
+
+def test_a_box_of_steps_narrows_every_chart(whole):
+    whole.put("#from", "8")
+    whole.put("#to", "24")
+    axis = "document.querySelector('#charts .chart').layout.xaxis.range"
+    whole.wait_for(f"{axis}?.[1] === 24")
+    assert whole.run(axis) == [8, 24]
+
+
+def test_the_first_paint_comes_within_two_seconds(page):
+    """Plotly, charts, drawings and rows are unpacked after it."""
+    paint = page.run("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert 0 < paint < 2000
+
+
+def test_warnings_say_what_to_do(whole, finished):
+    warnings = pd.read_parquet(finished.results / "tables" / "warnings.parquet")
+    assert list(warnings) == ["model", "steps", "concerns", "warning", "remedy"]
+    shown = "[...document.querySelectorAll('#warnings tbody tr')].map((row) => row.cells.length)"
+    assert len(whole.run(shown)) == len(warnings)
+
+
+def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(whole):
+    charts = SEEN.format("#charts .chart")
+    before = whole.run(charts)
+    whole.click("[data-feature=h0_total]")
+    assert whole.run(charts) == before - 1
+    whole.put("#more", whole.run("document.querySelector('#more').options[1].value"), "change")
+    assert whole.run(charts) == before
     weights = SEEN.format("article[data-category=Weights]")
-    assert page.run(weights) > 0
-    page.click("[data-subject=Weights]")
-    assert page.run(weights) == 0
-    assert page.run(SEEN.format("article[data-category=Statistics]")) > 0
+    assert whole.run(weights) > 0
+    whole.click("[data-subject=Weights]")
+    assert whole.run(weights) == 0
+    assert whole.run(SEEN.format("article[data-category=Statistics]")) > 0
 
 
-def test_rows_are_found_by_their_words(page):
+def test_rows_are_found_by_their_words(whole):
     rows = SEEN.format("#verdicts + div + .scroll tbody tr")
-    everything = page.run(rows)
-    page.put("#search", "stable_rank", "input")
-    assert 0 < page.run(rows) < everything
+    everything = whole.run(rows)
+    whole.put("#search", "stable_rank", "input")
+    assert 0 < whole.run(rows) < everything
 
 
 def test_nothing_is_wider_than_a_phone(finished, browser):
@@ -121,12 +184,12 @@ def test_nothing_is_wider_than_a_phone(finished, browser):
     assert browser.errors() == []
 
 
-def test_what_it_cost_and_how_to_rerun_it_are_told(page, finished):
-    told = page.run(
+def test_what_it_cost_and_how_to_rerun_it_are_told(whole, finished):
+    told = whole.run(
         "document.querySelector('#workflow').innerText + document.querySelector('#rerun').innerText"
     )
     for rule in ("train", "weight_features", "correlations", "figures"):
         assert rule in told
     assert "git checkout" in told
-    given = page.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
+    given = whole.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
     assert given == (finished.results / "config.yaml").read_text()

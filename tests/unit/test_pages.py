@@ -4,16 +4,16 @@ import base64
 import gzip
 import json
 import re
-import struct
 
 import numpy as np
 import pandas as pd
+import plotly.offline
 import pytest
 from markupsafe import Markup
 
 import figure_tables
 from toposcale.figures import FIGURES, load, style
-from toposcale.pages import explorer, provenance, report
+from toposcale.pages import columns, explorer, provenance, report
 
 ENTRY = FIGURES["homology"]._replace(title="A <title>")
 
@@ -80,7 +80,9 @@ def test_a_run_is_exact_only_of_one_clean_revision():
     ("value", "text", "key"),
     [
         (1234567, "1,234,567", "1234567.0"),
-        (np.float64(0.123456), "0.1235", "0.123456"),
+        (np.float64(0.123456), "0.123", "0.123456"),
+        (500.0, "500", "500.0"),
+        (12345.6, "12,346", "12345.6"),
         (-0.0000012, "-1.2e-06", "-1.2e-06"),
         (np.nan, "", ""),
         (pd.NA, "", ""),
@@ -101,6 +103,58 @@ def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are(
     listed = report.listing("transitions", rows)
     assert listed.rows.to_dict("list") == {"model": ["a"], "feature": ["h0_total"], "n": [1]}
     assert listed.total == 2
+
+
+CORPUS = {"source": "python-docs", "tokenizer": "characters", "tokens": {"train": 9000, "validation": 700}}
+TRAINING = {
+    "steps": 500,
+    "batch_size": 4,
+    "context": 16,
+    "checkpoint_every": 50,
+    "learning_rate": 0.003,
+    "warmup_steps": 10,
+}
+
+
+def told(kinds, sources=("weights",), seeds=(42,)):
+    """What the report says of a run with a model a kind."""
+    names = [f"{kind}-model" for kind in kinds]
+    config = {
+        "models": {name: {"kind": kind} for name, kind in zip(names, kinds, strict=True)},
+        "training": TRAINING,
+        "corpus": {"train": [], "validation": []},
+        "seeds": list(seeds),
+    }
+    models = pd.DataFrame(
+        {"model": names, "n_parameters": 1000, "d_model": np.nan, "n_layers": np.nan, "n_heads": np.nan}
+    )
+    rows = [(name, step, source, "h0_total") for name in names for step in (0, 500) for source in sources]
+    features = pd.DataFrame(rows, columns=["model", "step", "source", "feature"])
+    found = provenance.what_was_run(config, CORPUS, models, features)
+    return found["lede"], dict(found["facts"])
+
+
+def test_a_run_that_trains_its_models_says_on_what():
+    lede, facts = told(["gpt"])
+    assert lede.startswith("1 language model of 1,000 parameters, trained for 500 steps on 9,000 tokens")
+    assert "700 for validation" in facts["Text"]
+    assert "500 steps of 4 × 16 tokens" in facts["Training"]
+
+
+def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_text_it_did_not_read():
+    lede, facts = told(["folder", "hub"])
+    assert "1 downloaded from the Hugging Face Hub, 1 read from a folder" in lede
+    assert "trained" not in lede
+    assert not {"Training", "Text"} & set(facts)
+    _, facts = told(["folder"], sources=("weights", "embeddings"))
+    assert "for training" not in facts["Text"]
+    assert "own tokenizers" in facts["Text"]
+
+
+def test_models_of_several_origins_are_counted():
+    lede, facts = told(["gpt", "folder", "table"])
+    assert "1 trained here, 1 read from a folder, 1 known by their loss curves alone" in lede
+    assert "Training" in facts
 
 
 def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
@@ -132,85 +186,102 @@ def test_a_drawing_that_is_too_large_is_put_in_as_its_png():
     )
 
 
-def test_a_series_keeps_its_gaps():
+def held(page, name):
+    """What a page holds under a name."""
+    text = re.search(rf'<script type="text/plain" id="{name}">([^<]+)<', page).group(1)
+    return gzip.decompress(base64.b64decode(text)).decode()
+
+
+def test_a_column_keeps_its_gaps():
     metrics = pd.DataFrame(
         {"model": "a", "step": [0, 1, 2], "metric": "training_loss", "value": [1.0, np.nan, np.inf]}
     )
-    features = figure_tables.features_table()[:0]
-    (found,) = report.series(features, metrics)
-    assert found["lines"] == [{"name": "a", "steps": [0, 1, 2], "values": [1.0, None, None]}]
+    values = columns.all_values(figure_tables.features_table()[:0], metrics)
+    keys = columns.keys_of(values)
+    assert [key["name"] for key in columns.described(keys)] == ["training loss"]
+    assert columns.columns(values, keys) == {
+        "steps": [0, 1, 2],
+        "columns": {"0": {"at": None, "values": [1.0, None, None]}},
+    }
 
 
-def unpacked(page):
-    """The header and the arrays of an explorer."""
-    text = re.search(r'<script type="text/plain" id="packed">([^<]+)<', page).group(1)
-    data = gzip.decompress(base64.b64decode(text))
-    (length,) = struct.unpack("<I", data[:4])
-    header = json.loads(data[4 : 4 + length])
-    kinds = {"u2": "<u2", "u4": "<u4", "f4": "<f4"}
-    arrays = [
-        np.frombuffer(data, kinds[kind], count, 4 + length + place) for kind, place, count in header["arrays"]
-    ]
-    return header, arrays
-
-
-def explore(**changes):
+def parts(**changes):
     tables = {
         "models": figure_tables.models_table(),
         "features": figure_tables.features_table(),
         "metrics": figure_tables.metrics_table(),
         "diagrams": figure_tables.diagrams_table(),
     }
-    return explorer.explorer(run="made up", **(tables | changes))
+    return explorer.parts(run="made up", **(tables | changes))
 
 
-def test_every_bar_is_in_the_explorer_to_a_65534th_of_its_range():
+def models_of(made):
+    """The models of a page with what it draws of each."""
+    return [one | made[f"model-{k}"] for k, one in enumerate(made["run"]["models"])]
+
+
+def test_a_page_holds_plotly_and_the_parts_unchanged():
+    made = parts()
+    page = explorer.explorer(
+        run="made up",
+        models=figure_tables.models_table(),
+        features=figure_tables.features_table(),
+        metrics=figure_tables.metrics_table(),
+        diagrams=figure_tables.diagrams_table(),
+    )
+    assert {name: json.loads(held(page, f"data-{name}")) for name in made} == made
+    assert held(page, "plotly") == plotly.offline.get_plotlyjs()
+
+
+def test_every_bar_is_in_the_explorer_to_four_digits():
     diagrams = figure_tables.diagrams_table()
     diagrams.loc[diagrams.index[0], "death"] = np.inf
-    page = explore(diagrams=diagrams)
-    header, arrays = unpacked(page)
-    assert f"All {len(diagrams):,} bars" in page
+    made = parts(diagrams=diagrams)
+    assert f"All {len(diagrams):,} bars of the run are in this page." in made["run"]["notes"]
     found = []
-    for model in header["models"]:
+    for model in models_of(made):
         for part in model["diagrams"]:
-            starts = arrays[part["starts"]]
+            starts = part["starts"]
             for k, step in enumerate(part["steps"]):
-                chosen = slice(starts[k], starts[k + 1])
-                ends = [arrays[part[end]][chosen].astype(float) for end in ("births", "deaths")]
-                for codes in ends:
-                    codes[codes > header["top"]] = np.inf
-                scaled = [
-                    part["low"] + codes / header["top"] * (part["high"] - part["low"]) for codes in ends
-                ]
-                found += [
-                    (model["name"], step, part["dimension"], *pair) for pair in zip(*scaled, strict=True)
-                ]
+                ends = [part[end][starts[k] : starts[k + 1]] for end in ("births", "deaths")]
                 assert part["counts"][k] == len(ends[0])
-    columns = ["model", "step", "dimension", "birth", "death"]
-    found = pd.DataFrame(found, columns=columns).sort_values(columns).reset_index(drop=True)
-    expected = diagrams[columns].sort_values(columns).reset_index(drop=True)
-    assert (found[columns[:3]] == expected[columns[:3]]).all(axis=None)
+                found += [
+                    (
+                        model["name"],
+                        step,
+                        part["layer"],
+                        part["dimension"],
+                        birth,
+                        np.inf if death is None else death,
+                    )
+                    for birth, death in zip(*ends, strict=True)
+                ]
+    names = ["model", "step", "layer", "dimension", "birth", "death"]
+    found = pd.DataFrame(found, columns=names)
+    where = names[:4]
+    assert (found.groupby(where).size() == diagrams.groupby(where).size()).all()
     for end in ("birth", "death"):
-        ours, theirs = (np.sort(table[end].to_numpy()) for table in (found, expected))
+        ours, theirs = (table.sort_values([*where, end])[end].to_numpy() for table in (found, diagrams))
         assert np.isinf(theirs).sum() == (end == "death")
-        assert ours == pytest.approx(theirs, abs=diagrams["birth"].max() * 2 / header["top"])
+        assert ours == pytest.approx(theirs, rel=5.1e-4)
 
 
 def test_a_large_run_keeps_the_longest_bars_and_says_so():
     diagrams = figure_tables.diagrams_table()
-    page = explore(diagrams=diagrams, most_bars=500)
-    header, arrays = unpacked(page)
-    kept = sum(len(arrays[part["births"]]) for model in header["models"] for part in model["diagrams"])
+    made = parts(diagrams=diagrams, most_bars=500)
+    models = models_of(made)
+    kept = sum(len(part["births"]) for model in models for part in model["diagrams"])
     assert 400 < kept <= 500
-    assert f"{kept} of the {len(diagrams):,} bars" in page
-    assert "Thinned" in page
-    part = next(part for model in header["models"] for part in model["diagrams"] if part["dimension"] == 0)
-    model = next(model for model in header["models"] if part in model["diagrams"])
+    assert made["run"]["notes"][0].startswith("Thinned")
+    assert f"{kept} of the {len(diagrams):,} bars" in made["run"]["notes"][0]
+    model, part = next((m, p) for m in models for p in m["diagrams"] if p["dimension"] == 0)
     chosen = diagrams.query(f"model == '{model['name']}' and dimension == 0 and step == {part['steps'][0]}")
-    longest = int(arrays[part["starts"]][1])
+    chosen = chosen[chosen["layer"] == part["layer"]]
+    longest = part["starts"][1]
     assert part["counts"][0] == len(chosen) > longest
-    deaths = part["low"] + arrays[part["deaths"]][:longest] / header["top"] * (part["high"] - part["low"])
-    assert deaths == pytest.approx(np.sort(chosen["death"])[::-1][:longest], abs=1e-3)
+    assert part["deaths"][:longest] == pytest.approx(
+        np.sort(chosen["death"])[::-1][:longest].tolist(), rel=1e-3
+    )
 
 
 def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
@@ -219,33 +290,42 @@ def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
         (features["model"] == "tiny-3k") & (features["feature"] == "h0_total") & (features["layer"] == "all")
     ]
     features.loc[one.index[0], "value"] = np.nan
-    features = features.drop(one.index[1])
-    header, arrays = unpacked(explore(features=features))
-    model = header["models"][0]
+    made = parts(features=features.drop(one.index[1]))
+    model = models_of(made)[0]
     assert model["name"] == "tiny-3k"
     key = next(
-        k for k, key in enumerate(header["keys"]) if (key["feature"], key["layer"]) == ("h0_total", "all")
+        k
+        for k, key in enumerate(made["run"]["keys"])
+        if (key["feature"], key["layer"]) == ("h0_total", "all")
     )
-    row = arrays[model["values"]].reshape(-1, len(model["steps"]))[model["keys"].index(key)]
-    at = [model["steps"].index(step) for step in one["step"]]
-    assert np.isnan(row[at[0]])
-    assert np.isposinf(row[at[1]])
-    assert row[at[2:]] == pytest.approx(one["value"].to_numpy()[2:], rel=1e-6)
+    column = model["columns"][str(key)]
+    steps = [model["steps"][place] for place in column["at"]]
+    assert steps == [step for k, step in enumerate(one["step"]) if k != 1]
+    assert column["values"][0] is None
+    assert column["values"][1:] == pytest.approx(one["value"].to_numpy()[2:].tolist(), rel=1e-4)
 
 
 def test_a_large_surface_is_thinned_and_its_merge_tree_is_whole():
     surfaces = figure_tables.surfaces_table()
-    header, arrays = unpacked(explore(surfaces=surfaces))
-    whole = header["models"][-1]["surfaces"][0]
-    page = explore(surfaces=surfaces, most_losses=120)
-    header, arrays = unpacked(page)
-    thin = header["models"][-1]["surfaces"][0]
-    assert "every second is drawn" in page
-    assert (whole["width"], thin["width"], thin["height"]) == (21, 11, 11)
-    assert len(arrays[thin["losses"]]) == 121
-    assert (thin["minima"], thin["saddles"]) == (whole["minima"], whole["saddles"])
-    assert whole["minima"] > 1
+    whole = models_of(parts(surfaces=surfaces))[-1]["surfaces"][0]
+    made = parts(surfaces=surfaces, most_losses=120)
+    thin = models_of(made)[-1]["surfaces"][0]
+    assert "every second is drawn" in made["run"]["notes"][-1]
+    assert (len(whole["losses"]), len(thin["losses"]), len(thin["losses"][0])) == (21, 11, 11)
+    assert [row[::2] for row in whole["losses"][::2]] == thin["losses"]
+    assert (thin["x"], thin["nodes"]) == (whole["x"][::2], whole["nodes"])
+    assert thin["minima"] == whole["minima"] > 1
 
 
-def test_the_explorer_is_the_same_text_for_the_same_tables():
-    assert explore() == explore()
+def test_the_explorer_is_the_same_for_the_same_tables():
+    assert parts() == parts()
+
+
+def test_numbers_are_rounded_to_significant_digits_and_what_is_not_finite_is_none():
+    assert columns.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [
+        123000.0,
+        -0.000123,
+        None,
+        None,
+        0.0,
+    ]

@@ -1,12 +1,18 @@
-"""Pages that people open: one HTML file each, with everything in it, made from tables and files by Jinja2 templates."""
+"""Pages that people open: HTML with everything in it, made from tables and files by Jinja2 templates.
+
+Charts are drawn by Plotly, whose one file is in every page. It and the data are compressed, and unpacked when the first
+chart comes into view.
+"""
 
 from __future__ import annotations
 
 import base64
 import gzip
+import json
 from importlib import resources
 from typing import Any
 
+import plotly.offline
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -21,12 +27,25 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = _asset
+    environment.globals["embedded"] = embedded
+    environment.globals["plotly"] = lambda: _held("plotly", plotly.offline.get_plotlyjs())
     return environment.get_template(template).render(**values)
 
 
-def compressed(data: bytes) -> str:
-    """`data` as base64 of gzip without a time stamp: what the pages unpack with DecompressionStream."""
-    return base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode()
+def embedded(name: str, data: Any) -> Markup:
+    """The element of the page that holds `data` (what JSON can hold) under a name."""
+    return _held(f"data-{name}", to_json(data))
+
+
+def to_json(data: Any) -> str:
+    """Compact JSON. ValueError: a number that is not finite, which JSON does not have."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def _held(name: str, text: str) -> Markup:
+    # Without a time stamp: the same tables give the same page.
+    packed = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+    return Markup('<script type="text/plain" id="{}">{}</script>').format(name, packed)
 
 
 def _asset(name: str) -> Markup:

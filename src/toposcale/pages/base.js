@@ -1,44 +1,45 @@
 "use strict";
-// What both pages share: reading what is packed into the page, and drawing lines over training.
+// What both pages share: reading what is packed into the page, and charts by Plotly.
 
-const SVG = "http://www.w3.org/2000/svg";
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+const distinct = (values) => [...new Set(values)];
+const SIZES = [[1e9, "G"], [1e6, "M"], [1e4, "k"]];
 
-/** The bytes behind an element that holds base64 of gzip. */
-async function unpack(id) {
-  const packed = Uint8Array.from(atob($("#" + id).textContent.trim()), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).arrayBuffer();
-}
-
-function node(name, attributes = {}, text = null, parent = null) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== null) made.textContent = text;
-  if (parent) parent.append(made);
-  return made;
-}
-
-/** About `count` round numbers from low to high. */
-function ticks(low, high, count) {
-  if (!(high > low)) return [low];
-  const rough = (high - low) / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * ([1, 2, 5, 10].find((unit) => unit * power >= rough) || 10);
-  const found = [];
-  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9; k++) found.push(+(k * step).toPrecision(12));
-  return found;
-}
-
-function shortNumber(value) {
+/** A number as people read it: at most `digits` significant digits, whole numbers whole. */
+function shortNumber(value, digits = 3) {
+  if (!Number.isFinite(value)) return "none";
   const size = Math.abs(value);
-  for (const [unit, letter] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]])
-    if (size >= unit) return +(value / (letter === "k" ? 1e3 : unit)).toPrecision(4) + letter;
-  return size !== 0 && size < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(4));
+  for (const [unit, letter] of SIZES) if (size >= unit) return +(value / (letter === "k" ? 1e3 : unit)).toPrecision(digits) + letter;
+  return size !== 0 && size < 1e-3 ? value.toExponential(digits - 1) : String(+value.toPrecision(digits));
 }
 
-/** Lowest and highest finite number of some arrays, with room around them; [0, 1] where there is none. */
+/** The text behind an element that holds base64 of gzip. */
+async function unpack(id) {
+  const packed = await (await fetch("data:;base64," + $("#" + id).textContent)).blob();
+  return new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+let plotlyLoaded = null;
+/** Plotly, unpacked when the first chart is drawn. */
+function loadPlotly() {
+  plotlyLoaded ??= unpack("plotly").then((text) => {
+    const script = document.createElement("script");
+    script.textContent = text;
+    document.head.append(script);
+  });
+  return plotlyLoaded;
+}
+
+/** A feature or metric of a model over the steps at which it was computed. */
+function line(keys, one, source, layer, feature) {
+  const key = keys.findIndex((k) => k.source === source && k.layer === layer && k.feature === feature);
+  const column = one.columns[key];
+  if (!column) return { steps: [], values: [] };
+  return { steps: column.at ? column.at.map((k) => one.steps[k]) : one.steps, values: column.values };
+}
+
+/** Lowest and highest number of some arrays, with room around them; [0, 1] where there is none. */
 function extent(arrays, room = 0.05) {
   let low = Infinity, high = -Infinity;
   for (const array of arrays) for (const value of array) if (Number.isFinite(value)) {
@@ -50,62 +51,128 @@ function extent(arrays, room = 0.05) {
   return [low - margin, high + margin];
 }
 
-/** Places of steps between 0 and 1: evenly, or by their logarithm where half of them lie in the first tenth. */
-function stepScale(steps) {
+/** Where steps stand on an axis, and the axis: by their logarithm where half of them lie in the first tenth. */
+function stepAxis(steps, range = null) {
   const sorted = Float64Array.from(new Set(steps)).sort();
   const last = sorted[sorted.length - 1] || 1;
-  const logarithmic = sorted.length > 3 && sorted[sorted.length >> 1] < 0.1 * last;
-  const first = sorted.find((step) => step > 0) || 1;
-  const raw = logarithmic ? (step) => Math.log10(1 + step / first) : (step) => step;
-  const low = raw(sorted[0] || 0), high = raw(last);
-  const marks = logarithmic
-    ? [...(sorted[0] === 0 ? [0] : []), ...Array.from({ length: 12 }, (_, k) => 10 ** k).filter((mark) => mark >= first && mark <= last)]
-    : ticks(sorted[0] || 0, last, 5);
-  const place = (step) => (raw(step) - low) / (high - low || 1);
-  return { place, marks: marks.filter((mark, k) => !k || !logarithmic || place(mark) - place(marks[k - 1]) > 0.07) };
+  const title = { text: "training step" };
+  if (!(sorted.length > 3 && sorted[sorted.length >> 1] < 0.1 * last)) return { place: (step) => step, axis: { title, tickformat: "~s", ...(range && { range }) } };
+  // A logarithmic axis of Plotly has no step 0.
+  const first = sorted.find((step) => step > 0);
+  const place = (step) => Math.log10(1 + step / first);
+  const marks = [0, ...Array.from({ length: 12 }, (_, k) => 10 ** k).filter((mark) => mark >= first && mark <= last)];
+  return { place, axis: { title, ...(range && { range: range.map(place) }), tickvals: marks.map(place), ticktext: marks.map((mark) => shortNumber(mark)) } };
 }
 
-/** A frame with axes; returns the drawing and the functions that place x and y in it. */
-function frame({ width = 420, height = 230, title = "", x, y, yCount = 4, xlabel = "", ylabel = "" }) {
-  const left = 46, right = 12, top = title ? 24 : 10, bottom = 34;
-  const svg = node("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img" });
-  node("title", {}, title, svg);
-  if (title) node("text", { class: "title", x: 4, y: 14 }, title, svg);
-  const px = (value) => left + (width - left - right) * x.place(value);
-  const py = (value) => height - bottom - (height - bottom - top) * (value - y[0]) / (y[1] - y[0]);
-  for (const mark of yCount ? ticks(y[0], y[1], yCount) : []) {
-    node("line", { class: "axis", x1: left, x2: width - right, y1: py(mark), y2: py(mark) }, null, svg);
-    node("text", { x: left - 5, y: py(mark) + 4, "text-anchor": "end" }, shortNumber(mark), svg);
-  }
-  const every = Math.ceil((x.marks.length * 44) / (width - left - right));
-  for (const mark of x.marks.filter((_, k) => k % every === 0))
-    node("text", { x: px(mark), y: height - bottom + 14, "text-anchor": "middle" }, shortNumber(mark), svg);
-  node("line", { class: "axis", x1: left, x2: left, y1: top, y2: height - bottom }, null, svg);
-  node("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, xlabel, svg);
-  if (ylabel) node("text", { x: 11, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 11 ${(top + height - bottom) / 2})` }, ylabel, svg);
-  return { svg, px, py, left, right: width - right, top, bottom: height - bottom };
+/** One line over training, whose points say their step and value. */
+function lineTrace({ name, color, steps, values, dash = "solid" }, place) {
+  const few = values.filter((value) => value !== null).length < 3;
+  return {
+    name, type: "scatter", mode: few ? "lines+markers" : "lines", x: steps.map(place), y: values, customdata: steps,
+    line: { color, width: 1.8, dash }, hovertemplate: "%{fullData.name}<br>step %{customdata:,}: %{y:.4~g}<extra></extra>",
+  };
 }
 
-/** Lines over training; a value that is not finite leaves a gap. `now`: a step to mark. */
-function lineChart({ series, now = null, yRange = null, ...labels }) {
-  const x = stepScale(series.flatMap((line) => [...line.steps]));
-  const drawing = frame({ x, y: yRange || extent(series.map((line) => line.values)), xlabel: "training step", ...labels });
-  const { svg, px, py } = drawing;
-  for (const line of series) {
-    let path = "", pen = "M";
-    line.values.forEach((value, k) => {
-      if (!Number.isFinite(value)) { pen = "M"; return; }
-      path += `${pen}${px(line.steps[k]).toFixed(1)} ${py(value).toFixed(1)}`;
-      pen = "L";
-    });
-    const drawn = node("path", { class: "series", d: path || "M0 0", stroke: line.color, "stroke-dasharray": line.dash || "none", "data-model": line.name }, null, svg);
-    node("title", {}, line.name, drawn);
-    const at = now === null ? -1 : line.steps.indexOf(now);
-    if (at >= 0 && Number.isFinite(line.values[at]))
-      node("circle", { cx: px(now), cy: py(line.values[at]), r: 4, fill: line.color }, null, svg);
+const INK = "#222222", GRID = "#e4e4e4";
+const AXIS = { gridcolor: GRID, zeroline: false, linecolor: "#6b6b6b", automargin: true };
+const SETTINGS = { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" };
+
+// Charts are drawn when they come into view, and again when they are there and what they show has changed.
+const makers = new Map();
+const inView = new Set();
+const seen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) inView.add(target); else inView.delete(target);
+    if (isIntersecting) drawChart(target);
   }
-  if (now !== null) node("line", { class: "now", x1: px(now), x2: px(now), y1: drawing.top, y2: drawing.bottom }, null, svg);
-  if (!series.some((line) => [...line.values].some(Number.isFinite)))
-    node("text", { x: (drawing.left + drawing.right) / 2, y: (drawing.top + drawing.bottom) / 2, "text-anchor": "middle" }, "no values", svg);
-  return svg;
+}, { rootMargin: "300px" });
+
+/** Have `element` show what `make` returns: {traces, layout, alt, name}, or a text in place of a chart. */
+function chart(element, make) {
+  if (!makers.has(element)) {
+    element.tabIndex = 0;
+    element.setAttribute("role", "group");
+    element.addEventListener("keydown", walk);
+    seen.observe(element);
+  }
+  makers.set(element, { make, drawn: false });
+  if (inView.has(element)) drawChart(element);
+}
+
+async function drawChart(element) {
+  const todo = makers.get(element);
+  if (!todo || todo.drawn) return;
+  todo.drawn = true;
+  const made = todo.make();
+  if (typeof made !== "string") await loadPlotly();
+  if (makers.get(element) !== todo) return;  // something newer is drawn by now
+  if (typeof made === "string") {
+    if (element.data) Plotly.purge(element);
+    element.textContent = made;
+    return;
+  }
+  if (!element.data) element.textContent = "";
+  const { traces, layout, alt, name } = made;
+  element.setAttribute("aria-label", alt);
+  element.dataset.name = name;
+  await Plotly.react(element, traces, {
+    font: { family: "system-ui, DejaVu Sans, sans-serif", size: 11, color: INK }, paper_bgcolor: "#fff", plot_bgcolor: "#fff",
+    margin: { l: 48, r: 8, t: 8, b: 38 }, showlegend: traces.length > 1, hovermode: "closest",
+    legend: { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10 } }, ...layout,
+    ...(layout.scene ? {} : { xaxis: { ...AXIS, ...layout.xaxis }, yaxis: { ...AXIS, ...layout.yaxis } }),
+  }, SETTINGS);
+  element.dataset.drawn = String(+(element.dataset.drawn || 0) + 1);
+}
+
+/** Arrow keys walk along the points of a chart that has the focus; up and down change the line. */
+function walk(event) {
+  const element = event.currentTarget, move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0] }[event.key];
+  if (!move || !element.data || element.data[0].type === "surface") return;
+  event.preventDefault();
+  const shown = element.data.map((_, k) => k).filter((k) => element.data[k].hoverinfo !== "skip" && element.data[k].visible !== "legendonly" && element.data[k].x.length);
+  if (!shown.length) return;
+  const at = element.walked || { line: 0, point: -1 };
+  at.line = (at.line + move[0] + shown.length) % shown.length;
+  at.point = Math.min(Math.max(at.point + move[1], 0), element.data[shown[at.line]].x.length - 1);
+  element.walked = at;
+  Plotly.Fx.hover(element, [{ curveNumber: shown[at.line], pointNumber: at.point }]);
+}
+
+/** What a chart shows as CSV: the lines that are not hidden, as far as the axes show them. */
+function csvOf(element) {
+  const quoted = (value) => (typeof value === "string" ? `"${value.replaceAll('"', '""')}"` : value ?? "");
+  const drawn = element.data.filter((trace) => trace.visible !== "legendonly" && trace.hoverinfo !== "skip");
+  const { scene, xaxis, yaxis } = element._fullLayout;
+  const text = (axis, otherwise) => axis?.title?.text?.replace(/<br>/g, " ") || otherwise;
+  if (scene) {
+    const [{ x, y, z }] = drawn;
+    return [["x", "y", "loss"], ...z.flatMap((row, i) => row.map((value, j) => [x[j], y[i], value]))].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+  }
+  const inside = (value, axis) => value !== null && value >= Math.min(...axis.range) && value <= Math.max(...axis.range);
+  const rows = drawn.flatMap((trace) => Array.from(trace.x, (x, k) => [trace, x, trace.y[k], k])
+    .filter(([, x, y]) => inside(x, xaxis) && inside(y, yaxis)).map(([own, x, y, k]) => [own.name, own.customdata?.[k] ?? x, y]));
+  return [["series", text(xaxis, "x"), text(yaxis, "y")], ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+}
+
+/** Buttons that save what a chart shows. */
+function exportButtons(element) {
+  const button = (label, title, act) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = "export";
+    made.textContent = label;
+    made.title = title;
+    made.addEventListener("click", () => element.data && act());
+    return made;
+  };
+  return [
+    button("PNG", "Save this chart as a picture", () => Plotly.downloadImage(element, { format: "png", scale: 2, filename: element.dataset.name })),
+    button("CSV", "Save what this chart shows as a table", () => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([csvOf(element)], { type: "text/csv" }));
+      link.download = element.dataset.name + ".csv";
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    }),
+  ];
 }

@@ -1,31 +1,32 @@
 // The explorer: one slider moves everything that is drawn of two models.
 
 const BARS_DRAWN = 60;  // of each dimension
-const KINDS = { u2: Uint16Array, u4: Uint32Array, f4: Float32Array };
 const SOURCES = { weights: "the weights", embeddings: "embedded texts", gradients: "the gradients", landscape: "the loss landscape", trajectory: "the training trajectory" };
-let run, arrays;
+const DIMENSIONS = [["H₀", "#0b4f8a"], ["H₁", "#e08e0b"], ["H₂", "#1a1a1a"]];
+const SIDES = ["left", "right"];
+const PANELS = [
+  ["loss", "Loss"], ["feature", "Feature"], ["diagram", "Persistence diagram"], ["barcode", "Barcode"],
+  ["tree", "Merge tree"], ["surface", "Loss surface"],
+];
+const live = document.body.dataset.live === "yes";
+const panels = {};
+let run;
+let loaded = new Map();  // models by number: unpacked when they are chosen
 let all = [];  // the steps that the slider goes through
-let turn = -0.7;  // of the surfaces, in radians
+let range = [null, null];  // the steps that the curves show
 
-async function load() {
-  const buffer = await unpack("packed");
-  const length = new DataView(buffer).getUint32(0, true);
-  run = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  arrays = run.arrays.map(([kind, place, count]) => new KINDS[kind](buffer, 4 + length + place, count));
+async function part(name) {
+  return live ? (await fetch("data/" + name)).json() : JSON.parse(await unpack("data-" + name));
 }
 
-const model = (side) => run.models[+$("#" + side).value];
+async function loadModel(number) {
+  if (!loaded.has(number)) loaded.set(number, { ...run.models[number], ...(await part("model-" + number)) });
+  return loaded.get(number);
+}
+
+const model = (side) => loaded.get(+$("#" + side).value);
 const chosen = () => ({ source: $("#source").value, layer: $("#layer").value, feature: $("#feature").value });
-const distinct = (values) => [...new Set(values)];
-
-/** A feature or metric of a model over the steps at which it was computed. */
-function line(one, source, layer, feature, dash = "") {
-  const key = run.keys.findIndex((k) => k.source === source && k.layer === layer && k.feature === feature);
-  const row = one.keys.indexOf(key);
-  const all = row < 0 ? [] : arrays[one.values].subarray(row * one.steps.length, (row + 1) * one.steps.length);
-  const there = [...all.keys()].filter((k) => all[k] !== Infinity);
-  return { name: one.name, color: one.color, dash, steps: there.map((k) => one.steps[k]), values: there.map((k) => all[k]) };
-}
+const curve = (one, source, layer, feature) => ({ name: one.name, color: one.color, ...line(run.keys, one, source, layer, feature) });
 
 /** The last of some steps that is not after `step`; the first of them if all are. */
 function before(steps, step) {
@@ -36,146 +37,116 @@ function before(steps, step) {
 
 const ofLayer = (one, source, layer) => one.diagrams.filter((d) => d.source === source && (layer === "all" || d.layer === layer));
 
-/** The bars of a model at a step: (dimension, birth, death), the longest first. */
+/** The bars of a model at a step, {dimension, birth, death}, the longest first; a bar that never ends has no death. */
 function bars(one, source, layer, step) {
   const found = [];
   let total = 0;
-  for (const part of ofLayer(one, source, layer)) {
-    const at = part.steps.indexOf(step);
+  for (const { dimension, steps, counts, starts, births, deaths } of ofLayer(one, source, layer)) {
+    const at = steps.indexOf(step);
     if (at < 0) continue;
-    total += part.counts[at];
-    const decode = (code) => (code > run.top ? Infinity : part.low + (code / run.top) * (part.high - part.low));
-    const starts = arrays[part.starts], births = arrays[part.births], deaths = arrays[part.deaths];
-    for (let k = starts[at]; k < starts[at + 1]; k++) found.push([part.dimension, decode(births[k]), decode(deaths[k])]);
+    total += counts[at];
+    for (let k = starts[at]; k < starts[at + 1]; k++) found.push({ dimension, birth: births[k], death: deaths[k] });
   }
-  found.sort((a, b) => b[2] - b[1] - (a[2] - a[1]) || a[1] - b[1]);
+  const length = (bar) => (bar.death === null ? Infinity : bar.death - bar.birth);
+  found.sort((a, b) => (length(b) > length(a)) - (length(b) < length(a)) || a.birth - b.birth);
   return { found, total };
 }
 
-/** The size of a drawing: as wide as its panel, so that letters keep theirs. */
-const size = (ratio) => {
-  const width = Math.max(150, panels.leftloss.clientWidth - 18);
-  return { width, height: Math.max(150, Math.round(width * ratio)) };
-};
+const diagramRange = (models, source, layer) => extent(models.flatMap((one) => ofLayer(one, source, layer)).flatMap((d) => [d.births, d.deaths]), 0.04);
 
-/** A linear scale as `frame` wants it. */
-const linear = ([low, high], count = 5) => ({ place: (value) => (value - low) / (high - low), marks: count ? ticks(low, high, count) : [] });
-
-function diagramRange(models, source, layer) {
-  const parts = models.flatMap((one) => ofLayer(one, source, layer));
-  return extent([parts.flatMap((part) => [part.low, part.high])], 0.04);
+/** Loss or feature over training, with the step of the slider and, for losses, what is forecast. */
+function drawCurves({ lines, now, place, axis, yRange, unit, keep, name, alt, forecast }) {
+  const traces = lines.map((one) => lineTrace(one, place));
+  if (forecast) traces.unshift(...fan(forecast, lines[0].color, place));
+  const mark = { type: "line", x0: place(now), x1: place(now), y0: 0, y1: 1, yref: "paper", line: { color: "#b3541e", width: 1.5 } };
+  return { traces, name, alt, layout: { xaxis: axis, yaxis: { title: { text: unit }, range: yRange }, shapes: [mark], uirevision: keep } };
 }
 
-function drawDiagram({ found }, range) {
-  const drawing = frame({ ...size(0.9), x: linear(range), y: range, xlabel: "birth", ylabel: "death" });
-  const { svg, px, py } = drawing;
-  node("line", { class: "axis", x1: px(range[0]), y1: py(range[0]), x2: px(range[1]), y2: py(range[1]) }, null, svg);
-  for (const dimension of distinct(found.map((bar) => bar[0])).sort()) {
-    const own = found.filter((bar) => bar[0] === dimension);
-    const dots = own.map(([, birth, death]) => `M${px(birth).toFixed(1)} ${Math.max(drawing.top, death === Infinity ? 0 : py(death)).toFixed(1)}h0`);
-    node("path", { class: `points h${dimension}`, d: dots.join("") }, null, svg);
-    node("text", { x: drawing.right - 2, y: drawing.bottom - 8 - 14 * dimension, "text-anchor": "end", style: `fill:${["#0b4f8a", "#a86500", "#1a1a1a"][dimension]}` }, `H${"₀₁₂"[dimension]}: ${own.length}`, svg);
-  }
-  return svg;
+/** A forecast with its interval. */
+function fan({ steps, values, low, high, name }, color, place) {
+  const x = steps.map(place);
+  const edge = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+  return [
+    { ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: color + "22" },
+    { x, y: values, type: "scatter", mode: "lines", name, line: { color, width: 1.5, dash: "dash" }, customdata: steps.map((step, k) => [step, low[k], high[k]]),
+      hovertemplate: `${name}<br>step %{customdata[0]:,}: %{y:.4~g}<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g}<extra></extra>` },
+  ];
 }
 
-function drawBarcode({ found }, range) {
-  const drawing = frame({ ...size(0.9), x: linear(range), y: [0, 1], yCount: 0, xlabel: "distance" });
-  const { svg, px } = drawing;
-  const drawn = distinct(found.map((bar) => bar[0])).sort().flatMap((dimension) => found.filter((bar) => bar[0] === dimension).slice(0, BARS_DRAWN));
-  const height = (drawing.bottom - drawing.top) / Math.max(drawn.length, 1);
-  for (const dimension of distinct(drawn.map((bar) => bar[0]))) {
-    const d = drawn.map(([own, birth, death], row) => (own === dimension ? `M${px(birth).toFixed(1)} ${(drawing.bottom - (row + 0.5) * height).toFixed(1)}H${Math.min(drawing.right, px(Math.min(death, range[1]))).toFixed(1)}` : "")).join("");
-    node("path", { class: `bars h${dimension}`, d }, null, svg);
-  }
-  return svg;
+function drawDiagram({ found }, extremes, labels) {
+  const traces = distinct(found.map((bar) => bar.dimension)).sort().map((dimension) => {
+    const own = found.filter((bar) => bar.dimension === dimension), [name, color] = DIMENSIONS[dimension];
+    return {
+      name: `${name}: ${own.length}`, type: "scatter", mode: "markers", x: own.map((bar) => bar.birth), y: own.map((bar) => bar.death ?? extremes[1]),
+      customdata: own.map((bar) => bar.death ?? "never"), hovertemplate: `${name}<br>birth %{x:.4~g}<br>death %{customdata:.4~g}<extra></extra>`,
+      marker: { color, size: 5, opacity: 0.6, symbol: own.map((bar) => (bar.death === null ? "triangle-up" : "circle")) },
+    };
+  });
+  const diagonal = { type: "line", x0: extremes[0], x1: extremes[1], y0: extremes[0], y1: extremes[1], line: { color: GRID, width: 1 } };
+  return { ...labels, traces, layout: { showlegend: true, xaxis: { title: { text: "birth" }, range: extremes }, yaxis: { title: { text: "death" }, range: extremes }, shapes: [diagonal], uirevision: labels.keep } };
 }
 
-function drawTree(surface) {
-  const nodes = arrays[surface.nodes], segments = arrays[surface.segments];
-  const heights = [...nodes].filter((_, k) => k % 2);
-  const [low, top] = extent([heights], 0.08);
-  const y = [low, top + 0.2 * (top - low)];
-  const drawing = frame({ ...size(0.9), x: linear([-0.7, surface.minima - 0.3], 0), y, ylabel: "loss", xlabel: `${surface.minima} ${surface.minima === 1 ? "minimum" : "minima"}, ${surface.saddles} ${surface.saddles === 1 ? "saddle" : "saddles"}` });
-  const { svg, px, py } = drawing;
-  const at = (x, h) => `${px(x).toFixed(1)} ${Math.max(drawing.top, py(h)).toFixed(1)}`;
-  let d = "";
-  for (let k = 0; k < segments.length; k += 4) d += `M${at(segments[k], segments[k + 1])}L${at(segments[k + 2], segments[k + 3])}`;
-  node("path", { class: "tree", d }, null, svg);
-  const dots = Array.from({ length: nodes.length / 2 }, (_, k) => `M${at(nodes[2 * k], nodes[2 * k + 1])}h0`);
-  const marks = surface.minima > 30 ? "stroke-width: 3" : "";
-  node("path", { class: "minima", style: marks, d: dots.slice(0, surface.minima).join("") || "M0 0" }, null, svg);
-  node("path", { class: "saddles", style: marks, d: dots.slice(surface.minima).join("") || "M0 0" }, null, svg);
-  return svg;
+function drawBarcode({ found }, extremes, labels) {
+  let row = 0;
+  const traces = distinct(found.map((bar) => bar.dimension)).sort().map((dimension) => {
+    const own = found.filter((bar) => bar.dimension === dimension).slice(0, BARS_DRAWN), [name, color] = DIMENSIONS[dimension];
+    const rows = own.map(() => row++);
+    return {
+      name, type: "scatter", mode: "lines", connectgaps: false, line: { color, width: 1.4 },
+      x: own.flatMap((bar) => [bar.birth, bar.death ?? extremes[1], null]), y: rows.flatMap((k) => [k, k, null]),
+      text: own.flatMap((bar) => Array(3).fill(`${shortNumber(bar.birth, 4)} to ${bar.death === null ? "never" : shortNumber(bar.death, 4)}`)),
+      hovertemplate: `${name}<br>%{text}<extra></extra>`,
+    };
+  });
+  return { ...labels, traces, layout: { showlegend: true, xaxis: { title: { text: "distance" }, range: extremes }, yaxis: { visible: false, title: { text: "bar" }, range: [-1, Math.max(row, 1)] }, uirevision: labels.keep } };
 }
 
-// Blue to yellow, evenly growing lighter.
-const SHADES = [[0, 34, 78], [54, 68, 109], [108, 110, 114], [162, 153, 112], [254, 232, 56]];
-function shade(value) {
-  const place = Math.min(Math.max(value, 0), 1) * (SHADES.length - 1);
-  const k = Math.min(Math.floor(place), SHADES.length - 2);
-  return `rgb(${SHADES[k].map((low, c) => Math.round(low + (place - k) * (SHADES[k + 1][c] - low))).join(",")})`;
+function drawTree({ nodes, segments, minima }, labels) {
+  const points = Array.from({ length: nodes.length / 2 }, (_, k) => [nodes[2 * k], nodes[2 * k + 1]]);
+  const [low, high] = extent([points.map(([, loss]) => loss)], 0.08);
+  const top = high + 0.2 * (high - low);
+  const x = [], y = [];
+  for (let k = 0; k < segments.length; k += 4) { x.push(segments[k], segments[k + 2], null); y.push(segments[k + 1] ?? top, segments[k + 3] ?? top, null); }
+  const marks = (name, own, color, symbol) => ({
+    name, type: "scatter", mode: "markers", x: own.map((p) => p[0]), y: own.map((p) => p[1]), marker: { color, symbol, size: minima > 30 ? 4 : 8 }, hovertemplate: `${name}: loss %{y:.5~g}<extra></extra>`,
+  });
+  const traces = [
+    { name: "tree", type: "scatter", mode: "lines", x, y, line: { color: INK, width: 1.2 }, hoverinfo: "skip", showlegend: false },
+    marks("minimum", points.slice(0, minima), "#0b4f8a", "circle"), marks("saddle", points.slice(minima), "#e08e0b", "square"),
+  ];
+  return { ...labels, traces, layout: { xaxis: { visible: false, range: [-0.7, minima - 0.3] }, yaxis: { title: { text: "loss" }, range: [low, top] }, uirevision: labels.keep } };
 }
 
-/** The surface as a mesh seen from above and aside, far faces first; a loss that is not finite is a hole. */
-function drawSurface(canvas, surface, [low, high]) {
-  const { width: w, height: h } = surface, codes = arrays[surface.losses];
-  const context = canvas.getContext("2d");
-  const [across, down] = [(canvas.width = 640), (canvas.height = 480)];
-  const loss = (code) => surface.low + (code / run.top) * (surface.high - surface.low);
-  const tall = (code) => (loss(code) - low) / (high - low || 1);
-  const point = (i, j) => {
-    const a = j / (w - 1 || 1) - 0.5, b = i / (h - 1 || 1) - 0.5;
-    const depth = a * Math.sin(turn) + b * Math.cos(turn), aside = a * Math.cos(turn) - b * Math.sin(turn);
-    return [across / 2 + aside * 420, down * 0.62 + depth * 190 - (tall(codes[i * w + j]) - 0.3) * 210, depth];
-  };
-  const faces = [];
-  for (let i = 0; i + 1 < h; i++) for (let j = 0; j + 1 < w; j++) {
-    const corners = [i * w + j, i * w + j + 1, (i + 1) * w + j + 1, (i + 1) * w + j].map((k) => codes[k]);
-    if (corners.some((code) => code > run.top)) continue;
-    const points = [point(i, j), point(i, j + 1), point(i + 1, j + 1), point(i + 1, j)];
-    faces.push([points.reduce((sum, p) => sum + p[2], 0), points, corners.reduce((sum, code) => sum + tall(code), 0) / 4]);
-  }
-  faces.sort((a, b) => a[0] - b[0]);
-  for (const [, points, level] of faces) {
-    context.beginPath();
-    points.forEach(([x, y], k) => (k ? context.lineTo(x, y) : context.moveTo(x, y)));
-    context.closePath();
-    context.fillStyle = context.strokeStyle = shade(level);
-    context.fill();
-    context.stroke();
-  }
+const webgl = (() => { const canvas = document.createElement("canvas"); return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl")); })();
+
+/** The surface in three dimensions, as a map where the browser has no WebGL; a loss that is not finite is a hole. */
+function drawSurface({ x, y, losses }, labels) {
+  const trace = { name: "loss", x, y, z: losses, colorscale: "Cividis", showscale: !webgl, type: webgl ? "surface" : "heatmap", hovertemplate: "x %{x:.3~g}, y %{y:.3~g}<br>loss %{z:.5~g}<extra></extra>" };
+  const axis = (text) => ({ title: { text }, gridcolor: GRID, nticks: 5 });
+  const scene = { xaxis: axis("x"), yaxis: axis("y"), zaxis: axis("loss"), camera: { eye: { x: 1.5, y: 1.5, z: 0.9 } } };
+  return { ...labels, traces: [trace], layout: { ...(webgl ? { scene, margin: { l: 0, r: 0, t: 0, b: 0 } } : {}), uirevision: labels.keep } };
 }
 
-// The page: for each kind of drawing a panel of the left and one of the right model.
-const PANELS = [
-  ["loss", "Loss"], ["feature", "Feature"], ["diagram", "Persistence diagram"], ["barcode", "Barcode"],
-  ["tree", "Merge tree of the loss surface"], ["surface", "Loss surface"],
-];
-const panels = {};
-
+/** For each kind of drawing a panel of the left and one of the right model. */
 function build() {
-  for (const side of ["left", "right"]) {
+  for (const side of SIDES) {
     const head = document.createElement("div");
     head.className = "side";
     head.id = side + "-name";
+    head.innerHTML = "<b></b><p class='small'></p>";
     $("#pairs").append(head);
   }
-  for (let k = 0; k < PANELS.length; k += 2) for (const side of ["left", "right"]) for (const [kind, title] of PANELS.slice(k, k + 2)) {
-    const panel = document.createElement("div");
+  for (let k = 0; k < PANELS.length; k += 2) for (const side of SIDES) for (const [kind, title] of PANELS.slice(k, k + 2)) {
+    const panel = document.createElement("section");
     panel.className = "panel light";
     panel.dataset.kind = kind;
     panel.dataset.side = side;
     panel.style.setProperty("--row", 2 + PANELS.findIndex((other) => other[0] === kind));
-    panel.innerHTML = "<h3></h3><div></div><p></p>";
-    $("h3", panel).textContent = title;
+    panel.innerHTML = "<h3></h3><div class='chart'></div><p></p>";
+    $("h3", panel).append(title, " ", ...exportButtons($(".chart", panel)));
     panels[side + kind] = panel;
     $("#pairs").append(panel);
   }
-  run.models.forEach((one, k) => { for (const side of ["left", "right"]) $("#" + side).add(new Option(`${one.name} (${shortNumber(one.parameters)} parameters)`, k)); });
-  $("#left").value = 0;
-  $("#right").value = run.models.length - 1;
-  fill($("#source"), distinct(run.keys.map((key) => key.source)).filter((source) => source !== "metric"), (source) => SOURCES[source] || source, "weights");
 }
 
 /** Options of a select; what was chosen stays chosen where it can. */
@@ -185,82 +156,158 @@ function fill(select, values, words = (value) => value, preferred = "") {
   select.value = values.includes(old) ? old : values.includes(preferred) ? preferred : values[0] || "";
 }
 
-function fillChoices() {
-  const both = [model("left"), model("right")];
-  const has = new Set(both.flatMap((one) => one.keys));
-  const keys = run.keys.filter((key, k) => has.has(k) && key.source === $("#source").value);
-  fill($("#layer"), distinct(keys.map((key) => key.layer)), (layer) => (layer === "all" ? "all layers together" : layer), "all");
-  const features = keys.filter((key) => key.layer === $("#layer").value);
-  const names = Object.fromEntries(features.map((key) => [key.feature, key.name]));
-  fill($("#feature"), Object.keys(names), (feature) => names[feature], "h0_total");
-  const step = all[+$("#checkpoint").value];
-  all = distinct(both.flatMap((one) => one.steps)).sort((a, b) => a - b);
-  const at = step === undefined ? all.length - 1 : all.findIndex((one) => one >= step);
-  $("#checkpoint").max = all.length - 1;
-  $("#checkpoint").value = at < 0 ? all.length - 1 : at;
+function fillModels() {
+  const numbers = run.models.map((_, k) => String(k));
+  const words = (k) => run.models[k].name + (run.models[k].parameters === null ? "" : ` (${run.models[k].parameters.toLocaleString("en")} parameters)`);
+  document.body.dataset.models = run.models.length;
+  fill($("#left"), numbers, words, "0");
+  fill($("#right"), numbers, words, numbers.at(-1));
 }
 
-function put(panel, drawing, note = "") {
-  $("div", panel).replaceChildren(...(drawing ? [drawing] : []));
+/** Sources, layers, features and steps of the two models. */
+function fillChoices() {
+  const both = SIDES.map(model);
+  const has = new Set(both.flatMap((one) => Object.keys(one.columns).map(Number)));
+  const keys = run.keys.filter((key, k) => has.has(k) && key.source !== "metric");
+  fill($("#source"), distinct(keys.map((key) => key.source)), (source) => SOURCES[source] || source, "weights");
+  const ofSource = keys.filter((key) => key.source === $("#source").value);
+  fill($("#layer"), distinct(ofSource.map((key) => key.layer)), (layer) => (layer === "all" ? "all layers together" : layer), "all");
+  const features = ofSource.filter((key) => key.layer === $("#layer").value);
+  const names = Object.fromEntries(features.map((key) => [key.feature, key.name]));
+  fill($("#feature"), Object.keys(names), (feature) => names[feature], "h0_total");
+  const slider = $("#checkpoint"), old = all[+slider.value], wasLast = +slider.value === all.length - 1;
+  all = distinct(both.flatMap((one) => one.steps)).sort((a, b) => a - b);
+  slider.max = Math.max(all.length - 1, 0);
+  moveTo(old === undefined || (live && wasLast) ? Infinity : old);
+}
+
+/** Put the slider on the last checkpoint that is not after `step`. */
+function moveTo(step) {
+  $("#checkpoint").value = Math.max(all.findLastIndex((one) => one <= step), 0);
+}
+
+function put(side, kind, make, note = "") {
+  const panel = panels[side + kind];
   $("p", panel).textContent = note;
+  chart($(".chart", panel), make);
 }
 
 const lateNote = (used, step) => (used === step ? "" : `Of step ${used}: none at ${step}. `);
 
 function draw() {
   const { source, layer, feature } = chosen();
-  const both = [model("left"), model("right")];
-  const step = all[+$("#checkpoint").value];
-  $("#step").value = `step ${step.toLocaleString("en")}`;
+  const both = SIDES.map(model), step = all[+$("#checkpoint").value] ?? 0;
+  $("#step").value = step;
   const key = run.keys.find((one) => one.source === source && one.layer === layer && one.feature === feature);
-  const losses = (one) => [line(one, "metric", "all", "validation_loss"), line(one, "metric", "all", "training_loss", "4 3")].filter((l) => l.steps.length);
-  const curves = (one) => (losses(one).length ? losses(one) : distinct(run.keys.filter((k) => k.source === "metric").map((k) => k.feature)).map((metric) => line(one, "metric", "all", metric)));
-  const lossRange = extent(both.flatMap((one) => curves(one).map((l) => l.values)));
-  const featureRange = extent(both.map((one) => line(one, source, layer, feature).values));
-  const range = diagramRange(both, source, layer);
-  ["left", "right"].forEach((side, k) => {
-    const one = both[k];
-    $(`#${side}-name`).textContent = one.name;
+  const metrics = distinct(run.keys.filter((k) => k.source === "metric").map((k) => k.feature));
+  const losses = metrics.some((m) => m.endsWith("_loss")) ? metrics.filter((m) => m.endsWith("_loss")).reverse() : metrics;
+  const curves = both.map((one) => losses.map((metric, k) => ({ ...curve(one, "metric", "all", metric), name: metric.replaceAll("_", " "), dash: k ? "dot" : "solid" })).filter((l) => l.steps.length));
+  const ahead = both.flatMap((one) => one.forecast ? [one.forecast.values, one.forecast.low, one.forecast.high] : []);
+  const { place, axis } = stepAxis([...all, ...both.flatMap((one) => one.forecast?.steps || [])], shownSteps());
+  const lossRange = extent([...curves.flat().map((l) => l.values), ...ahead]);
+  const featureRange = extent(both.map((one) => curve(one, source, layer, feature).values));
+  const extremes = diagramRange(both, source, layer);
+  const keep = [source, layer, feature, ...range].join();
+  SIDES.forEach((side, k) => {
+    const one = both[k], now = before(one.steps, step) ?? step, file = `${one.name}-step-${step}`;
+    $(`#${side}-name b`).textContent = one.name;
+    $(`#${side}-name p`).textContent = one.advice || "";
     $(`#${side}-name`).style.borderColor = one.color;
-    const own = before(one.steps, step);
-    put(panels[side + "loss"], lineChart({ series: curves(one), now: own, yRange: lossRange, ...size(0.75) }), losses(one).length ? "solid: validation, dashed: training" : "");
-    put(panels[side + "feature"], lineChart({ series: [line(one, source, layer, feature)], now: own, yRange: featureRange, ylabel: key?.unit || "", ...size(0.75) }), key?.name || "");
-    drawBars(side, one, source, layer, step, range);
-    drawLandscape(side, one, both, step);
+    const shared = { now, place, axis, keep };
+    put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: losses[0].endsWith("_loss") ? "nats per token" : "", forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : "No loss is known yet.");
+    put(side, "feature", () => key ? drawCurves({ ...shared, lines: [{ ...curve(one, source, layer, feature), name: key.name }], yRange: featureRange, unit: key.unit, name: `${one.name}-${feature}-${layer}`, alt: `${key.name} of ${one.name} over training` }) : "No feature is known yet.", key?.name || "");
+    drawBars(side, one, source, layer, step, extremes, { keep, file });
+    drawLandscape(side, one, step, file);
   });
+  remember();
 }
 
-function drawBars(side, one, source, layer, step, range) {
-  const there = distinct(ofLayer(one, source, layer).flatMap((part) => part.steps)).sort((a, b) => a - b);
+function drawBars(side, one, source, layer, step, extremes, { keep, file }) {
+  const there = distinct(ofLayer(one, source, layer).flatMap((d) => d.steps)).sort((a, b) => a - b);
+  const where = layer === "all" ? SOURCES[source] || source : layer;
   if (!there.length) {
-    for (const kind of ["diagram", "barcode"]) put(panels[side + kind], null, `${one.name} has no diagram of ${layer === "all" ? SOURCES[source] || source : layer}.`);
+    for (const kind of ["diagram", "barcode"]) put(side, kind, () => `${one.name} has no diagram of ${where}.`);
     return;
   }
-  const used = before(there, step);
-  const found = bars(one, source, layer, used);
+  const used = before(there, step), found = bars(one, source, layer, used);
   const kept = found.found.length < found.total ? `${found.found.length} of ${found.total} bars are drawn.` : `${found.total} bars.`;
-  put(panels[side + "diagram"], drawDiagram(found, range), lateNote(used, step) + kept);
-  put(panels[side + "barcode"], drawBarcode(found, range), `At most the ${BARS_DRAWN} longest bars of each dimension.`);
+  const labels = (kind, title) => ({ keep, name: `${file}-${kind}`, alt: `${title} of ${where}, ${one.name}, step ${used}: ${kept}` });
+  put(side, "diagram", () => drawDiagram(found, extremes, labels("diagram", "Persistence diagram")), lateNote(used, step) + kept);
+  put(side, "barcode", () => drawBarcode(found, extremes, labels("barcode", "Barcode")), `At most the ${BARS_DRAWN} longest bars of each dimension.`);
 }
 
-function drawLandscape(side, one, both, step) {
+function drawLandscape(side, one, step, file) {
   if (!one.surfaces.length) {
-    for (const kind of ["tree", "surface"]) put(panels[side + kind], null, `No loss surface of ${one.name} was computed in this run.`);
+    for (const kind of ["tree", "surface"]) put(side, kind, () => `No loss surface of ${one.name} was computed in this run.`);
     return;
   }
-  const used = before(one.surfaces.map((surface) => surface.step), step);
-  const surface = one.surfaces.find((s) => s.step === used);
-  put(panels[side + "tree"], drawTree(surface), lateNote(used, step));
-  const canvas = $("canvas", panels[side + "surface"]) || document.createElement("canvas");
-  put(panels[side + "surface"], canvas, `${lateNote(used, step)}Loss ${shortNumber(surface.low)} to ${shortNumber(surface.high)}; drag to turn.`);
-  drawSurface(canvas, surface, [surface.low, surface.high]);
+  const used = before(one.surfaces.map((surface) => surface.step), step), surface = one.surfaces.find((s) => s.step === used);
+  const count = (number, word, words) => `${number} ${number === 1 ? word : words}`;
+  const told = `${count(surface.minima, "minimum", "minima")}, ${count(surface.saddles, "saddle", "saddles")}`;
+  const labels = (kind, title) => ({ keep: one.name, name: `${file}-${kind}`, alt: `${title} of ${one.name}, step ${used}: ${told}` });
+  put(side, "tree", () => drawTree(surface, labels("tree", "Merge tree of the loss surface")), `${lateNote(used, step)}${told}.`);
+  const [low, high] = extent(surface.losses, 0);
+  put(side, "surface", () => drawSurface(surface, labels("surface", "Loss surface")), `${lateNote(used, step)}Loss ${shortNumber(low)} to ${shortNumber(high)}.`);
+}
+
+/** The steps of the curves' axes, where someone asked for some. */
+function shownSteps() {
+  if (range.every((end) => end === null)) return null;
+  return [range[0] ?? all[0], range[1] ?? all.at(-1)];
+}
+
+// What is shown stands in the address, by name: a link shows the same.
+const STATE = ["left", "right", "source", "layer", "feature"];
+
+function remember() {
+  const state = new URLSearchParams(STATE.map((id) => [id, SIDES.includes(id) ? run.models[$("#" + id).value].name : $("#" + id).value]));
+  state.set("step", all[+$("#checkpoint").value] ?? 0);
+  range.forEach((end, k) => end !== null && state.set(["from", "to"][k], end));
+  history.replaceState(null, "", "#" + state);
+}
+
+async function recall() {
+  const state = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => (state.get(name) === null || state.get(name) === "" || !Number.isFinite(+state.get(name)) ? null : +state.get(name));
+  for (const side of SIDES) {
+    const found = run.models.findIndex((one) => one.name === state.get(side));
+    if (found >= 0) $("#" + side).value = found;
+    await loadModel(+$("#" + side).value);
+  }
+  fillChoices();
+  for (const id of ["source", "layer", "feature"]) {
+    const wanted = state.get(id);
+    if ([...$("#" + id).options].some((option) => option.value === wanted)) $("#" + id).value = wanted;
+    fillChoices();
+  }
+  if (number("step") !== null) moveTo(number("step"));
+  range = [number("from"), number("to")];
+  ["from", "to"].forEach((id, k) => { $("#" + id).value = range[k] ?? ""; });
+  draw();
+}
+
+async function change() {
+  await Promise.all(SIDES.map((side) => loadModel(+$("#" + side).value)));
+  fillChoices();
+  draw();
+}
+
+let waiting = false;
+/** Draw at most once a frame, however fast the slider moves. */
+function drawSoon() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; draw(); });
 }
 
 function listen() {
-  for (const id of ["left", "right", "source", "layer"]) $("#" + id).addEventListener("change", () => { fillChoices(); draw(); });
+  for (const id of [...SIDES, "source", "layer"]) $("#" + id).addEventListener("change", change);
   $("#feature").addEventListener("change", draw);
-  $("#checkpoint").addEventListener("input", draw);
-  window.addEventListener("resize", draw);
+  $("#checkpoint").addEventListener("input", drawSoon);
+  $("#step").addEventListener("change", () => { moveTo(+$("#step").value); draw(); });
+  ["from", "to"].forEach((id, k) => $("#" + id).addEventListener("change", (event) => { range[k] = event.target.value === "" ? null : +event.target.value; draw(); }));
+  window.addEventListener("hashchange", recall);
+  $("#link").addEventListener("click", () => navigator.clipboard?.writeText(location.href));
   let playing = null;
   $("#play").addEventListener("click", () => {
     if (playing) { clearInterval(playing); playing = null; }
@@ -271,22 +318,41 @@ function listen() {
     }, 350);
     $("#play").textContent = playing ? "❚❚" : "▶";
   });
-  $("#pairs").addEventListener("pointermove", (event) => {
-    if (event.target.tagName !== "CANVAS" || !event.buttons) return;
-    turn += event.movementX * 0.01;
-    draw();
-  });
+}
+
+/** Ask the server again and again; what is new is drawn. */
+async function follow() {
+  const version = run.version;
+  try {
+    run = await part("run");
+    $("#state").textContent = run.state;
+    if (run.version !== version) {
+      loaded = new Map();
+      fillModels();
+      await change();
+      document.body.dataset.version = run.version;
+    }
+  } catch {
+    $("#state").textContent = "The server has ended; this is what it told last.";
+  }
+  setTimeout(follow, 1000);
 }
 
 (async () => {
-  if (!("DecompressionStream" in window)) {
+  if (!live && !("DecompressionStream" in window)) {
     $("#pairs").textContent = "This browser is too old for this page: it cannot unpack compressed data (DecompressionStream).";
     return;
   }
-  await load();
+  run = await part("run");
   build();
-  fillChoices();
-  draw();
+  while (live && !run.models.length) {
+    $("#state").textContent = run.state;
+    await new Promise((done) => setTimeout(done, 1000));
+    run = await part("run");
+  }
+  fillModels();
+  await recall();
   listen();
   document.body.dataset.ready = "yes";
+  if (live) follow();
 })();

@@ -13,64 +13,111 @@ from toposcale.io.files import read_json
 
 TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "WikiText-2"}
 
+ORIGINS = {
+    "gpt": "trained here",
+    "hub": "downloaded from the Hugging Face Hub",
+    "folder": "read from a folder",
+    "monitor": "measured by a monitor while they were trained",
+    "table": "known by their loss curves alone",
+}
+"""What the kinds of models in the configuration say of where a model comes from."""
+
+READ = ("embeddings", "landscape", "gradients")
+"""Sources of features for which a model reads text."""
+
 
 def what_was_run(
     config: Mapping[str, Any], corpus: Mapping[str, Any] | None, models: pd.DataFrame, features: pd.DataFrame
 ) -> dict[str, Any]:
     """A sentence (`lede`) and a list of facts (`facts`, pairs of a name and a text) on models, text and checkpoints.
 
-    `corpus` is None in a run of models without weights, which reads no text.
+    `corpus` is None in a run of models without weights, which reads no text. A size that is not known is left out.
     """
     sizes = models.sort_values("n_parameters")
     n_checkpoints = len(features[["model", "step"]].drop_duplicates())
-    smallest, largest = sizes.iloc[0], sizes.iloc[-1]
-    span = f"{smallest['n_parameters']:,}"
-    if largest["n_parameters"] > smallest["n_parameters"]:
-        span += f" to {largest['n_parameters']:,}"
-    kinds = {model["kind"] for model in config["models"].values()}
+    kinds = [_kind(name, config["models"]) for name in models["model"]]
     training = config["training"]
-    read = _read(corpus, config) if corpus else ""
-    count = f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''} of {span} parameters"
-    # What is trained here reads the text in training; published models only have their embeddings computed on it.
-    if kinds == {"gpt"}:
-        lede = f"{count}, trained for {training['steps']:,} steps on {read}, with {n_checkpoints} checkpoints in all."
-    elif kinds == {"table"}:
-        lede = f"The loss curves of {count}, without their weights: forecasts and the decision alone."
+    count = (
+        f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''}{_span(sizes['n_parameters'].dropna())}"
+    )
+    if set(kinds) == {"gpt"}:
+        lede = (
+            f"{count}, trained for {training['steps']:,} steps on {_read(corpus, config)}, with {n_checkpoints:,} "
+            "checkpoints in all."
+        )
+    elif set(kinds) == {"table"}:
+        lede = f"{count}, known by their loss curves alone: forecasts and the decision, no topology."
     else:
-        lede = f"{count}, published or trained here, at {n_checkpoints} checkpoints in all."
-    facts = [
-        ("Models", "; ".join(_model(row) for row in sizes.to_dict("records"))),
-        *(
-            [("Text", f"{read} for training, {corpus['tokens']['validation']:,} for validation")]
-            if corpus
-            else []
-        ),
-        ("Checkpoints", f"{n_checkpoints} in all, of {len(sizes)} models"),
-        ("Measured", _measured(features) or "no features"),
-    ]
+        origins = [f"{kinds.count(kind)} {origin}" for kind, origin in ORIGINS.items() if kind in kinds]
+        lede = f"{count}: {', '.join(origins)}; {n_checkpoints:,} checkpoints in all."
+    facts = [("Models", "; ".join(_model(row) for row in sizes.to_dict("records")))]
     if "gpt" in kinds:
         schedule = (
             f"{training['steps']:,} steps of {training['batch_size']} × {training['context']} tokens, a checkpoint every "
             f"{training['checkpoint_every']}; AdamW, learning rate {training['learning_rate']:g} after "
             f"{training['warmup_steps']} steps of warm-up; seed {', '.join(map(str, config['seeds']))}"
         )
-        facts.insert(1, ("Training", schedule))
+        facts.append(("Training", schedule))
+    if text := _text(corpus, config, kinds, set(features["source"])):
+        facts.append(("Text", text))
+    facts.append(
+        ("Checkpoints", f"{n_checkpoints:,} in all, of {len(sizes)} model{'s' if len(sizes) > 1 else ''}")
+    )
+    facts.append(("Measured", _measured(features) or "no features"))
     return {"lede": lede, "facts": facts}
 
 
-def _read(corpus: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of the entry whose name the model has, or begins with where there are several seeds."""
+    fitting = [name for name in entries if model == name or model.startswith(f"{name}.")]
+    return str(entries[max(fitting, key=len)]["kind"])
+
+
+def _span(sizes: pd.Series) -> str:
+    if sizes.empty:
+        return ""
+    low, high = int(sizes.min()), int(sizes.max())
+    return f" of {low:,} parameters" if low == high else f" of {low:,} to {high:,} parameters"
+
+
+def _text(
+    corpus: Mapping[str, Any] | None, config: Mapping[str, Any], kinds: Sequence[str], sources: set[str]
+) -> str:
+    """What was read, and what for; empty where nothing was."""
+    if corpus is None:
+        return ""
+    parts = []
+    if "gpt" in kinds:
+        parts.append(
+            f"{_read(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation"
+        )
+    if set(kinds) - {"gpt", "table", "monitor"} and sources & set(READ):
+        name = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["validation"])))
+        parts.append(
+            f"models that were not trained here read {name} with their own tokenizers, to be measured only"
+        )
+    return "; ".join(parts)
+
+
+def _read(corpus: Mapping[str, Any] | None, config: Mapping[str, Any]) -> str:
+    if corpus is None:
+        return "no text"
     text = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["train"])))
     return f"{corpus['tokens']['train']:,} tokens ({corpus['tokenizer']}) of {text}"
 
 
 def _model(row: Mapping[Any, Any]) -> str:
-    parts = [f"{row['n_parameters']:,} parameters"]
-    parts += [
-        f"{what} {int(row[key])}"
-        for key, what in (("d_model", "width"), ("n_layers", "layers"), ("n_heads", "heads"))
+    parts = [
+        f"{int(row[key]):,} {what}" if what == "parameters" else f"{what} {int(row[key])}"
+        for key, what in (
+            ("n_parameters", "parameters"),
+            ("d_model", "width"),
+            ("n_layers", "layers"),
+            ("n_heads", "heads"),
+        )
         if pd.notna(row[key])
     ]
-    return f"{row['model']} ({', '.join(parts)})"
+    return f"{row['model']} ({', '.join(parts)})" if parts else str(row["model"])
 
 
 def _measured(features: pd.DataFrame) -> str:

@@ -1,6 +1,6 @@
-// The report: toggles by model, feature and subject; tables that sort; figures that open.
+// The report: toggles by model, feature and subject; charts; tables that sort; figures that open.
 
-const data = JSON.parse($("#chart-data").textContent);
+const models = JSON.parse($("#models").textContent);
 const hidden = { model: new Set(), group: new Set(), category: new Set() };
 const rule = (kind, value) => `[data-${kind}="${CSS.escape(value)}"]{display:none !important}`;
 
@@ -12,11 +12,12 @@ function applyHidden() {
 function toggle(kind, value) {
   if (!hidden[kind].delete(value)) hidden[kind].add(value);
   applyHidden();
+  if (kind === "model") drawCharts();
 }
 
 for (const bar of $$('[data-chips="models"]')) {
   bar.append("Models:");
-  for (const model of data.models) {
+  for (const model of models) {
     const chip = document.createElement("button");
     chip.type = "button";
     chip.className = "chip";
@@ -35,46 +36,100 @@ for (const chip of $$("[data-subject]")) {
 for (const chip of $$("[data-hides]")) chip.addEventListener("click", () => toggle(chip.dataset.hides, chip.dataset.value));
 applyHidden();
 
-// Charts: one a feature, a button each.
-const colors = Object.fromEntries(data.models.map((model) => [model.name, model.color]));
-const open = new Set();
+// Charts: one a feature, a button each. The columns are unpacked when the charts come near the window.
+const FIRST = ["metric/validation_loss", "weights/neural_persistence", "weights/h0_total", "weights/h1_total", "weights/frobenius_norm", "weights/stable_rank"];
+const open = new Map();  // the chart of each feature that was chosen, by its number
+let data = null;
 
-function chartOf(index) {
-  const { name, label, lines } = data.series[index];
-  const series = lines.map((line) => ({ ...line, color: colors[line.name] || "#8c8c8c" }));
-  const svg = lineChart({ series, title: name[0].toUpperCase() + name.slice(1), ylabel: label.match(/\(([^()]*)\)$/)?.[1] || "" });
-  svg.dataset.series = index;
-  return svg;
+function featureChart(key) {
+  const { source, layer, feature, name, unit } = key;
+  const lines = data.models.map((one) => ({ name: one.name, color: one.color, ...line(data.keys, one, source, layer, feature) })).filter((one) => one.steps.length && !hidden.model.has(one.name));
+  const ends = ["from", "to"].map((id) => $("#" + id).value);
+  const all = distinct(data.models.flatMap((one) => one.steps)).sort((a, b) => a - b);
+  const range = ends.some(Boolean) ? [+ends[0] || 0, ends[1] === "" ? all.at(-1) : +ends[1]] : null;
+  const { place, axis } = stepAxis(all, range);
+  return { traces: lines.map((one) => lineTrace(one, place)), name: `${source}-${feature}`, alt: `${name} over training, ${lines.length} models`, layout: { xaxis: axis, yaxis: { title: { text: unit } }, uirevision: ends.join() } };
+}
+
+function drawCharts() {
+  for (const [index, panel] of open) chart($(".chart", panel), () => featureChart(data.keys[index]));
 }
 
 function showFeature(index) {
   if (open.has(index)) return;
-  open.add(index);
-  $("#charts").append(chartOf(index));
+  const key = data.keys[index], panel = document.createElement("section"), title = key.name[0].toUpperCase() + key.name.slice(1);
+  panel.innerHTML = "<h3></h3><div class='chart'></div>";
+  panel.dataset.key = `${key.source}/${key.feature}`;
+  $("h3", panel).append(title + (["metric", "weights"].includes(key.source) ? "" : ` (${key.source})`) + " ", ...exportButtons($(".chart", panel)));
+  const link = document.createElement("a");
+  link.className = "small";
+  link.textContent = "by layer";
+  link.href = `explorer.html#${new URLSearchParams({ source: key.source, feature: key.feature })}`;
+  if (key.source !== "metric") $("h3", panel).append(" ", link);
+  $("#charts").append(panel);
+  open.set(index, panel);
   const chip = document.createElement("button");
   chip.type = "button";
   chip.className = "chip";
-  chip.dataset.feature = data.series[index].feature;
-  chip.textContent = data.series[index].name;
+  chip.dataset.feature = key.feature;
+  chip.textContent = key.name;
   chip.setAttribute("aria-pressed", "true");
-  chip.addEventListener("click", () => {
-    const shown = chip.getAttribute("aria-pressed") === "true";
-    chip.setAttribute("aria-pressed", String(!shown));
-    $(`#charts [data-series="${index}"]`).style.display = shown ? "none" : "";
-  });
+  chip.addEventListener("click", () => { panel.hidden = !panel.hidden; chip.setAttribute("aria-pressed", String(!panel.hidden)); });
   $("#features").insertBefore(chip, $("#features label"));
+  drawCharts();
 }
 
-data.series.forEach((one, index) => $("#more").add(new Option(one.name, index)));
-$("#more").prepend(new Option("choose", "", true, true));
-$("#more").addEventListener("change", (event) => {
-  if (event.target.value !== "") showFeature(+event.target.value);
-  event.target.value = "";
-});
-for (const [source, feature] of data.first) {
-  const index = data.series.findIndex((one) => one.source === source && one.feature === feature);
-  if (index >= 0) showFeature(index);
+async function loadCharts() {
+  data = JSON.parse(await unpack("data-columns"));
+  data.keys.forEach((key, index) => $("#more").add(new Option(key.source === "metric" || key.source === "weights" ? key.name : `${key.name} (${key.source})`, index)));
+  $("#more").prepend(new Option("choose", "", true, true));
+  $("#more").addEventListener("change", (event) => {
+    if (event.target.value !== "") showFeature(+event.target.value);
+    event.target.value = "";
+  });
+  for (const id of ["from", "to"]) $("#" + id).addEventListener("change", drawCharts);
+  for (const wanted of FIRST) {
+    const index = data.keys.findIndex((key) => `${key.source}/${key.feature}` === wanted);
+    if (index >= 0) showFeature(index);
+  }
+  document.body.dataset.ready = "yes";
 }
+
+/** Do something with elements, each once, when it comes near the window. */
+function whenNear(elements, act) {
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) { observer.unobserve(target); act(target); }
+  }, { rootMargin: "600px" });
+  elements.forEach((element) => observer.observe(element));
+}
+
+/** The rows of a table, which are [model, group, cells], a cell a text and what it is sorted by. */
+async function fillTable(table) {
+  const body = table.tBodies[0], numeric = $$("th", table).map((head) => head.classList.contains("number"));
+  const rows = JSON.parse(await unpack(body.dataset.rows)).map(({ model, group, cells }) => {
+    const row = document.createElement("tr");
+    if (model) row.dataset.model = model;
+    if (group) row.dataset.group = group;
+    cells.forEach(([text, key], k) => {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.className = numeric[k] ? "number" : text.length > 50 ? "long" : "";
+      if (numeric[k]) cell.dataset.key = key;
+    });
+    return row;
+  });
+  body.replaceChildren(...rows);
+  search();
+  body.dataset.filled = "yes";
+}
+
+async function fillFigure(figure) {
+  figure.innerHTML = JSON.parse(await unpack(figure.dataset.drawing));
+}
+
+whenNear([$("#training")], loadCharts);
+whenNear($$("[data-drawing]"), fillFigure);
+whenNear($$("[data-sortable]"), fillTable);
 
 // Tables: a number by its value, anything else by its letters; what is missing comes last either way.
 function sortBy(head) {
@@ -95,15 +150,17 @@ function sortBy(head) {
 }
 for (const head of $$("[data-sortable] th")) $("button", head).addEventListener("click", () => sortBy(head));
 
-$("#search").addEventListener("input", (event) => {
-  const wanted = event.target.value.trim().toLowerCase();
+function search() {
+  const wanted = $("#search").value.trim().toLowerCase();
   for (const row of $$("[data-sortable] tbody tr")) row.hidden = wanted !== "" && !row.textContent.toLowerCase().includes(wanted);
-});
+}
+$("#search").addEventListener("input", search);
 
 // Figures: large in a dialog. The drawing itself moves there and back, so that its names stay unique.
 const dialog = $("#large");
 let home = null;
 function enlarge(figure) {
+  if (!figure.firstElementChild) return;
   home = figure;
   figure.style.minHeight = figure.offsetHeight + "px";
   $("div", dialog).append(figure.firstElementChild);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,26 +14,16 @@ from markupsafe import Markup
 
 from toposcale import pages
 from toposcale.analysis.verdicts import POOLED
-from toposcale.features.names import feature_label, metric_label, series_name
 from toposcale.features.registry import group_of
 from toposcale.figures import FigureEntry
-from toposcale.figures.style import model_appearances
+from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.pages.columns import all_values, columns, described, keys_of
 from toposcale.pages.report_tables import LISTED
 
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
-
-FIRST_CHARTS = (
-    ("metric", "validation_loss"),
-    ("weights", "neural_persistence"),
-    ("weights", "h0_total"),
-    ("weights", "h1_total"),
-    ("weights", "frobenius_norm"),
-    ("weights", "stable_rank"),
-)
-"""(source, feature) of the charts that are open when the page is."""
 
 
 @dataclass(frozen=True)
@@ -100,45 +89,28 @@ def report(
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
         comparison=table(comparison),
+        compares=bool(comparison.rows["ours"].notna().any()),
         warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
-        charts={
-            "models": [{"name": name, "color": look.color} for name, look in looks.items()],
-            "series": series(features, metrics),
-            "first": [list(pair) for pair in FIRST_CHARTS],
-        },
+        models=[{"name": name, "color": look.color} for name, look in looks.items()],
+        columns=pages.embedded("columns", chart_data(looks, features, metrics)),
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         rerun=rerun,
     )
 
 
-def series(features: pd.DataFrame, metrics: pd.DataFrame) -> list[dict[str, Any]]:
-    """Every feature of the whole model and every metric as lines over the steps, rounded to five digits."""
-    whole = features[features["layer"] == ALL_LAYERS].drop(columns="layer")
-    measured = metrics.rename(columns={"metric": "feature"}).assign(source="metric")
-    found = []
-    for key, rows in pd.concat([measured, whole]).groupby(["source", "feature"]):
-        source, feature = map(str, key)
-        label = metric_label(feature) if source == "metric" else feature_label(feature, source)
-        lines = [
-            {
-                "name": model,
-                "steps": own["step"].tolist(),
-                "values": [float(f"{v:.5g}") if math.isfinite(v) else None for v in own["value"]],
-            }
-            for model, own in rows.sort_values("step").groupby("model")
-        ]
-        found.append(
-            {
-                "source": source,
-                "feature": feature,
-                "name": series_name(source, feature),
-                "label": " ".join(label.split()),
-                "lines": lines,
-            }
-        )
-    return sorted(found, key=lambda one: (one["source"] != "metric", one["source"] != "weights", one["name"]))
+def chart_data(
+    looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame
+) -> dict[str, Any]:
+    """What the charts over training draw: every feature of the whole model and every metric, of each model."""
+    values = all_values(features[features["layer"] == ALL_LAYERS], metrics)
+    keys = keys_of(values)
+    models = [
+        {"name": name, "color": look.color, **columns(values[values["model"] == name], keys)}
+        for name, look in looks.items()
+    ]
+    return {"keys": described(keys), "models": models}
 
 
 def figure(picture: Picture) -> dict[str, Any]:
@@ -213,5 +185,11 @@ def cell(value: Any) -> tuple[str, str]:
         return value, value
     if pd.isna(value):
         return "", ""
-    whole = float(value).is_integer() and abs(value) < 1e12
-    return (f"{int(value):,}" if whole else f"{value:.4g}"), repr(float(value))
+    return number(float(value)), repr(float(value))
+
+
+def number(value: float) -> str:
+    """A number as people read it: whole numbers whole, others to three significant digits."""
+    if value.is_integer() and abs(value) < 1e12:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -1,0 +1,68 @@
+"""Features and metrics as the pages' charts read them: a column of numbers for each key, with the steps said once.
+
+A key is (source, layer, feature). A value that is missing or not finite is None, a gap in the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.features.names import feature_label, metric_label, series_name
+from toposcale.io.schemas import ALL_LAYERS
+
+KEY = ["source", "layer", "feature"]
+DIGITS = 5
+"""Significant digits of a value in a page; the tables have all of them."""
+
+
+def all_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Features and metrics as one table: model, step, source, layer, feature, value; the source of a metric is "metric"."""
+    named = metrics.rename(columns={"metric": "feature"}).assign(source="metric", layer=ALL_LAYERS)
+    return pd.concat([named, features], ignore_index=True)[["model", "step", *KEY, "value"]]
+
+
+def keys_of(values: pd.DataFrame) -> pd.DataFrame:
+    """The keys of a table of values, sorted: metrics first, then weights, then the other sources."""
+    keys = values[KEY].drop_duplicates()
+    order = keys["source"].map({"metric": 0, "weights": 1}).fillna(2)
+    keys = keys.assign(order=order).sort_values(["order", *KEY])
+    return keys[KEY].reset_index(drop=True)
+
+
+def described(keys: pd.DataFrame) -> list[dict[str, str]]:
+    """What a page says of each key: source, layer, feature, name and unit."""
+    return [_described(*map(str, key)) for key in keys.itertuples(index=False)]
+
+
+def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
+    """One model's `steps` and `columns`: for the number of each key that it has, {"at", "values"}.
+
+    `at`: places in `steps`; None where the key has a value at every step.
+    """
+    steps = np.sort(values["step"].unique())
+    numbers = pd.MultiIndex.from_frame(keys).get_indexer(pd.MultiIndex.from_frame(values[KEY]))
+    ordered = values.assign(key=numbers).sort_values(["key", "step"])
+    found = {}
+    for number, rows in ordered.groupby("key"):
+        at = np.searchsorted(steps, rows["step"])
+        whole = len(at) == len(steps)
+        found[str(number)] = {"at": None if whole else at.tolist(), "values": rounded(rows["value"])}
+    return {"steps": steps.tolist(), "columns": found}
+
+
+def rounded(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:
+    """Numbers to so many significant digits; None for what is not finite."""
+    numbers = np.asarray(values, dtype=np.float64)
+    finite = np.isfinite(numbers).tolist()
+    return [float(f"{n:.{digits}g}") if ok else None for n, ok in zip(numbers.tolist(), finite, strict=True)]
+
+
+def _described(source: str, layer: str, feature: str) -> dict[str, str]:
+    label = metric_label(feature) if source == "metric" else feature_label(feature, source)
+    unit = " ".join(label.rpartition("(")[2].rstrip(")").split()) if label.endswith(")") else ""
+    name = series_name(source, feature).partition("  [")[0]
+    return {"source": source, "layer": layer, "feature": feature, "name": name, "unit": unit}

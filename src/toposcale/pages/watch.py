@@ -1,0 +1,271 @@
+"""A local page that follows a training: the explorer, fed anew as checkpoints come.
+
+One process on the loopback address. It only reads: what it computes of a checkpoint stays in its memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from toposcale import checkpoints
+from toposcale.analysis.advice import advice
+from toposcale.analysis.histories import histories_from_tables
+from toposcale.features import weights
+from toposcale.forecasting.forecasters import make_forecaster
+from toposcale.forecasting.history import History
+from toposcale.io import loss_curves, schemas, tables
+from toposcale.io.errors import UserError
+from toposcale.monitor.folder import Folder
+from toposcale.pages import explorer, to_json
+from toposcale.pages.columns import rounded
+
+ADDRESS = "127.0.0.1"
+PORT = 8765
+METHOD = "power_law"
+FORECAST_POINTS = 24
+
+
+@dataclass
+class Seen:
+    """What a folder tells so far: tables as in a run, the training logs in one, and why some of it cannot be read."""
+
+    models: list[dict[str, Any]]
+    features: pa.Table
+    metrics: pa.Table
+    diagrams: pa.Table
+    log: pd.DataFrame
+    gaps: list[str]
+
+
+class Follower:
+    """Reads a folder again and again; holds the parts of the page as of the last time."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder")
+        self.folder = folder
+        self._known: dict[tuple[Any, ...], Any] = {}
+        self._signature: Any = None
+        self._version = itertools.count(1)
+        self.parts: dict[str, dict[str, Any]] = {"run": self._empty("Reading.")}
+
+    def refresh(self) -> None:
+        """Read what is new. Whatever is wrong with a file is told on the page."""
+        try:
+            seen = self._read()
+        except UserError as error:
+            self.parts = {**self.parts, "run": {**self.parts["run"], "state": str(error)}}
+            return
+        signature = frozenset(self._known)
+        if signature == self._signature:
+            return
+        self._signature = signature
+        frames = {
+            "models": schemas.MODELS.frame(seen.models),
+            "features": seen.features.to_pandas(),
+            "metrics": seen.metrics.to_pandas(),
+        }
+        made = explorer.parts(
+            run=self.folder.name,
+            diagrams=seen.diagrams.to_pandas(),
+            told=outlooks(log=seen.log, **frames),
+            **frames,
+        )
+        steps = frames["features"]["step"]
+        state = (
+            f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
+        )
+        made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.gaps])}
+        self.parts = made
+
+    def _empty(self, state: str) -> dict[str, Any]:
+        return {"name": self.folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": state}
+
+    def _read(self) -> Seen:
+        names = sorted(path.stem for path in (self.folder / "models").glob("*.json"))
+        nothing = UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
+        if not any(self.folder.iterdir()):
+            raise nothing
+        seen = self._monitored(names) if names else self._trained()
+        if not seen.models:
+            raise nothing
+        return seen
+
+    def _monitored(self, names: Sequence[str]) -> Seen:
+        """The folder of a `TopologyMonitor`."""
+        seen = _nothing()
+        for name in names:
+            folder = Folder(self.folder, name)
+            if not folder.holds_rows():
+                continue
+            facts = self._once(self.folder / "models" / f"{name}.json", folder.facts)
+            seen.models.append({"model": name, "family": name, "seed": 0, **facts})
+            for kind, table in (
+                ("features/weights", schemas.FEATURES),
+                ("diagrams/weights", schemas.DIAGRAMS),
+                ("metrics/monitor", schemas.METRICS),
+                ("training", schemas.TRAINING),
+            ):
+                files = folder.files(kind).values()
+                _add(seen, table, name, [self._once(path, tables.read, table, path) for path in files])
+        return seen
+
+    def _trained(self) -> Seen:
+        """A folder of checkpoints, such as the Trainer's output_dir; their features are computed here."""
+        seen, name = _nothing(), self.folder.resolve().name
+        source = checkpoints.FolderSource(self.folder)
+        steps, gaps = source.usable_steps()
+        seen.gaps = list(gaps.values())
+        state = source.trainer_state()
+        facts: dict[str, Any] = {"final_step": max(steps), "tokens_per_step": None}
+        if state is not None:
+            curve = self._once(Path(state), loss_curves.read, state)
+            facts |= {key: value for key, value in checkpoints.trainer_facts(Path(state)).items() if value}
+            _add(seen, schemas.METRICS, name, [curve.metric_rows(name, steps)])
+            _add(seen, schemas.TRAINING, name, [curve.log()])
+        for step in steps:
+            measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
+            for table, rows in zip((schemas.FEATURES, schemas.DIAGRAMS), measured, strict=True):
+                _add(seen, table, name, [rows])
+        size = checkpoints.count_parameters(source.checkpoint(steps[-1]))
+        seen.models.append({"model": name, "family": name, "seed": 0, "n_parameters": size, **facts})
+        return seen
+
+    def _once(self, path: Path, read: Callable[..., Any], *arguments: Any) -> Any:
+        """What `read` returns for the arguments, kept until the file or folder `path` changes."""
+        status = path.stat()
+        key = (path, status.st_mtime_ns, status.st_size)
+        if key not in self._known:
+            value = read(*arguments)
+            self._known = {old: held for old, held in self._known.items() if old[0] != path} | {key: value}
+        return self._known[key]
+
+
+def outlooks(
+    models: pd.DataFrame, features: pd.DataFrame, metrics: pd.DataFrame, log: pd.DataFrame
+) -> dict[str, dict[str, Any]]:
+    """For each model its `advice`, a text, and its `forecast`, where there is one."""
+    numbers = models.astype(dict.fromkeys(("n_parameters", "final_step", "tokens_per_step"), "float64"))
+    known = numbers.dropna(subset=["n_parameters", "final_step"])
+    told = {
+        name: {"advice": "No forecast: the size of the model or its last step is not known."}
+        for name in set(models["model"]) - set(known["model"])
+    }
+    histories = histories_from_tables(features, metrics, log, known)
+    return told | {history.model: _outlook(history, histories) for history in histories}
+
+
+def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
+    if history.last_step >= history.final_step:
+        return {"advice": f"The last of {history.final_step:,} steps is done."}
+    told = {"advice": advice(history, histories, method=METHOD)}
+    steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, FORECAST_POINTS)))
+    fitted = make_forecaster(METHOD, histories).fit(history)
+    ahead = [fitted.predict(float(step)) for step in steps]
+    if not all(np.isfinite(one.value) for one in ahead):
+        return told
+    ends = {end: rounded([getattr(one, field) for one in ahead]) for end, field in _FAN.items()}
+    return told | {"forecast": {"name": "forecast", "steps": steps.astype(int).tolist(), **ends}}
+
+
+_FAN = {"values": "value", "low": "low", "high": "high"}
+
+
+def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
+    """The features and diagrams of a checkpoint's weights."""
+    matrices = checkpoints.iterate_matrices(checkpoint)
+    features, diagrams = weights.compute_features(matrices, weights.Settings(), model=model)
+    where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
+    return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
+
+
+def _nothing() -> Seen:
+    features, metrics, diagrams = (
+        tables.from_rows(table, []) for table in (schemas.FEATURES, schemas.METRICS, schemas.DIAGRAMS)
+    )
+    columns = ["model", *schemas.TRAINING.frame([]).columns]
+    return Seen([], features, metrics, diagrams, pd.DataFrame(columns=columns), [])
+
+
+def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table]) -> None:
+    if not rows:
+        return
+    if table is schemas.TRAINING:
+        logs = [part.to_pandas().assign(model=model) for part in rows]
+        seen.log = pd.concat([seen.log, *logs] if len(seen.log) else logs)
+    else:
+        setattr(seen, table.name, pa.concat_tables([getattr(seen, table.name), *rows]))
+
+
+def watch(folder: str | Path, *, port: int = PORT, every: float = 2.0) -> None:
+    """Serve the page of a folder until Ctrl-C, looking for new checkpoints every so many seconds.
+
+    UserError: no such folder, or a port that is taken.
+    """
+    follower = Follower(Path(folder))
+    try:
+        server = ThreadingHTTPServer((ADDRESS, port), _handler(follower))
+    except OSError as error:
+        raise UserError(f"port {port}: {error.strerror}; choose another one with --port") from error
+    with server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a shell's background job ignores it otherwise
+        print(f"http://{ADDRESS}:{server.server_port}/ follows {folder}. Ctrl-C ends it.", flush=True)
+        try:
+            while True:
+                follower.refresh()
+                time.sleep(every)
+        except KeyboardInterrupt:
+            print()
+        finally:
+            server.shutdown()
+
+
+def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
+    page = explorer.page(follower.parts["run"], live=True).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        """The page under /, its parts under /data/."""
+
+        def do_GET(self) -> None:
+            # Another site could have its name lead to this address, and read along.
+            if self.headers.get("Host", "").partition(":")[0] not in (ADDRESS, "localhost"):
+                self.send_error(HTTPStatus.FORBIDDEN)
+                return
+            if self.path == "/":
+                self._send(page, "text/html; charset=utf-8")
+                return
+            part = follower.parts.get(self.path.removeprefix("/data/"))
+            if part is None:
+                self.send_error(HTTPStatus.NOT_FOUND)
+            else:
+                self._send(to_json(part).encode(), "application/json")
+
+        def _send(self, content: bytes, kind: str) -> None:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: the terminal belongs to the one line that tells the address."""
+
+    return Handler

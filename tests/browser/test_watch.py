@@ -1,0 +1,188 @@
+"""`python -m toposcale watch` in a real browser, on folders that grow while the page is open."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from paths import ROOT
+from toposcale.features import weights
+from toposcale.io.errors import UserError
+from toposcale.monitor import records
+from toposcale.monitor.folder import Folder
+from toposcale.pages import watch
+
+FINAL_STEP = 100
+
+
+@contextmanager
+def watching(folder):
+    """The address of the page; Ctrl-C ends it, quietly."""
+    command = [sys.executable, "-m", "toposcale", "watch", str(folder), "--port", "0", "--every", "0.2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        line = process.stdout.readline()
+        address = re.match(r"(http://127\.0\.0\.1:\d+/)", line)
+        assert address, line + process.stderr.read()
+        yield address.group(1)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert errors == ""
+
+
+def matrices(step):
+    rng = np.random.default_rng(0)
+    return {f"{name}.weight": rng.standard_normal((16, 12)) * (1 + step / 50) for name in "ab"}
+
+
+def loss(step):
+    return 2 + 3 * (1 + step / 5) ** -0.6
+
+
+class Monitored:
+    """What a monitor writes, snapshot by snapshot."""
+
+    def __init__(self, path):
+        self.folder = Folder(path, "watched")
+        self.folder.write_facts(n_parameters=384, tokens_per_step=64, final_step=FINAL_STEP)
+        self.log = records.Log(self.folder)
+
+    def reach(self, step):
+        records.write_snapshot(self.folder, step, iter(matrices(step).items()), weights.Settings(), {})
+        for one in range(max(step - 9, 0), step + 1):
+            self.log.training(one, loss(one), 0.5, 1e-3)
+        self.log.metric(step, "validation_loss", loss(step) + 0.1)
+        self.log.write(step)
+
+
+class Trained:
+    """What transformers' Trainer leaves in its output_dir."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def reach(self, step):
+        folder = self.path / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        save_file(
+            {name: value.astype(np.float32) for name, value in matrices(step).items()},
+            folder / "model.safetensors",
+        )
+        history = [{"step": one, "loss": loss(one), "learning_rate": 1e-3} for one in range(1, step + 1)]
+        state = {"global_step": step, "max_steps": FINAL_STEP, "log_history": history, "total_flos": 0.0}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+
+
+def told(page, version):
+    page.wait_for(f"+document.body.dataset.version >= {version} || run.version >= {version}")
+
+
+@pytest.mark.parametrize("kind", [Monitored, Trained])
+def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
+    training = kind(tmp_path / "training")
+    for step in range(10, 60, 10):
+        training.reach(step)
+    with watching(tmp_path / "training") as address:
+        browser.open(address)
+        browser.wait_for("document.body.dataset.ready === 'yes'")
+        drawn = "document.querySelector('[data-side=left][data-kind=loss] .chart').data"
+        browser.wait_for(f"Boolean({drawn})")
+        browser.wait_for("document.querySelector('#step').value === '50'")
+        forecast = f"{drawn}.find((trace) => trace.name === 'forecast')?.customdata.at(-1)[0]"
+        assert browser.run(forecast) == FINAL_STEP
+        assert f"of {FINAL_STEP} steps" in browser.run("document.querySelector('#left-name p').textContent")
+        norm = "line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')"
+        before = browser.run(norm)
+        training.reach(60)
+        browser.wait_for("document.querySelector('#step').value === '60'")
+        after = browser.run(norm)
+        assert after["steps"] == [*before["steps"], 60]
+        expected = np.sqrt(sum((value**2).sum() for value in matrices(60).values()))
+        assert after["values"][-1] == pytest.approx(expected, rel=1e-4)
+        assert browser.errors() == []
+        assert all(request.startswith(address) for request in browser.requests())
+
+
+def test_an_empty_folder_is_waited_for(tmp_path, browser):
+    with watching(tmp_path) as address:
+        browser.open(address)
+        browser.wait_for("document.querySelector('#state').textContent.startsWith('Nothing is there yet')")
+        training = Trained(tmp_path)
+        training.reach(10)
+        browser.wait_for("document.body.dataset.ready === 'yes'")
+        assert browser.errors() == []
+
+
+def test_it_only_reads_and_answers_this_machine_only(tmp_path):
+    training = Trained(tmp_path)
+    training.reach(10)
+    before = sorted(tmp_path.rglob("*"))
+    with watching(tmp_path) as address:
+        with urllib.request.urlopen(address + "data/run") as answer:
+            assert json.load(answer)["name"] == tmp_path.name
+        for path, host, status in (
+            ("data/../../etc/passwd", None, 404),
+            ("checkpoint-10/model.safetensors", None, 404),
+            ("", "evil.example", 403),
+        ):
+            request = urllib.request.Request(address + path, headers={"Host": host} if host else {})
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request)
+            assert refused.value.code == status
+        posted = urllib.request.Request(address, data=b"x")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(posted)
+        assert refused.value.code == 501
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
+    training = Trained(tmp_path)
+    for step in (10, 20):
+        training.reach(step)
+    file = tmp_path / "checkpoint-20" / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-40])
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert "checkpoint-20" in follower.parts["run"]["state"]
+    assert follower.parts["model-0"]["diagrams"][0]["steps"] == [10]
+    file.write_bytes(whole)
+    follower.refresh()
+    assert follower.parts["model-0"]["diagrams"][0]["steps"] == [10, 20]
+    assert "checkpoint-20" not in follower.parts["run"]["state"]
+
+
+def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
+    training = Trained(tmp_path)
+    training.reach(10)
+    measured = []
+    real = watch._measured
+    monkeypatch.setattr(watch, "_measured", lambda *given: measured.append(given) or real(*given))
+    follower = watch.Follower(tmp_path)
+    for _ in range(2):
+        follower.refresh()
+    version = follower.parts["run"]["version"]
+    training.reach(20)
+    follower.refresh()
+    assert [step for _, _, step in measured] == [10, 20]
+    assert follower.parts["run"]["version"] == version + 1
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no such folder"):
+        watch.watch(tmp_path / "nothing")
