@@ -78,13 +78,6 @@ def made_up(tmp_path_factory):
     return write
 
 
-def moving_surfaces() -> pd.DataFrame:
-    """The surfaces of the last step, and at step 0 the same with every loss one higher."""
-    surfaces = figure_tables.surfaces_table()
-    last = surfaces[surfaces["step"] > 0]
-    return pd.concat([last, last.assign(step=0, loss=last["loss"] * 1.5 + 1)])
-
-
 def test_it_loads_without_an_error_and_asks_the_network_for_nothing(page):
     for side in SIDES:
         for kind in ("loss", "diagram", "surface"):
