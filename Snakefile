@@ -13,6 +13,7 @@ sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 import configuration
 import environment
 import plan
+import sweep
 from fingerprint import fingerprint
 from toposcale.io.errors import UserError
 

@@ -3,7 +3,6 @@
 import textwrap
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -12,7 +11,7 @@ import _models
 from toposcale.analysis.advice import advice
 from toposcale.analysis.forecasts import histories_from_tables
 from toposcale.io import loss_curves, schemas, tables
-from toposcale.training.trainer import TrainingPlan, learning_rate
+from toposcale.training import schedules
 
 
 def main(snakemake):
@@ -30,7 +29,7 @@ def main(snakemake):
         pd.concat([files.metrics for files in begun.values()]),
         pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
         schemas.MODELS.frame(rows),
-        schedules={name: schedule(params.training) for name in begun if name in params.trained},
+        schedules={name: schedules.planned(params.training[name]).rates() for name in begun if name in params.trained},
     )
     budget = params.budget or None
     for history in histories:
@@ -64,12 +63,6 @@ def model_row(name, files, run, params):
     return _models.row(
         name, params.models[name], weights=weights, curve=params.curves.get(name), last_logged=last
     )
-
-
-def schedule(training):
-    names = ("steps", "learning_rate", "warmup_steps")
-    plan = TrainingPlan(**{name: training[name] for name in names})
-    return np.array([learning_rate(step, plan) for step in range(plan.steps + 1)])
 
 
 if __name__ == "__main__":

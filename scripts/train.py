@@ -37,7 +37,7 @@ def shape_of(params, vocab_size):
 
 
 def plan_of(params):
-    names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
+    names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "schedule", "decay_share")
     settings = {name: params.training[name] for name in names}
     return trainer.TrainingPlan(**settings, clip=params.training["gradient_clip"], seed=params.seed)
 
@@ -46,10 +46,12 @@ class TrainingJob:
     """The pieces of one job, held together: from a state to the files of the next checkpoint."""
 
     def __init__(self, snakemake, text, shape, plan, device, metadata):
-        self.snakemake, self.text, self.shape, self.plan = snakemake, text, shape, plan
+        self.snakemake, self.shape, self.plan = snakemake, shape, plan
         self.device, self.metadata = device, metadata
         self.name = snakemake.wildcards.model
-        count = snakemake.params.training["validation_windows"]
+        training = snakemake.params.training
+        self.tokens = trainer.share_of_text(text.train, training["data_fraction"], shape.context)
+        count = training["validation_windows"]
         self.windows = trainer.validation_windows(text.validation, shape.context, count)
 
     def one_checkpoint(self):
@@ -102,7 +104,7 @@ class TrainingJob:
         )
         with Path(str(self.snakemake.log)).open("a") as file:
             progress = callbacks.ProgressLog(file, until)
-            _, rows = trainer.train(state, self.plan, self.text.train, until, [progress, path])
+            _, rows = trainer.train(state, self.plan, self.tokens, until, [progress, path])
         trainer.save_weights(checkpoint, state, self.metadata)
         path.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
         provenance = _job.provenance(self.snakemake)

@@ -19,6 +19,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
+import plan
+import sweep
+
 SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
 
@@ -151,6 +154,9 @@ def check_files(config: Mapping[str, Any]) -> None:
 def _complete(schema: Mapping[str, Any], value: Any) -> Any:
     """`value` with strings turned into what the schema asks for, and missing keys filled with their defaults."""
     kind = schema.get("type")
+    if isinstance(kind, list):  # a number or a list: only a text needs to be read
+        read = _coerce("array", value) if isinstance(value, str) else value
+        kind = "array" if isinstance(read, list) else "integer"
     if isinstance(value, str) and kind in ("integer", "number", "boolean", "array", "object"):
         value = _coerce(kind, value)
     if kind == "integer" and isinstance(value, float) and value.is_integer():
@@ -247,18 +253,46 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             f"config key landscape.resolution holds {config['landscape']['resolution']}, but must be odd: "
             "the checkpoint stands in the middle"
         )
-    training = config["training"]
-    trained = len(config["seeds"]) * sum(model["kind"] == "gpt" for model in config["models"].values())
-    checkpoints = trained * (2 + training["steps"] // training["checkpoint_every"])
+    swept = list(_sweep_contradictions(config))
+    yield from swept or _training_contradictions(config)
+
+
+def _sweep_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
+    swept, models = config["sweep"], config["models"]
+    for name in swept["models"]:
+        if name not in models or models[name]["kind"] != "gpt":
+            near = difflib.get_close_matches(name, models, n=1)
+            hint = f"; did you mean {near[0]}?" if near and near[0] != name else ""
+            yield f"config key sweep.models holds {_shown(name)}, but must name models of kind gpt{hint}"
+    keys = [key for key in sweep.NAMES if swept[key]]
+    if keys and not swept["models"]:
+        yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
+
+
+def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
+    cells = {run.cell: run for run in sweep.runs({**config["sweep"], "seeds": 1})}
+    entries = set(config["models"]) - set(config["sweep"]["models"])
+    for name in sorted(name for name in entries if config["models"][name]["kind"] == "gpt"):
+        cells[name] = sweep.Run(name, name, name, 0, {})
+    copies = config["sweep"]["seeds"]
+    copies = len(copies) if isinstance(copies, list) else copies
+    checkpoints, trained = 0, 0
+    for run in cells.values():
+        training = plan.training_of(config, run)
+        repeats = copies if run.training or run.entry in config["sweep"]["models"] else len(config["seeds"])
+        trained += repeats
+        checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
+        if training["warmup_steps"] >= training["steps"]:
+            yield (
+                f"config key training.warmup_steps holds {training['warmup_steps']}, "
+                f"but must be less than training.steps, {training['steps']}"
+                + (f" (of {run.cell})" if training != config["training"] else "")
+            )
     if checkpoints > MOST_CHECKPOINTS:
         yield (
-            f"config key training.checkpoint_every holds {training['checkpoint_every']}, which makes more than "
-            f"{MOST_CHECKPOINTS} checkpoints of {trained} models with {training['steps']} steps; make it larger"
-        )
-    if training["warmup_steps"] >= training["steps"]:
-        yield (
-            f"config key training.warmup_steps holds {training['warmup_steps']}, "
-            f"but must be less than training.steps, {training['steps']}"
+            f"config key training.checkpoint_every holds {config['training']['checkpoint_every']}, which makes more "
+            f"than {MOST_CHECKPOINTS} checkpoints of {trained} models with {config['training']['steps']} steps; "
+            "make it larger"
         )
 
 
@@ -272,7 +306,7 @@ NEEDED = {
 """Keys without which an entry of `models:` of that kind means nothing."""
 
 ALLOWED = {
-    "gpt": NEEDED["gpt"],
+    "gpt": (*NEEDED["gpt"], "training"),
     "hub": (*NEEDED["hub"], "tokens_per_step", "final_step"),
     "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step"),
     "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
@@ -332,14 +366,18 @@ def _allowed(schema: Mapping[str, Any]) -> str:
     """What a key may hold, in words."""
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
-    name = {
-        "integer": "an integer",
-        "number": "a number",
-        "boolean": "true or false",
-        "string": "a text",
-        "array": "a list",
-        "object": "a section of keys",
-    }.get(schema.get("type", ""), "something else")
+    kinds = schema.get("type", "")
+    name = " or ".join(
+        {
+            "integer": "an integer",
+            "number": "a number",
+            "boolean": "true or false",
+            "string": "a text",
+            "array": "a list",
+            "object": "a section of keys",
+        }.get(kind, "something else")
+        for kind in (kinds if isinstance(kinds, list) else [kinds])
+    )
     bounds = [
         f"{words} {schema[key]}"
         for key, words in (

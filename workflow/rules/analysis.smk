@@ -7,7 +7,7 @@ ANALYSIS_SETTINGS = {
     "fractions": config["forecasts"]["fractions"],
     "budget": config["decision"]["budget"],
     "graphs": config["landscape"]["graphs"],
-    "training_settings": TRAINING_SETTINGS,
+    "training_settings": training_settings(config["training"]),
     "corpus_settings": {
         key: config["corpus"][key]
         for key in ("source", "train", "validation", "tokenizer")
@@ -116,7 +116,9 @@ rule advice:
         curves=CURVES,
         trained=TRAINED,
         tables=config["metrics"]["tables"],
-        training=TRAINING_SETTINGS,
+        training={
+            name: training_settings(MODELS[name].training) for name in TRAINED
+        },
         budget=config["decision"]["budget"],
         method=config["decision"]["method"],
         seed=config["statistics"]["seed"],

@@ -131,6 +131,16 @@ def settings_of(*keys):
     return settings
 
 
+def training_settings(training):
+    """What shapes a trained model. `jobs` and `device` say how the work is done, `sketch` what is noted on the way."""
+    return without(training, "jobs", "device", "sketch")
+
+
+def training_of(wildcards):
+    """How a model is trained."""
+    return training_settings(MODELS[wildcards.model].training)
+
+
 def seed_of(wildcards):
     """The seed of a model."""
     return MODELS[wildcards.model].seed
@@ -279,9 +289,16 @@ def facts_of(name):
     model = MODELS[name]
     known = {key: model.settings.get(key) for key in FACTS}
     if model.kind == "gpt":
-        known["tokens_per_step"] = TRAINED_TOKENS_PER_STEP
+        training = model.training
+        known["tokens_per_step"] = training["batch_size"] * training["context"]
         known["final_step"] = model.steps[-1]
-    own = {"family": model.family, "entry": model.entry, "seed": model.seed}
+        known |= {key: training[key] for key in sweep.NAMES if key != "steps"}
+    own = {
+        "family": model.family,
+        "entry": model.entry,
+        "cell": model.cell,
+        "seed": model.seed,
+    }
     return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
 
 

@@ -6,12 +6,6 @@ SKETCH = f"{RUN}/training/{{model}}/sketch-{{step}}.safetensors"
 TRAINING_LOG = f"{RUN}/training/{{model}}/step-{{step}}.parquet"
 TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/step-{{step}}.parquet"
 
-# What shapes a trained model. `jobs` and `device` say how the work is done, `sketch` what is noted on the way.
-TRAINING_SETTINGS = without(config["training"], "jobs", "device", "sketch")
-TRAINED_TOKENS_PER_STEP = (
-    config["training"]["batch_size"] * config["training"]["context"]
-)
-
 
 for cut in CUTS["training"]:
 
@@ -43,10 +37,10 @@ for cut in CUTS["training"]:
         params:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
             seed=seed_of,
-            training=TRAINING_SETTINGS,
+            training=training_of,
             sketch=config["training"]["sketch"],
             device=config["training"]["device"],
-            steps=plan.checkpoint_steps(config["training"]),
+            steps=cut.steps_of if cut.is_by_model else steps_of_model,
             code=fingerprint("train.py"),
         message:
             f"Training {cut.where}"

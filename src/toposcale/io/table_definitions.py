@@ -33,7 +33,8 @@ metrics: every number that says how good a checkpoint is
 models: the models of the run
   model
   family text models of one family are sizes of one another
-  entry text entry of `models:` in the configuration
+  entry text entry of `models:` in the configuration; of a sweep, the size
+  cell text what the model shares with all that differ from it by their seeds alone
   seed count seed of the training; of the run's random choices for models that were trained elsewhere
   n_parameters
   d_model count width, where it is known
@@ -41,6 +42,12 @@ models: the models of the run
   n_heads count attention heads of a block, where they are known
   tokens_per_step count tokens that a training step reads, where it is known
   final_step count step at which the training ends
+  learning_rate number peak learning rate, of models trained here
+  weight_decay number weight decay, of models trained here
+  batch_size count windows of text in a batch, of models trained here
+  warmup_steps count steps of linear warm-up, of models trained here
+  schedule text shape of the learning-rate schedule, of models trained here
+  data_fraction number share of the training text that is read, of models trained here
   sorted by n_parameters model
 
 training: training log of one model, a row a logged step (training/{model}.parquet)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -81,6 +82,16 @@ class Schedule:
     def rates(self) -> np.ndarray:
         """(steps + 1,) the rate of every step from 0 to the end."""
         return np.array([self.rate(step) for step in range(self.steps + 1)])
+
+
+def planned(training: Mapping[str, Any]) -> Schedule:
+    """The schedule of a training here: learning_rate, steps, warmup_steps, schedule and decay_share, the last share of
+    the steps, in which the rate of a wsd schedule falls."""
+    steps, warmup_steps = training["steps"], training["warmup_steps"]
+    decay_start = max(warmup_steps, steps - max(1, round(training["decay_share"] * steps)))
+    return Schedule(
+        training["schedule"], training["learning_rate"], steps, warmup_steps, decay_start=decay_start
+    )
 
 
 def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None = None) -> np.ndarray | str:

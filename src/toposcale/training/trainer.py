@@ -19,8 +19,8 @@ from torch import Tensor
 
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
+from toposcale.training import schedules
 from toposcale.training.gpt import GPT, GPTShape
-from toposcale.training.schedules import warmup_cosine
 
 # Stream 2 of the seed belongs to `callbacks`.
 _BATCH_STREAM = 1
@@ -31,7 +31,7 @@ _MOMENTS = ("first_moment", "second_moment")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
+    """How a model is trained: AdamW on every parameter, warm-up, a schedule of `schedules.SHAPES`, clipped gradients.
 
     Raises ValueError for a number that no training could use.
     """
@@ -41,6 +41,8 @@ class TrainingPlan:
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
     warmup_steps: int = 200
+    schedule: str = "cosine"
+    decay_share: float = 0.2
     clip: float = 1.0
     seed: int = 42
     betas: tuple[float, float] = (0.9, 0.999)
@@ -119,7 +121,22 @@ def configure_torch(device: str) -> torch.device:
 
 def learning_rate(step: int, plan: TrainingPlan) -> float:
     """Learning rate of the update that follows `step` earlier ones, 0 <= step <= plan.steps."""
-    return warmup_cosine(step, peak=plan.learning_rate, steps=plan.steps, warmup_steps=plan.warmup_steps)
+    if step == plan.steps:
+        return 0.0
+    # A warm-up may be longer than the training, which then ends in it.
+    whole = max(plan.steps, plan.warmup_steps + 1)
+    return schedules.planned({**vars(plan), "steps": whole}).rate(step)
+
+
+def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:
+    """The first part of a text that is at least `fraction` of it. UserError: it holds no window."""
+    kept = tokens[: math.ceil(fraction * len(tokens))]
+    if len(kept) <= context:
+        raise UserError(
+            f"training.data_fraction: {fraction:g} of the training text is {len(kept)} tokens, "
+            f"but a window takes {context + 1}"
+        )
+    return kept
 
 
 def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
