@@ -21,6 +21,7 @@ try:
     MODELS = plan.models(config)
 except UserError as error:
     sys.exit(f"toposcale: {error}")
+SWEPT = {run.name for run in sweep.runs(config["sweep"])}
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
@@ -54,8 +55,19 @@ CHOSEN = {
 
 
 def one_of(names):
-    """A wildcard constraint: one of some names, or nothing where there are none."""
-    return "|".join(map(re.escape, names)) or "$."
+    """A wildcard constraint: one of some names, or nothing where there are none.
+
+    All runs of a cell share a pattern: Snakemake compiles one for every file that a rule makes.
+    """
+    cells = {
+        re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None
+        for name in names
+        if name in SWEPT
+    }
+    return (
+        "|".join([*(re.escape(name) for name in names if name not in SWEPT), *cells])
+        or "$."
+    )
 
 
 wildcard_constraints:
