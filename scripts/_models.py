@@ -1,6 +1,10 @@
 """A row of the models table from what the configuration says of a model and what its files tell."""
 
+import numpy as np
+
 from toposcale import checkpoints
+from toposcale.io.errors import UserError
+from toposcale.training.schedules import knots, plan_of_training, schedule_of
 
 
 def row(name, facts, *, weights=None, curve=None, last_logged=None):
@@ -11,9 +15,26 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
     """
     known = {key: value for key, value in facts.items() if value is not None}
     last = [known.pop("last_checkpoint", None), last_logged]
+    if schedule := known.pop("schedule", None):
+        last = [schedule_of(schedule).steps]
     told = {"final_step": max((step for step in last if step is not None), default=None)}
     if weights is not None:
         told["n_parameters"] = checkpoints.count_parameters(checkpoints.locate(weights))
         if curve is not None:
             told |= {key: value for key, value in checkpoints.trainer_facts(curve).items() if value}
     return {"model": name} | told | known
+
+
+def planned(row, facts, steps=(), rates=()):
+    """The row with where its plan is known from, and the rows of the schedules table.
+
+    steps, rates: those of the training log.
+    """
+    given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
+    try:
+        known, plan = plan_of_training(row["final_step"], np.asarray(steps), np.asarray(rates, float), given)
+    except UserError as error:
+        raise UserError(f"models.{row['model']}.{error}") from None
+    at = knots(known) if len(known) else []
+    rows = [{"model": row["model"], "step": int(k), "learning_rate": float(known[k])} for k in at]
+    return row | {"plan": plan}, rows

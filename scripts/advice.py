@@ -1,6 +1,6 @@
-"""One paragraph on each model as far as it has come, from whatever files of the run are there: train on, or scale up."""
+"""What to do with every model as far as it has come, from whatever files of the run are there."""
 
-import textwrap
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -8,10 +8,10 @@ import pyarrow as pa
 
 import _job
 import _models
-from toposcale.analysis.advice import advice
-from toposcale.analysis.forecasts import histories_from_tables
+from toposcale.analysis.advice import advise, told
+from toposcale.analysis.histories import histories_from_tables
 from toposcale.io import loss_curves, schemas, tables
-from toposcale.training import schedules
+from toposcale.io.files import atomic_write
 
 
 def main(snakemake):
@@ -23,18 +23,24 @@ def main(snakemake):
     if not begun:
         print(f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n")
         return
-    rows = [model_row(name, files, run, params) for name, files in begun.items()]
+    known = {name: files for name, files in found.items() if name in begun or name in params.planned}
+    planned = [plan_of(name, files, run, params) for name, files in known.items()]
     histories = histories_from_tables(
         pd.concat([files.features for files in begun.values()]),
         pd.concat([files.metrics for files in begun.values()]),
         pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
-        schemas.MODELS.frame(rows),
-        schedules={name: schedules.planned(params.training[name]).rates() for name in begun if name in params.trained},
+        schemas.MODELS.frame([row for row, _ in planned]),
+        schedules=schemas.SCHEDULES.frame([knot for _, knots in planned for knot in knots]),
     )
-    budget = params.budget or None
-    for history in histories:
-        paragraph = advice(history, histories, method=params.method, budget=budget, seed=params.seed)
-        print("\n" + textwrap.fill(paragraph, 110), flush=True)
+    under_way = [history for history in histories if history.model in begun and not history.is_finished]
+    given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
+    for one in given:
+        print("\n" + told(one), flush=True)
+    if not given:
+        print(f"\nEvery training of {run} is finished; nothing is left to decide.")
+    with atomic_write(Path(params.output)) as file:
+        file.write_text(json.dumps({"models": given}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    print(f"\nThe same for a script: {params.output}\n", flush=True)
 
 
 class Files:
@@ -55,14 +61,16 @@ class Files:
         return tables.gather(table, sorted(files))
 
 
-def model_row(name, files, run, params):
+def plan_of(name, files, run, params):
+    """A row of the models table, and the rows of the schedules table."""
     # A checkpoint of the run, or what tells where it was downloaded to.
     made = sorted(run.glob(f"checkpoints/{name}/step-*[0-9].*"))
     weights = params.weights.get(name) or (made[-1] if made else None)
     last = max(files.log["step"], default=None)
-    return _models.row(
+    row = _models.row(
         name, params.models[name], weights=weights, curve=params.curves.get(name), last_logged=last
     )
+    return _models.planned(row, params.models[name], files.log["step"], files.log["learning_rate"])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-import plan
 import sweep
 
 SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
@@ -88,6 +87,8 @@ PATH_KEYS = (
     ("corpus", "train"),
     ("corpus", "validation"),
     ("models", "*", "path"),
+    ("models", "*", "schedule"),
+    ("training", "schedule"),
     ("metrics", "tables"),
     ("metrics", "harness"),
     ("hub", "cache"),
@@ -140,12 +141,15 @@ def check_files(config: Mapping[str, Any]) -> None:
     named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
     named += [("metrics.harness", config["metrics"]["harness"])]
     named += [
-        (_join("models", name, "path"), model.get("path", "")) for name, model in config["models"].items()
+        (_join("models", name, key), model.get(key, ""))
+        for name, model in config["models"].items()
+        for key in ("path", "schedule")
     ]
+    named += [("training.schedule", config["training"].get("schedule", ""))]
     lines = [
         f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
         for key, path in named
-        if path and not Path(path).exists()
+        if path and isinstance(path, str) and not Path(path).exists()
     ]
     if lines:
         raise ConfigurationError("\n".join(lines))
@@ -153,12 +157,11 @@ def check_files(config: Mapping[str, Any]) -> None:
 
 def _complete(schema: Mapping[str, Any], value: Any) -> Any:
     """`value` with strings turned into what the schema asks for, and missing keys filled with their defaults."""
-    kind = schema.get("type")
-    if isinstance(kind, list):  # a number or a list: only a text needs to be read
-        read = _coerce("array", value) if isinstance(value, str) else value
-        kind = "array" if isinstance(read, list) else "integer"
+    kind = _kind(schema, value)
     if isinstance(value, str) and kind in ("integer", "number", "boolean", "array", "object"):
         value = _coerce(kind, value)
+    if value == "null" and "null" in schema.get("type", ()):
+        return None
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     if kind == "object" and isinstance(value, Mapping):
@@ -181,6 +184,16 @@ def _complete(schema: Mapping[str, Any], value: Any) -> Any:
     if kind == "array" and isinstance(value, list):
         return [_complete(schema.get("items", {}), item) for item in value]
     return value
+
+
+def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
+    """The type that a value should have; of several, the one that it can have."""
+    kinds = schema.get("type")
+    if not isinstance(kinds, list):
+        return kinds
+    if "object" in kinds:
+        return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
+    return None if value in (None, "null") else kinds[0]
 
 
 def _coerce(kind: str, text: str) -> Any:
@@ -278,7 +291,12 @@ def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
     copies = len(copies) if isinstance(copies, list) else copies
     checkpoints, trained = 0, 0
     for run in cells.values():
-        training = plan.training_of(config, run)
+        training = sweep.training_of(config, run)
+        schedule = training.get("schedule")
+        if isinstance(schedule, Mapping):
+            own = "schedule" in config["models"][run.entry]
+            where = _join("models", run.entry, "schedule") if own else "training.schedule"
+            yield from _schedule_contradictions(where, schedule, training["steps"])
         repeats = copies if run.training or run.entry in config["sweep"]["models"] else len(config["seeds"])
         trained += repeats
         checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
@@ -302,6 +320,7 @@ NEEDED = {
     "folder": ("path",),
     "monitor": ("path",),
     "table": ("path", "n_parameters"),
+    "planned": ("n_parameters", "schedule"),
 }
 """Keys without which an entry of `models:` of that kind means nothing."""
 
@@ -311,8 +330,9 @@ ALLOWED = {
     "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step"),
     "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
     "table": (*NEEDED["table"], "tokens_per_step", "final_step"),
+    "planned": (*NEEDED["planned"], "tokens_per_step"),
 }
-"""Keys that mean something for an entry of that kind, beside `kind` and `family`, which every one has."""
+"""Keys that mean something for an entry of that kind, beside `kind`, `family` and `schedule`, which every one has."""
 
 
 def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
@@ -322,7 +342,8 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
         if key not in model:
             what = _allowed(schema()["properties"]["models"]["additionalProperties"]["properties"][key])
             yield f"config key {where}.{key} is missing; for kind {kind} it must be {what}"
-    for other in sorted({key for keys in ALLOWED.values() for key in keys} - set(ALLOWED[kind])):
+    known = {*ALLOWED[kind], "schedule"}
+    for other in sorted({key for keys in ALLOWED.values() for key in keys} - known):
         if other in model:
             yield f"config key {where}.{other} is given, but means nothing for kind {kind}"
     if kind == "gpt" and not set(NEEDED["gpt"]) - set(model) and model["d_model"] % model["n_heads"]:
@@ -332,9 +353,27 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
     if ".seed" in name:
         yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
     yield from _braces(f"{where}.path", model.get("path", ""))
+    if kind != "gpt" and isinstance(model.get("schedule"), Mapping):
+        yield from _schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
     for key in ("revisions", "pattern"):
         if key in model and "{step}" not in model[key]:
             yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
+
+
+def _schedule_contradictions(where: str, schedule: Mapping[str, Any], final_step: int | None) -> Iterator[str]:
+    from toposcale.io.errors import UserError
+    from toposcale.training.schedules import schedule_of
+
+    missing = [key for key in ("shape", "peak", "steps") if key not in schedule]
+    if missing:
+        yield f"config key {where}.{missing[0]} is missing; a schedule has shape, peak and steps"
+        return
+    if final_step is not None and final_step != schedule["steps"]:
+        yield f"config key {where}.steps holds {schedule['steps']}, but final_step is {final_step}; leave one out"
+    try:
+        schedule_of(schedule)
+    except UserError as error:
+        yield f"config key {where}: {str(error).partition(': ')[2]}"
 
 
 def _braces(where: str, path: str) -> Iterator[str]:
@@ -367,17 +406,16 @@ def _allowed(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
     kinds = schema.get("type", "")
-    name = " or ".join(
-        {
-            "integer": "an integer",
-            "number": "a number",
-            "boolean": "true or false",
-            "string": "a text",
-            "array": "a list",
-            "object": "a section of keys",
-        }.get(kind, "something else")
-        for kind in (kinds if isinstance(kinds, list) else [kinds])
-    )
+    if isinstance(kinds, list):
+        return " or ".join("null" if kind == "null" else _allowed({**schema, "type": kind}) for kind in kinds)
+    name = {
+        "integer": "an integer",
+        "number": "a number",
+        "boolean": "true or false",
+        "string": "a text",
+        "array": "a list",
+        "object": "a section of keys",
+    }.get(kinds, "something else")
     bounds = [
         f"{words} {schema[key]}"
         for key, words in (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ from typing import Any
 import sweep
 
 STEP_DIGITS = 8
+# A size in a repository's name: -70m, _1.4B.
+_SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,8 @@ class Model:
 
     @property
     def family(self) -> str:
-        """Models of one family are sizes of one another: what is trained here is one, a repository's owner another."""
-        default = self.settings["repo"].split("/")[0] if self.kind == "hub" else self.kind
+        """Models of one family are sizes of one another: what is trained here is one, repositories but for a size another."""
+        default = _SIZE.sub("", self.settings["repo"]) if self.kind == "hub" else self.kind
         return self.settings.get("family", default)
 
     @property
@@ -88,17 +93,19 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
             # The first seed keeps the plain name: adding a seed retrains nothing.
             name = entry if position == 0 else f"{entry}.seed{seed}"
             found[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
-    return found | {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
-
-
-def training_of(config: Mapping[str, Any], run: sweep.Run) -> dict[str, Any]:
-    """How a run is trained: `training:`, then what its entry of `models:` says, then what is swept."""
-    return {**config["training"], **config["models"][run.entry].get("training", {}), **run.training}
+    found |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
+    families = {model.family for model in found.values() if model.kind != "planned"}
+    for name, model in found.items():
+        if model.kind == "planned" and "family" not in model.settings and len(families) == 1:
+            found[name] = replace(model, settings={**model.settings, "family": min(families)})
+    return found
 
 
 def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     """A model that is trained here."""
-    training, settings = training_of(config, run), config["models"][run.entry]
+    training = sweep.training_of(config, run)
+    plan = training.get("schedule", sweep.trained_schedule({}, training))
+    settings = {**config["models"][run.entry], "schedule": plan}
     steps = checkpoint_steps(training)
     return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
 
@@ -107,7 +114,7 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
     """A model from elsewhere with its checkpoints, ascending: those that are asked for, or all that are there."""
     settings, gaps, not_runnable = given, {}, ""
     match given["kind"]:
-        case "table":
+        case "table" | "planned":
             steps = ()
         case "monitor":
             from toposcale.monitor.folder import Folder
@@ -121,10 +128,18 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
+            settings.setdefault("family", _architecture(found[steps[-1]]))
             not_runnable = missing_parts(found[steps[-1]])
         case _:
             steps = tuple(sorted(given["steps"]))
     return Model(name, name, seed, settings, steps, gaps, not_runnable, cell=name)
+
+
+def _architecture(checkpoint: str) -> str:
+    """The architecture that a checkpoint's config.json names: what is known of a folder's family."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
+    return "folder"
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:

@@ -18,6 +18,9 @@ NAMES = {
 }
 """What can be swept, and what stands before its value in a run's name."""
 
+SIZES = ("learning_rate", "weight_decay", "batch_size", "warmup_steps", "data_fraction")
+"""Those of them that are numbers in the models table."""
+
 MOST_SEEDS = 1000
 
 
@@ -54,6 +57,29 @@ def seeds_of(cell: str, seeds: int | list[int]) -> list[int]:
         return seeds
     first = zlib.crc32(cell.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS
     return [first + number for number in range(seeds)]
+
+
+def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
+    default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
+    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
+
+
+def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """How a run is trained: `training:`, then what its entry of `models:` says, then what is swept.
+
+    A schedule, where one was asked for, is whole.
+    """
+    model = config["models"][run.entry]
+    training = {**config["training"], **model.get("training", {})}
+    schedule = model.get("schedule", training.get("schedule"))
+    if "schedule" in run.training:
+        schedule = {**(schedule if isinstance(schedule, Mapping) else {}), "shape": run.training["schedule"]}
+    training |= run.training
+    if schedule is not None:
+        whole = trained_schedule(schedule, training) if isinstance(schedule, Mapping) else schedule
+        training["schedule"] = whole
+    return training
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,7 @@ from toposcale.analysis import ANALYSES
 ANALYSIS_SETTINGS = {
     **config["statistics"],
     "fractions": config["forecasts"]["fractions"],
-    "budget": config["decision"]["budget"],
+    "decision": {key: config["decision"][key] for key in ("remaining", "sizes")},
     "graphs": config["landscape"]["graphs"],
     "training_settings": training_settings(config["training"]),
     "corpus_settings": {
@@ -32,6 +32,7 @@ TABLE_FILES = {
             "vectors",
             "metrics",
             "models",
+            "schedules",
             *(table for analysis in ANALYSED.values() for table in analysis.makes),
         ]
     },
@@ -114,16 +115,13 @@ rule advice:
             if MODELS[name].kind == "folder"
         },
         curves=CURVES,
-        trained=TRAINED,
+        planned=[name for name, model in MODELS.items() if model.kind == "planned"],
         tables=config["metrics"]["tables"],
-        training={
-            name: training_settings(MODELS[name].training) for name in TRAINED
-        },
-        budget=config["decision"]["budget"],
-        method=config["decision"]["method"],
+        decision=config["decision"],
+        output=f"{RUN}/advice.json",
         seed=config["statistics"]["seed"],
     message:
-        "Train on, or scale up?"
+        "Finish, extend, or stop and start another size?"
     script:
         "../../scripts/advice.py"
 

@@ -20,8 +20,6 @@ MODELS_OF = {
     for source, models in {"weights": WITH_FEATURES, **CHOSEN}.items()
     if models
 }
-# Models that leave sketches of their weights on the way.
-WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
 # The trajectory's plane needs every checkpoint of a model at once: models trained here.
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 

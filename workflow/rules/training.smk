@@ -3,6 +3,8 @@
 CHECKPOINT = f"{RUN}/checkpoints/{{model}}/step-{{step}}.safetensors"
 OPTIMIZER_STATE = f"{RUN}/training/{{model}}/state-{{step}}.safetensors"
 SKETCH = f"{RUN}/training/{{model}}/sketch-{{step}}.safetensors"
+# Models that leave sketches of their weights on the way.
+WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
 TRAINING_LOG = f"{RUN}/training/{{model}}/step-{{step}}.parquet"
 TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/step-{{step}}.parquet"
 
@@ -14,13 +16,14 @@ for cut in CUTS["training"]:
             f"train{cut.suffix}"
         input:
             corpus=rules.corpus.output.tokens,
+            schedule=schedule_file,
             checkpoint=[] if cut.is_by_model else previous(CHECKPOINT),
             state=[] if cut.is_by_model else previous(OPTIMIZER_STATE),
         output:
             checkpoint=cut.files(CHECKPOINT),
             log=cut.files(TRAINING_LOG),
             metrics=cut.files(TRAINING_METRICS),
-            sketch=cut.files(SKETCH),
+            sketch=cut.files(SKETCH) if WITH_TRAJECTORY else [],
             # Twice the size of the weights, and needed by the next job alone.
             state=[] if cut.is_by_model else temp(OPTIMIZER_STATE),
         log:
@@ -38,7 +41,7 @@ for cut in CUTS["training"]:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
             seed=seed_of,
             training=training_of,
-            sketch=config["training"]["sketch"],
+            sketch=config["training"]["sketch"] if WITH_TRAJECTORY else {},
             device=config["training"]["device"],
             steps=cut.steps_of if cut.is_by_model else steps_of_model,
             code=fingerprint("train.py"),
@@ -92,6 +95,9 @@ rule training_log:
         "../../envs/toposcale.yaml"
     params:
         table="training",
+        steps=lambda wildcards: steps_by_folder(
+            (TRAINING_LOG, [wildcards.model], "weights", "training")
+        ),
         code=fingerprint("gather.py"),
     message:
         "Training log of {wildcards.model}"

@@ -65,16 +65,16 @@ ANALYSES = {
     "forecasts": _analysis(
         "forecasts.forecast_tables",
         "Forecasts of the final loss",
-        "features metrics models training vectors",
+        "features metrics models training vectors schedules",
         "forecasts forecast_evaluation",
         "fractions seed resamples",
     ),
     "decisions": _analysis(
         "decisions.decision_tables",
-        "Train on, or scale up",
-        "features metrics models training",
-        "decisions decision_evaluation",
-        "fractions budget seed resamples",
+        "Finish, extend, or stop and start another size",
+        "features metrics models training schedules",
+        "candidates decisions decision_evaluation",
+        "fractions decision seed resamples",
     ),
     "comparison": _analysis(
         "comparison.comparison_tables",

@@ -1,108 +1,270 @@
-"""One paragraph on a live, unfinished run: train on, or scale up?"""
+"""What to do with every run that is under way: finish it, extend it, or stop it and start another size."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from toposcale.analysis.decisions import (
-    compute_of,
-    first_common,
-    forecast_curve,
-    next_sizes,
-    observed_curve,
-    switch_point,
-)
-from toposcale.forecasting.forecasters import make_forecaster
-from toposcale.forecasting.history import History
+from toposcale.analysis.decisions import UNDECIDED, known_at, options_of
+from toposcale.forecasting.calibration import Calibration, calibrate, score
+from toposcale.forecasting.decision import FINISH, SURE, Option, best_size, compute_of, rest_of, steps_to
+from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
+from toposcale.forecasting.history import History, Prediction
+from toposcale.forecasting.joint import Joint
+
+LITTLE = 0.005
+"""Loss at stake, in nats, below which a choice is not worth waiting for."""
 
 
-def advice(
-    history: History,
-    family: Sequence[History] = (),
-    *,
-    method: str = "power_law",
-    budget: float | None = None,
-    seed: int = 0,
-) -> str:
-    """One paragraph of numbers and 95% intervals on `history`, as far as it has come.
+def advise(
+    history: History, histories: Sequence[History], decision: Mapping[str, Any], *, seed: int = 0
+) -> dict[str, Any]:
+    """All that is known of one run under way, as plain values; `told` turns it into text.
 
-    `family`: what is known of other sizes, finished or not; the next larger one of the same family and seed
-    decides where to switch. `method`: one of `CURVE_METHODS`. `budget` in FLOP; by default the whole run's
-    compute.
+    `histories`: every run, finished or not. `decision`: that section of the configuration. None stands for unknown.
     """
-    others = [other for other in family if other.model != history.model]
-    forecaster = make_forecaster(method, [*others, history], seed=seed)
-    prediction = forecaster.fit(history).predict(history.final_step)
-    share = history.last_step / history.final_step
-    compute = float(compute_of(history, history.last_step))
-    told = f"{compute:.3g} FLOP" if np.isfinite(compute) else "compute unknown"
-    sentences = [
-        f"{history.model} has done {history.last_step:,} of {history.final_step:,} steps ({share:.0%}, {told})."
-    ]
-    seen = observed_curve(history)
-    if len(seen.loss):
-        sentences[0] = sentences[0][:-1] + f"; its loss is {seen.loss[-1]:.4g}."
-    if not np.isfinite(prediction.value):
-        sentences.append(f"No forecast by {method}: {prediction.reason}. No advice yet: train on.")
-        return " ".join(sentences)
-    sentences.append(
-        f"{method} forecasts {prediction.value:.4g} at the end (95% interval {prediction.low:.4g} to "
-        f"{prediction.high:.4g})."
+    known = known_at(history, histories)
+    method = default_method(history)
+    prediction, calibration, runs = _end(history, known, method)
+    advice: dict[str, Any] = {
+        "model": history.model,
+        "step": history.last_step,
+        "final_step": history.final_step,
+        "loss": _last_loss(history),
+        "spent_flop": _plain(float(compute_of(history, history.last_step))),
+        "plan": history.plan if history.plan_known else "",
+        "plan_unknown_because": "" if history.plan_known else history.plan or "no learning rate is known",
+        "learning_rate_now": _rate(history, history.last_step),
+        "learning_rate_at_the_end": _rate(history, history.final_step) if history.plan_known else None,
+        "method": method,
+        "forecast": _plain(prediction.value),
+        "forecast_low": _plain(prediction.low),
+        "forecast_high": _plain(prediction.high),
+        "interval_coverage": _plain(calibration.coverage),
+        "calibrated_on_runs": runs,
+        "no_forecast_because": prediction.reason,
+    }
+    remaining = decision.get("remaining")
+    joint, options, reason = options_of(
+        history, known, remaining=remaining, sizes=decision.get("sizes", ()), seed=seed
     )
-    if np.isnan(compute):
-        sentences.append(
-            f"No decision without compute: set models.{history.model}.tokens_per_step, the tokens of one step."
+    if prediction.reason and not reason:
+        options, reason = [], prediction.reason
+    spend = rest_of(history) if remaining is None else float(remaining)
+    advice |= {
+        "remaining_flop": _plain(spend),
+        "candidates": [_candidate(option, decision) for option in options],
+        **_choice(options, reason),
+        **_target(joint, history, decision.get("target_loss"), reason),
+        **_sizes(joint, history, spend, reason),
+    }
+    advice["assumed"] = _assumed(history, known, options)
+    advice["find_out_first"] = _find_out(history, known, options) if advice["choice"] == UNDECIDED else ""
+    return advice
+
+
+def _end(history: History, known: Sequence[History], method: str) -> tuple[Prediction, Calibration, int]:
+    """The forecast of the end with its interval, calibrated on the finished runs as they stood at the same share."""
+    share = min(max(history.last_step / history.final_step, 1e-9), 1.0)
+    scores = []
+    for other in known:
+        if other.is_finished and other.model != history.model:
+            past = forecast(make_forecaster(method), other.first(share))
+            scores.append(score(past, other.final_loss))
+    calibration = calibrate(scores)
+    own = forecast(make_forecaster(method), history)
+    return calibration(own), calibration, int(np.isfinite(scores).sum()) if scores else 0
+
+
+def _choice(options: Sequence[Option], reason: str) -> dict[str, Any]:
+    if not options:
+        return {"choice": "", "probability": None, "at_stake": None, "no_decision_because": reason}
+    best = options[0]
+    sure = best.probability >= SURE
+    return {
+        "choice": best.candidate.name if sure else UNDECIDED,
+        "probability": best.probability,
+        "at_stake": best.at_stake,
+        "no_decision_because": "",
+    }
+
+
+def _candidate(option: Option, decision: Mapping[str, Any]) -> dict[str, Any]:
+    speed, price = decision.get("gpu_flops"), decision.get("gpu_price")
+    hours = option.candidate.compute / speed / 3600 if speed else None
+    return {
+        "candidate": option.candidate.name,
+        "n_parameters": round(option.candidate.target.n_parameters),
+        "steps": option.candidate.steps,
+        "flop": option.candidate.compute,
+        "gpu_hours": hours,
+        "price": hours * price if hours is not None and price is not None else None,
+        "loss": option.loss,
+        "loss_low": option.low,
+        "loss_high": option.high,
+        "probability": option.probability,
+        "at_stake": option.at_stake,
+    }
+
+
+def _target(joint: Joint, history: History, loss: float | None, reason: str) -> dict[str, Any]:
+    if loss is None:
+        return {"target_loss": None}
+    if joint.reason or reason:
+        return {"target_loss": loss, "target_step": None}
+    middle, early, late = steps_to(joint, history, loss)
+    return {
+        "target_loss": loss,
+        "target_step": _plain(middle),
+        "target_step_earliest": _plain(early),
+        "target_step_latest": _plain(late),
+        "target_flop": _plain(float(compute_of(history, middle))),
+    }
+
+
+def _sizes(joint: Joint, history: History, spend: float, reason: str) -> dict[str, Any]:
+    if joint.reason or reason or not spend > 0:
+        return {"best_size": None}
+    size, low, high = best_size(joint, history, spend)
+    return {"best_size": _plain(size), "best_size_low": _plain(low), "best_size_high": _plain(high)}
+
+
+def _assumed(history: History, known: Sequence[History], options: Sequence[Option]) -> list[str]:
+    said = []
+    if not history.plan_known:
+        because = history.plan or "no learning rate is known"
+        said.append(f"the learning rate stays as it is, since {because}: a decay to come is not in any forecast")
+    if options:
+        said.append("compute is 6 x parameters x tokens")
+        starts = [option.candidate for option in options if option.candidate.is_start]
+        if starts:
+            said.append(
+                "a new size is trained from scratch under this run's plan, or its own, stretched to the steps that the "
+                "compute buys"
+            )
+            if any(not np.isfinite(run.tokens_per_step) for run in known):
+                said.append(f"a size without tokens_per_step has those of {history.model}")
+        if len(_sizes_seen(known)) == 1 and starts:
+            said.append("one size is known: how the loss falls with size is a prior, and its intervals are as wide")
+    return said
+
+
+def _sizes_seen(known: Sequence[History]) -> set[int]:
+    return {run.n_parameters for run in known if len(run.loss_curve[0])}
+
+
+def _find_out(history: History, known: Sequence[History], options: Sequence[Option]) -> str:
+    """What would decide, in one clause."""
+    first, second = options[0], options[1]
+    if first.at_stake < LITTLE:
+        return (
+            f"nothing: between {first.candidate.name} and {second.candidate.name} only {first.at_stake:.3f} nats are at stake; "
+            f"go on as planned"
         )
-        return " ".join(sentences)
-    following = next_sizes([*others, history]).get(history.model)
-    if following is None:
-        sentences.append(
-            "No larger model is known to compare it with, so there is no switch point to forecast."
+    if not history.plan_known:
+        return f"the plan: set models.{history.model}.schedule; whether the rate will fall decides"
+    if len(_sizes_seen(known)) == 1 and (first.candidate.is_start or second.candidate.is_start):
+        cost = float(compute_of(history, history.final_step)) / 16
+        return (
+            f"how the loss falls with size: train a quarter of the size to the end under the same plan and tokens a quarter "
+            f"({cost:.2g} FLOP); until then go on"
         )
-        return " ".join(sentences)
-    sentences.append(_switch_sentence(history, following, others, method, budget, seed))
-    return " ".join(sentences)
+    later = min(history.last_step + max(history.final_step // 10, 1), history.final_step)
+    return f"go on, and ask again at step {later:,}: by then the forecast of {FINISH} is narrower"
 
 
-def _switch_sentence(
-    history: History,
-    following: History,
-    others: Sequence[History],
-    method: str,
-    budget: float | None,
-    seed: int,
-) -> str:
-    end = float(compute_of(history, history.final_step))
-    spent = float(compute_of(history, history.last_step))
-    limit = float(np.clip(end if budget is None else budget, spent, end))
-    forecaster = make_forecaster(method, [*others, history], seed=seed)
-    own, larger = forecast_curve(history, forecaster), forecast_curve(following, forecaster)
-    if isinstance(own, str) or isinstance(larger, str):
-        reason = own if isinstance(own, str) else larger
-        return f"{following.model}, the next size, cannot be forecast ({reason}). No advice yet: train on."
-    switch, early, late = (
-        switch_point(own, larger, limit, ends)
-        for ends in (("loss", "loss"), ("high", "low"), ("low", "high"))
-    )
-    next_size = f"{following.model}, the next size,"
-    if np.isnan(switch):
-        return f"{next_size} has nothing to compare at {limit:.3g} FLOP. No advice yet: train on."
-    interval = f"95% interval {_compute(early)} to {_compute(late)}"
-    if np.isinf(switch):
-        return f"{next_size} is not forecast to be better at {limit:.3g} FLOP ({interval}). Advice: train on."
-    bound = "at most " if switch == first_common(own, larger) else ""
-    crossing = f"{next_size} is forecast to be better from {bound}{switch:.3g} FLOP on ({interval})"
-    if switch <= spent:
-        left_out = 1 - spent / end
-        return f"{crossing}, already spent. Advice: scale up now; that leaves out {left_out:.0%} of this run."
-    step = switch / float(compute_of(history, 1))
-    return (
-        f"{crossing}, which this run reaches at step {step:,.0f}. Advice: train on until then, "
-        f"then scale up; that leaves out {1 - switch / end:.0%} of this run."
-    )
+def told(advice: Mapping[str, Any]) -> str:
+    """The advice as text for the terminal, a few lines a run, the last of them what to do."""
+    share = advice["step"] / max(advice["final_step"], 1)
+    lines = [f"{advice['model']}: step {advice['step']:,} of {advice['final_step']:,} ({share:.0%})"]
+    if advice["loss"] is not None:
+        lines[0] += f", loss {advice['loss']:.4g}"
+    if advice["spent_flop"]:
+        lines[0] += f", {advice['spent_flop']:.3g} FLOP spent"
+    lines.append(f"  Plan      {_plan_text(advice)}")
+    lines.append(f"  At its end {_end_text(advice)}")
+    if advice["candidates"]:
+        lines += ["", *_table(advice), ""]
+    if advice.get("target_loss") is not None:
+        lines.append(f"  Target    {_target_text(advice)}")
+    if advice.get("best_size"):
+        near = f"{advice['best_size_low']:.2g} to {advice['best_size_high']:.2g} are within 0.01 nats"
+        lines.append(f"  Best size for a fresh start: {advice['best_size']:.2g} parameters ({near})")
+    if advice["assumed"]:
+        lines.append(f"  Assumed   {'; '.join(advice['assumed'])}")
+    return "\n".join([*lines, f"  => {_verdict(advice)}"])
 
 
-def _compute(value: float) -> str:
-    return "never within the budget" if np.isinf(value) else f"{value:.3g} FLOP"
+def _plan_text(advice: Mapping[str, Any]) -> str:
+    if advice["plan_unknown_because"]:
+        return f"unknown: {advice['plan_unknown_because']}"
+    now, end = advice["learning_rate_now"], advice["learning_rate_at_the_end"]
+    course = "stays" if abs(end / now - 1) < 0.01 else "goes to " + f"{end:.3g}"
+    known = {"given": "as given", "rows": "from the table", "recognised": "recognised in the logged rates"}
+    return f"learning rate {now:.3g} now, {course} by the end ({known.get(advice['plan'], advice['plan'])})"
+
+
+def _end_text(advice: Mapping[str, Any]) -> str:
+    if advice["forecast"] is None:
+        return f"no forecast by {advice['method']}: {advice['no_forecast_because']}"
+    text = f"{advice['forecast']:.4g}"
+    if advice["forecast_low"] is not None:
+        text += f" ({advice['forecast_low']:.4g} to {advice['forecast_high']:.4g})"
+    if advice["interval_coverage"] is None:
+        return f"{text} by {advice['method']}; too few finished runs to calibrate the interval, its coverage is not known"
+    runs, coverage = advice["calibrated_on_runs"], advice["interval_coverage"]
+    return f"{text} by {advice['method']}; an interval that holds in {coverage:.0%} of cases, calibrated on {runs} finished runs"
+
+
+def _table(advice: Mapping[str, Any]) -> list[str]:
+    rows = advice["candidates"]
+    head = [f"with {advice['remaining_flop']:.3g} FLOP to come", "loss at the end", "best", "at stake", "FLOP"]
+    with_hours, with_price = rows[0]["gpu_hours"] is not None, rows[0]["price"] is not None
+    head += ["GPU-hours"] * with_hours + ["price"] * with_price
+    cells = [head]
+    for row in rows:
+        interval = f"{row['loss']:.3f} ({row['loss_low']:.3f} to {row['loss_high']:.3f})"
+        line = [row["candidate"], interval, f"{row['probability']:.0%}", f"{row['at_stake']:.3f}", f"{row['flop']:.2g}"]
+        line += [f"{row[name]:,.4g}" for name, shown in (("gpu_hours", with_hours), ("price", with_price)) if shown]
+        cells.append(line)
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _target_text(advice: Mapping[str, Any]) -> str:
+    step, wanted = advice.get("target_step"), advice["target_loss"]
+    early, late = advice.get("target_step_earliest"), advice.get("target_step_latest")
+    if step is None and early is None:
+        return f"{wanted:g} is not reached by the planned end"
+    if step is None:
+        return f"{wanted:g} is not forecast to be reached; at best at step {early:,.0f}"
+    latest = "perhaps not at all" if late is None else f"at the latest {late:,.0f}"
+    cost = f", {advice['target_flop']:.3g} FLOP in all" if advice.get("target_flop") else ""
+    return f"{wanted:g} at step {step:,.0f}{cost} (at the earliest {early:,.0f}, {latest})"
+
+
+def _verdict(advice: Mapping[str, Any]) -> str:
+    choice, odds = advice["choice"], advice["probability"]
+    if not choice:
+        return f"No advice: {advice['no_decision_because']}. Go on as planned."
+    if choice == UNDECIDED:
+        first = advice["candidates"][0]
+        leads = f"{first['candidate']} leads with {odds:.0%}, and {advice['at_stake']:.3f} nats are at stake"
+        return f"Undecided: {leads}. Find out first: {advice['find_out_first']}."
+    what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(choice, f"Stop now and {choice}")
+    return f"{what}: the best of {len(advice['candidates'])} with a probability of {odds:.0%}; {advice['at_stake']:.3f} nats at stake."
+
+
+def _last_loss(history: History) -> float | None:
+    losses = history.loss_curve[1]
+    return float(losses[-1]) if len(losses) else None
+
+
+def _rate(history: History, step: int) -> float | None:
+    return float(history.rates_to(step)[step]) if len(history.learning_rates) else None
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -11,13 +11,19 @@ import pandas as pd
 from scipy import stats
 
 from toposcale.analysis.histories import histories_from_tables, vectors_by_model
-from toposcale.forecasting.forecasters import METHODS, make_forecaster
-from toposcale.forecasting.history import History
+from toposcale.forecasting.calibration import calibrate, score
+from toposcale.forecasting.forecasters import METHODS, forecast, make_forecaster
+from toposcale.forecasting.history import History, Prediction, no_prediction
+from toposcale.forecasting.joint import Joint, as_prediction, target_of
 from toposcale.forecasting.ridge import Ridge
 from toposcale.io import schemas
 
 FRACTIONS = (0.2, 0.3, 0.5)
-BASELINE = "power_law"
+POWER_LAW = "power_law"
+RIVALS = ("power_law", "multi_power_law", "joint", "chinchilla", "ridge_loss", "ridge_size")
+"""What a forecast has to beat: methods that read the loss alone, or the number of parameters alone."""
+
+LEAST_COVERAGE = 0.8
 FEW_MODELS = 10
 """Below this many models the evaluation says in words how little its numbers mean."""
 
@@ -30,13 +36,16 @@ def forecast_tables(
     models: pd.DataFrame,
     training: pd.DataFrame,
     vectors: pd.DataFrame,
+    schedules: pd.DataFrame,
     *,
     fractions: Sequence[float],
     seed: int,
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
     """The tables forecasts and forecast_evaluation."""
-    histories = histories_from_tables(features, metrics, training, models, vectors=vectors_by_model(vectors))
+    histories = histories_from_tables(
+        features, metrics, training, models, schedules=schedules, vectors=vectors_by_model(vectors)
+    )
     forecasts, seconds = forecast_table(histories, fractions=fractions, seed=seed)
     logger.info("seconds by method and fraction\n%s", seconds.to_string(index=False))
     evaluated = evaluate(forecasts, histories, resamples=resamples, seed=seed)
@@ -52,33 +61,81 @@ def forecast_table(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The `forecasts` table (model, fraction, method, ...), and apart from it the seconds each method took.
 
-    Seconds: fraction, method, seconds for all models; they differ from run to run, so they have no place in a
-    table that is compared byte by byte.
+    Intervals are calibrated over the finished runs, each without itself. A run that is under way has rows up to where it
+    has come. Fraction 0 is the joint law without any run of that size. Seconds: fraction, method, seconds for all
+    models; they differ from run to run, so they have no place in a table that is compared byte by byte.
     """
     finals = {history.model: history.final_loss for history in histories}
     rows, costs = [], []
+    begun = [history for history in histories if len(history.loss_curve[0]) or len(history.features)]
     for fraction in fractions:
-        family = [history.first(fraction) for history in histories]
+        family = [history.first(fraction) for history in begun]
+        # A run that has not come so far has no first part of this length.
+        due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
         for method in methods:
             start = perf_counter()
             forecaster = make_forecaster(method, family, finals, seed)
-            for history in family:
-                prediction = forecaster.fit(history).predict(history.final_step)
-                rows.append(
-                    {
-                        "model": history.model,
-                        "fraction": fraction,
-                        "method": method,
-                        "forecast": prediction.value,
-                        "low": prediction.low,
-                        "high": prediction.high,
-                        "actual": finals[history.model],
-                        "error": prediction.value - finals[history.model],
-                        "reason": prediction.reason,
-                    }
-                )
+            predictions = [forecast(forecaster, history) for history in due]
+            rows += _calibrated_rows(due, predictions, fraction, method, finals)
             costs.append((fraction, method, perf_counter() - start))
+    if "joint" in methods:
+        start = perf_counter()
+        rows += _rows_of_sizes_not_seen(histories, finals)
+        costs.append((0.0, "joint", perf_counter() - start))
     return schemas.FORECASTS.frame(rows), pd.DataFrame(costs, columns=["fraction", "method", "seconds"])
+
+
+def _calibrated_rows(
+    histories: Sequence[History],
+    predictions: Sequence[Prediction],
+    fraction: float,
+    method: str,
+    finals: Mapping[str, float],
+) -> list[dict[str, object]]:
+    scores = np.array([score(p, finals[h.model]) for p, h in zip(predictions, histories, strict=True)])
+    rows = []
+    for place, (history, own) in enumerate(zip(histories, predictions, strict=True)):
+        calibration = calibrate(np.delete(scores, place))
+        rows.append(_row(history, fraction, method, calibration(own), calibration.coverage, finals[history.model]))
+    return rows
+
+
+def _rows_of_sizes_not_seen(histories: Sequence[History], finals: Mapping[str, float]) -> list[dict[str, object]]:
+    """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
+    fits: dict[tuple[str, float], Joint] = {}
+    rows = []
+    for history in histories:
+        key = history.family, history.n_parameters
+        if key not in fits:
+            others = [
+                other
+                for other in histories
+                if other.is_finished and other.family == key[0] and other.n_parameters != key[1]
+            ]
+            fits[key] = Joint().fit(others)
+        reason = fits[key].reason or ("" if history.plan_known else history.plan or "its schedule is not known")
+        if fits[key].reason and len(history.loss_curve[0]):
+            continue  # no other size: nothing to say, and nothing was asked
+        own = no_prediction(reason) if reason else as_prediction(*fits[key].predict([target_of(history)]))
+        rows.append(_row(history, 0.0, "joint", own, np.nan, finals[history.model]))
+    return rows
+
+
+def _row(
+    history: History, fraction: float, method: str, own: Prediction, coverage: float, actual: float
+) -> dict[str, object]:
+    return {
+        "model": history.model,
+        "fraction": fraction,
+        "method": method,
+        "forecast": own.value,
+        "low": own.low,
+        "high": own.high,
+        "calibrated_to": coverage,
+        "actual": actual,
+        "error": own.value - actual,
+        "reason": own.reason,
+    }
 
 
 def evaluate(
@@ -91,22 +148,25 @@ def evaluate(
 ) -> pd.DataFrame:
     """The `forecast_evaluation` table: one row for each fraction and method.
 
-    mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over models. improvement_percent: 100
-    (1 - MAE / MAE of power_law) over the models that both forecast. wilcoxon_p: two-sided signed-rank test of
-    the absolute errors against power_law's. For ridge, with `histories` given: permutation_mae, the mean MAE
+    mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over models. baseline: of `RIVALS`, the one with
+    the least error over the most models. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the models that
+    both forecast. wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's. For ridge, with `histories` given: permutation_mae, the mean MAE
     with the final losses dealt out at random, and permutation_p, the share of deals at least as good (own
     deal counted).
     """
     rows = []
     for _, group in forecasts.groupby(["fraction", "method"], sort=True):
         fraction, method = float(group["fraction"].iloc[0]), str(group["method"].iloc[0])
-        baseline = forecasts[(forecasts["fraction"] == fraction) & (forecasts["method"] == BASELINE)]
-        row: dict[str, object] = {"fraction": fraction, "method": method}
+        here = forecasts[forecasts["fraction"] == fraction]
+        best = _best_rival(here)
+        row: dict[str, object] = {"fraction": fraction, "method": method, "baseline": best}
         row.update(_accuracy(group, resamples, seed))
-        row.update(_against_baseline(group, baseline, resamples, seed))
+        row.update(_against_baseline(group, here[here["method"] == best], resamples, seed))
+        power_law = _against_baseline(group, here[here["method"] == POWER_LAW], resamples, seed)
+        row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
         if method.startswith("ridge") and len(histories):
             row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
-        row["note"] = _note(int(group["actual"].notna().sum()))
+        row["note"] = _note(int(group["actual"].notna().sum()), float(row["interval_coverage"]))  # type: ignore[arg-type]
         rows.append(row)
     return schemas.FORECAST_EVALUATION.frame(rows)
 
@@ -182,11 +242,23 @@ def _permutation(
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 
 
-def _note(models: int) -> str:
-    if models >= FEW_MODELS:
+def _best_rival(forecasts: pd.DataFrame) -> str:
+    """Of `RIVALS`, the method that judges the most models, and among those with the least error; empty: none could."""
+    judged = forecasts[forecasts["method"].isin(RIVALS)].dropna(subset=["error"])
+    if judged.empty:
         return ""
-    smallest = 2.0 ** (1 - models) if models else 1.0
-    return (
-        f"{models} models: the smallest p-value a signed-rank test can give is {min(smallest, 1.0):.3g}; "
-        "read the intervals, not the ranking"
-    )
+    errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])
+    return str(errors.sort_values(["count", "mean"], ascending=[False, True], kind="stable").index[0])
+
+
+def _note(models: int, coverage: float) -> str:
+    notes = []
+    if coverage < LEAST_COVERAGE:
+        notes.append(f"the intervals hold the truth in {coverage:.0%} of cases only: do not rely on them")
+    if models < FEW_MODELS:
+        smallest = min(2.0 ** (1 - models), 1.0) if models else 1.0
+        notes.append(
+            f"{models} models: the smallest p-value a signed-rank test can give is {smallest:.3g}; "
+            "read the intervals, not the ranking"
+        )
+    return "; ".join(notes)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from toposcale.forecasting.history import History
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.training.schedules import plan_of_training, rates_of_log
 
 
 def histories_from_tables(
@@ -19,14 +20,14 @@ def histories_from_tables(
     models: pd.DataFrame,
     *,
     metric: str = "validation_loss",
-    schedules: Mapping[str, np.ndarray] | None = None,
+    schedules: pd.DataFrame | None = None,
     vectors: Mapping[str, Mapping[str, pd.DataFrame]] | None = None,
 ) -> list[History]:
     """One history for each row of `models`, sorted by model; whatever a table lacks is missing there too.
 
     `metric`: what is forecast; of a model that has no such rows, the training loss. Features of layer "all"
-    count. `schedules`: learning rates, one a step from step 0, by model, for runs whose training log ends
-    before their schedule does; otherwise the log's own. `vectors`: by model and feature name, vectorised
+    count. `schedules`: the table of that name, the plans; a plan that is not in it is what the log's own rows tell.
+    `vectors`: by model and feature name, vectorised
     diagrams, a row a step and the step in the index; steps that the other tables do not have are passed over.
     """
     whole = features[features["layer"] == ALL_LAYERS] if len(features) else features
@@ -39,7 +40,7 @@ def histories_from_tables(
             whole[whole["model"] == row["model"]] if len(whole) else whole,
             chosen[chosen["model"] == row["model"]],
             training[training["model"] == row["model"]] if len(training) else training,
-            (schedules or {}).get(str(row["model"])),
+            None if schedules is None else schedules[schedules["model"] == row["model"]],
             (vectors or {}).get(str(row["model"]), {}),
         )
         for row in models.sort_values("model").to_dict("records")
@@ -51,7 +52,7 @@ def _history(
     features: pd.DataFrame,
     metric: pd.DataFrame,
     training: pd.DataFrame,
-    schedule: np.ndarray | None,
+    schedule: pd.DataFrame | None,
     vectors: Mapping[str, pd.DataFrame],
 ) -> History:
     losses = metric.drop_duplicates("step").set_index("step")["value"].astype("float64")
@@ -65,17 +66,19 @@ def _history(
     log = training if len(training) else pd.DataFrame(columns=["step", "loss", "gradient_norm"])
     # a run that was resumed may have written a step twice
     log = log.drop_duplicates("step", keep="last").sort_values("step")
+    rates, plan = _plan(model, log, schedule)
     return History(
         model=str(model["model"]),
         n_parameters=int(model["n_parameters"]),
-        tokens_per_step=float(model["tokens_per_step"]),
+        tokens_per_step=np.nan if pd.isna(model["tokens_per_step"]) else float(model["tokens_per_step"]),
         final_step=int(model["final_step"]),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
         steps=log["step"].to_numpy(dtype=np.float64),
         losses=log["loss"].to_numpy(dtype=np.float64),
         gradient_norms=log["gradient_norm"].to_numpy(dtype=np.float64),
-        learning_rates=_schedule(log) if schedule is None else schedule,
+        learning_rates=rates,
+        plan=plan,
         checkpoint_steps=steps,
         checkpoint_losses=losses.reindex(steps).to_numpy(dtype=np.float64),
         features={
@@ -85,16 +88,23 @@ def _history(
     )
 
 
-def _schedule(log: pd.DataFrame) -> np.ndarray:
-    """Learning rates from step 0 on; a step without a row (0, if the log starts at 1) takes the next one."""
-    if "learning_rate" not in log or not len(log):
-        return np.empty(0)
-    known = log.dropna(subset=["learning_rate"])
-    if not len(known):
-        return np.empty(0)
-    wanted = np.arange(int(known["step"].max()) + 1)
-    rows = np.searchsorted(known["step"].to_numpy(), wanted)
-    return known["learning_rate"].to_numpy(dtype=np.float64)[rows]
+def _plan(
+    model: Mapping[Hashable, Any], log: pd.DataFrame, schedule: pd.DataFrame | None
+) -> tuple[np.ndarray, str]:
+    """Rates of every step, and where they are known from; without a plan those that were logged, and why there is none."""
+    final = int(model["final_step"])
+    if schedule is not None and len(schedule):
+        rates = np.interp(np.arange(final + 1), schedule["step"], schedule["learning_rate"])
+        return rates, str(model.get("plan", ""))
+    if "learning_rate" not in log:
+        return np.empty(0), str(model.get("plan", "")) or "no learning rates are logged"
+    steps, logged = (log[name].to_numpy(dtype=np.float64) for name in ("step", "learning_rate"))
+    if schedule is None:
+        rates, plan = plan_of_training(final, steps, logged)
+        if len(rates):
+            return rates, plan
+    known = rates_of_log(steps, logged)
+    return (np.empty(0) if isinstance(known, str) else known), str(model.get("plan", ""))
 
 
 def vectors_by_model(vectors: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from toposcale.forecasting.chinchilla import Chinchilla
 from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction, no_prediction
-from toposcale.forecasting.multi_power_law import MultiPowerLaw
+from toposcale.forecasting.joint import JointForecaster
+from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.power_law import PowerLaw
 from toposcale.forecasting.rate import GRADIENT_NORM, NEURAL_PERSISTENCE, WEIGHT_NORM, RateForecaster
 from toposcale.forecasting.ridge import Ridge
@@ -17,6 +18,7 @@ from toposcale.forecasting.ridge import Ridge
 METHODS = (
     "power_law",
     "multi_power_law",
+    "joint",
     "chinchilla",
     "gradient_norm",
     "weight_norm",
@@ -24,9 +26,10 @@ METHODS = (
     "combined",
     "ridge_topology",
     "ridge_loss",
+    "ridge_size",
     "ridge_all",
 )
-CURVE_METHODS = METHODS[:7]
+CURVE_METHODS = METHODS[:8]
 """Those that forecast the loss at any step, and so where two curves cross; ridge knows the end only."""
 
 
@@ -43,13 +46,16 @@ class Forecaster(Protocol):
 class MultiPowerLawForecaster:
     """Forecaster `multi_power_law`: the law on the run's own curve and its whole learning-rate schedule."""
 
+    def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
+        self.law = MultiPowerLaw(tightness, misfit)
+
     def fit(self, history: History) -> MultiPowerLawForecaster:
         """Fit the law to `history.loss_curve`."""
-        self.reason, self.law = "", MultiPowerLaw()
+        self.reason = ""
         self._rates = history.learning_rates
         steps, losses = history.loss_curve
-        if not len(self._rates):
-            self.reason = "the learning-rate schedule is not known"
+        if not history.plan_known:
+            self.reason = history.plan or "the learning-rate schedule is not known"
             return self
         inside = steps < len(self._rates)
         try:
@@ -60,31 +66,34 @@ class MultiPowerLawForecaster:
 
     def predict(self, step: float) -> Prediction:
         """Loss at `step`, which the schedule must reach (its last rate also serves the step after it)."""
-        where = min(round(step), len(self._rates) - 1) if step <= len(self._rates) else round(step)
-        if not self.reason and where >= len(self._rates):
-            return no_prediction(f"the schedule ends before step {where}")
         if self.reason:
             return no_prediction(self.reason)
+        where = min(round(step), len(self._rates) - 1) if step <= len(self._rates) else round(step)
+        if where >= len(self._rates):
+            return no_prediction(f"the schedule ends before step {where}")
         value = float(self.law.predict(self._rates, np.array([where]))[0])
+        if not value > 0:
+            return no_prediction("the law gives no positive loss")
         return Prediction(value, *self.law.interval(self._rates, where))
 
 
 class ChinchillaForecaster:
-    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the family."""
+    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the history's family."""
 
     def __init__(self, family: Sequence[History], seed: int = 0) -> None:
         self.family, self.seed = list(family), seed
-        self._holds_family = False
+        self._holds: str | None = None
 
     def fit(self, history: History) -> ChinchillaForecaster:
         """Fit to the family's curves and `history`'s; one fit serves all members of the family."""
         self.history = history
-        member = any(known is history for known in self.family)
+        same = [known for known in self.family if known.family == history.family]
+        member = any(known is history for known in same)
         if not member:
-            self._fit([*(known for known in self.family if known.model != history.model), history])
-        elif not self._holds_family:
-            self._fit(self.family)
-        self._holds_family = member
+            self._fit([*(known for known in same if known.model != history.model), history])
+        elif self._holds != history.family:
+            self._fit(same)
+        self._holds = history.family if member else None
         return self
 
     def _fit(self, family: Sequence[History]) -> None:
@@ -145,7 +154,7 @@ def make_forecaster(
 ) -> Forecaster:
     """A forecaster by its name in `METHODS`.
 
-    `family` (histories cut at the same share) is read by chinchilla and ridge, `finals` (final loss of
+    `family` (histories cut at the same share) is read by joint, chinchilla and ridge, `finals` (final loss of
     finished models by name) by ridge. `ValueError` for an unknown name.
     """
     if method not in METHODS:
@@ -154,6 +163,8 @@ def make_forecaster(
         return Ridge(method, family, finals or {})
     if method == "chinchilla":
         return ChinchillaForecaster(family, seed)
+    if method == "joint":
+        return JointForecaster(family)
     rates = {"gradient_norm": GRADIENT_NORM, "weight_norm": WEIGHT_NORM, "topology_rate": NEURAL_PERSISTENCE}
     if method in rates:
         return RateForecaster(rates[method])
@@ -164,3 +175,26 @@ def make_forecaster(
     }
     forecaster: Forecaster = plain[method]()
     return forecaster
+
+
+def default_method(history: History) -> str:
+    """The method to trust where nothing was measured: the multi-power law where the plan is known, else the power law."""
+    return "multi_power_law" if history.plan_known else "power_law"
+
+
+MOST_SPIKES = 0.2
+
+
+def forecast(forecaster: Forecaster, history: History) -> Prediction:
+    """The final loss of a history, or why it is refused: by a fitted forecaster whose answer can be believed at all.
+
+    Refused are points of which more than `MOST_SPIKES` are spikes, and a forecast above the present loss under a plan
+    whose rate falls.
+    """
+    if history.spikes > MOST_SPIKES:
+        return no_prediction(f"{history.spikes:.0%} of the logged losses are spikes")
+    prediction = forecaster.fit(history).predict(history.final_step)
+    losses = history.loss_curve[1]
+    if len(losses) and history.plan_falls and prediction.value > (now := float(np.median(losses[-3:]))):
+        return no_prediction(f"it would be {prediction.value:.4g}, above the present {now:.4g} under a falling rate")
+    return prediction

@@ -9,12 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from toposcale.features.registry import TOPOLOGY, group_of
+from toposcale.forecasting.multi_power_law import bin_medians
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""
 
 LOG_BINS = 40
-"""Geometric bins into which a training log of one loss a step is averaged."""
+"""Geometric bins of a training log; a bin is worth the median of its rows."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class History:
     """One training run, or its beginning: arrays that cannot be written to.
 
     The training log has one row a step: `steps`, `losses`, `gradient_norms` (log_rows,). `learning_rates`
-    (scheduled_steps,) holds the WHOLE schedule from step 0, for it is known before the run starts. At
+    (scheduled_steps,) are those of every step from 0 on, to the end where the plan is known (`plan_known`), for it is known
+    before the run starts; `plan` says where it is known from, or why it is not. At
     `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
     name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
     what was not measured, and a `tokens_per_step` that is not known. `final_step` is the step at which the run will end.
@@ -56,6 +58,7 @@ class History:
     features: Mapping[str, np.ndarray] = field(default_factory=dict)
     family: str = ""
     seed: int = 0
+    plan: str = ""
 
     def __post_init__(self) -> None:
         for name in (
@@ -102,8 +105,31 @@ class History:
 
     @property
     def last_step(self) -> int:
-        """The last step of which anything is known."""
-        return int(max(self.steps.max(initial=0), self.checkpoint_steps.max(initial=0)))
+        """The last step of which anything is known; a row without a loss is no progress."""
+        logged = self.steps[np.isfinite(self.losses)]
+        return int(max(logged.max(initial=0), self.checkpoint_steps.max(initial=0)))
+
+    def reaches(self, fraction: float) -> bool:
+        """Whether the run has come to `fraction` of its end, or to its end."""
+        return self.is_finished or self.last_step >= fraction * self.final_step * (1 - 1e-9)
+
+    @property
+    def plan_known(self) -> bool:
+        """Whether the learning rate is known to the end."""
+        return len(self.learning_rates) >= max(self.final_step, 1)
+
+    @property
+    def plan_falls(self) -> bool:
+        """Whether the rate is known to be lower at the end than now."""
+        if not self.plan_known:
+            return False
+        now = min(self.last_step, len(self.learning_rates) - 1)
+        return bool(self.learning_rates[-1] < 0.99 * self.learning_rates[now])
+
+    def rates_to(self, step: int) -> np.ndarray:
+        """(step + 1,) rates; the last one known goes on, and where none is known the rate is taken as constant."""
+        known = self.learning_rates if len(self.learning_rates) else np.ones(1)
+        return np.concatenate([known, np.full(max(step + 1 - len(known), 0), known[-1])])[: step + 1]
 
     @property
     def warmup_steps(self) -> int:
@@ -113,14 +139,20 @@ class History:
     @property
     def final_loss(self) -> float:
         """The target of every forecast: the metric at the last checkpoint, NaN of an unfinished run."""
-        reached = len(self.checkpoint_steps) and self.checkpoint_steps[-1] >= self.final_step
-        return float(self.checkpoint_losses[-1]) if reached else np.nan
+        return float(self.checkpoint_losses[-1]) if self.is_finished and len(self.checkpoint_losses) else np.nan
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last loss is that of the end; a log may stop up to one interval before it, at most 1% of the run."""
+        known = self.checkpoint_steps[np.isfinite(self.checkpoint_losses)]
+        gap = float(np.median(np.diff(known))) if len(known) > 1 else 0.0
+        return bool(len(known) and known[-1] >= self.final_step - min(gap, 0.01 * self.final_step))
 
     @cached_property
     def loss_curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Steps and losses that every curve fit reads: the training log, smoothed and moved to the metric.
 
-        The log is averaged in geometric bins from the end of the warm-up on, and moved by the median of
+        Medians of the log in geometric bins from the end of the warm-up on, without spikes, moved by the median of
         (metric - binned log) over the last three checkpoints. Without a log of `MINIMUM_POINTS` rows: the
         metric at the checkpoints after the warm-up (after step 0, if too few).
         """
@@ -132,17 +164,17 @@ class History:
         usable = warm if warm.sum() >= MINIMUM_POINTS else usable
         return self.checkpoint_steps[usable], self.checkpoint_losses[usable]
 
+    @property
+    def spikes(self) -> float:
+        """Share of the logged losses after the warm-up that are spikes."""
+        usable = np.isfinite(self.losses) & (self.steps >= max(self.warmup_steps, 1))
+        return float(np.mean(is_spike(self.losses[usable]))) if usable.any() else 0.0
+
     def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean steps and mean values of the log, in at most `LOG_BINS` geometric bins after the warm-up."""
+        """Medians of steps and values of the log, in at most `LOG_BINS` geometric bins after the warm-up."""
         usable = np.isfinite(values) & (self.steps >= max(self.warmup_steps, 1))
-        steps, values = self.steps[usable], values[usable]
-        if len(steps) < 2:
-            return steps, values
-        edges = np.geomspace(steps[0], steps[-1] * (1 + 1e-9), LOG_BINS + 1)
-        _, first, counts = np.unique(
-            np.searchsorted(edges, steps, side="right"), return_index=True, return_counts=True
-        )
-        return np.add.reduceat(steps, first) / counts, np.add.reduceat(values, first) / counts
+        usable[usable] = ~is_spike(values[usable])
+        return bin_medians(self.steps[usable], values[usable], LOG_BINS)
 
     def _metric_gap(self, steps: np.ndarray, losses: np.ndarray) -> float:
         usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps >= steps[0])
@@ -161,6 +193,25 @@ class History:
             losses = np.interp(self.checkpoint_steps, *self.loss_curve)
         usable = np.isfinite(values) & np.isfinite(losses)
         return self.checkpoint_steps[usable], values[usable], losses[usable]
+
+
+SPIKE = 0.03
+"""A loss is a spike where it lies this share, and six times the noise, above its neighbours on both sides."""
+
+
+def is_spike(losses: np.ndarray) -> np.ndarray:
+    """(rows,) whether a loss is above the medians of the 9 rows before and of the 9 after it, by more than noise."""
+    n, width = len(losses), 9
+    if n < width:
+        return np.zeros(n, dtype=bool)
+    logs = np.log(np.maximum(losses, 1e-12))
+    running = np.median(np.lib.stride_tricks.sliding_window_view(logs, width), axis=1)  # of rows i .. i + 8
+    missing = np.full(width, -np.inf)
+    before = np.concatenate([missing, running])[:n]
+    after = np.concatenate([running[1:], missing])[:n]
+    noise = 1.4826 * float(np.median(np.abs(np.diff(logs, 2)))) / np.sqrt(6)
+    # The first rows fall steeply, and nothing stands before them.
+    return np.asarray((logs > np.maximum(before, after) + max(SPIKE, 6 * noise)) & np.isfinite(before))
 
 
 def is_topological(name: str) -> bool:

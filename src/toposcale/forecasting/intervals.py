@@ -6,6 +6,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
+NORMAL = 1.959964
+"""Standard deviations of a normal distribution on either side of its mean that hold 95% of it."""
 
 
 def student_t(freedom: float) -> float:

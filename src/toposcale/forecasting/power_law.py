@@ -48,7 +48,9 @@ class PowerLawFit:
         below = value - np.min((values - half)[inside], initial=value)
         above = np.max((values + half)[inside], initial=value) - value
         observation = quantile * np.sqrt(noise)
-        return max(value - np.hypot(below, observation), 0.0), value + np.hypot(above, observation)
+        high = value + float(np.hypot(above, observation))
+        # A loss is never negative: the lower end is at least as far in ratio as the upper one is.
+        return max(value - float(np.hypot(below, observation)), value**2 / high if high else 0.0), high
 
     def _plausible_exponents(self, allowed: float) -> np.ndarray:
         errors = _conditional_fits(self.times, self.losses, _EXPONENTS, float(self.times[-1]))[2]
@@ -117,13 +119,18 @@ def _conditional_fits(
 
 
 class PowerLaw:
-    """Forecaster `power_law`: least squares of L = a t^-b + c on the history's loss curve."""
+    """Forecaster `power_law`: least squares of L = a t^-b + c on the history's loss curve.
+
+    t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not in it.
+    """
 
     def fit(self, history: History) -> PowerLaw:
         """Fit to `history.loss_curve`; too few points are remembered as the reason of an empty prediction."""
         self.reason, self.law = "", None
+        steps, losses = history.loss_curve
+        self._shift = history.warmup_steps / 2 if len(steps) and steps[0] >= history.warmup_steps else 0.0
         try:
-            self.law = fit_power_law(*history.loss_curve)
+            self.law = fit_power_law(steps - self._shift, losses)
         except ValueError:
             self.reason = f"fewer than {MINIMUM_POINTS} finite losses after step 0"
         return self
@@ -132,4 +139,5 @@ class PowerLaw:
         """Loss at `step` with its 95% interval."""
         if self.law is None:
             return no_prediction(self.reason)
-        return Prediction(float(self.law(step)), *self.law.interval(step))
+        time = step - self._shift
+        return Prediction(float(self.law(time)), *self.law.interval(time))

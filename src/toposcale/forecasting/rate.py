@@ -12,6 +12,8 @@ from toposcale.forecasting.intervals import student_t
 NEURAL_PERSISTENCE = "weights/neural_persistence"
 WEIGHT_NORM = "weights/frobenius_norm"
 GRADIENT_NORM = "gradients/gradient_norm"
+FEWEST_POINTS = 4
+"""Of fewer points any series at all gives the same forecast: they say how the loss moves, not how the series does."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class RateForecaster:
     """The loss moves with a series, and the series goes on at its present rate until the steps run out.
 
     With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at
-    least three): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The
+    least three, of four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The
     paper states its TDA-only forecast in words only (rate of change of neural persistence and remaining
     steps); this is the form used here, in log steps because losses and norms move evenly in those. The same
     form on the weight norm and on the gradient norm shows what the series itself adds.
@@ -41,8 +43,8 @@ class RateForecaster:
         name = self.series.rpartition("/")[2]
         warm = steps >= max(history.warmup_steps, 1)
         steps, values, losses = steps[warm], values[warm], losses[warm]
-        if len(steps) < 2:
-            self.reason = f"fewer than 2 points of {name} with a loss after the warm-up"
+        if len(steps) < FEWEST_POINTS:
+            self.reason = f"fewer than {FEWEST_POINTS} points of {name} with a loss after the warm-up"
             return self
         self._shift = float(max(history.warmup_steps, 1))
         kept = slice(-max(3, (len(steps) + 1) // 2), None)
@@ -56,17 +58,17 @@ class RateForecaster:
         return self
 
     def predict(self, step: float) -> Prediction:
-        """Loss at `step`; the 95% interval is (0, infinity) where two points are all there is."""
+        """Loss at `step` with its 95% interval."""
         if self.reason:
             return no_prediction(self.reason)
         ahead = np.log(step + self._shift) - self._last_time
         loss, value = self._loss_by_value, self._value_by_time
-        forecast = max(self._last_loss + loss.slope * value.slope * ahead, 0.0)
+        forecast = float(self._last_loss + loss.slope * value.slope * ahead)
         variance = ahead**2 * ((loss.slope * value.slope_error) ** 2 + (value.slope * loss.slope_error) ** 2)
-        if not self._freedom:
-            return Prediction(float(forecast), 0.0, np.inf)
-        half = student_t(self._freedom) * np.sqrt(variance + loss.residual**2)
-        return Prediction(float(forecast), float(max(forecast - half, 0.0)), float(forecast + half))
+        if forecast <= 0:
+            return no_prediction("the loss would be negative")
+        high = float(forecast + student_t(self._freedom) * np.sqrt(variance + loss.residual**2))
+        return Prediction(float(forecast), max(2 * forecast - high, forecast**2 / high), high)
 
     def _points(self, history: History) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         logged = np.isfinite(history.gradient_norms).sum() >= 3 and len(history.loss_curve[0]) >= 3

@@ -81,7 +81,7 @@ class Problem(NamedTuple):
 
 
 class Ridge:
-    """Forecasters `ridge_topology`, `ridge_loss`, `ridge_all`.
+    """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (the number of parameters alone), `ridge_all`.
 
     `family`: histories of all models, cut at the same share of training; `finals`: final loss by model name,
     of which that of the model being forecast, and of every model of its size, is never read. Only the loss at
@@ -180,6 +180,10 @@ def _loss_vector(history: History) -> dict[str, float]:
     }
 
 
+def _size_vector(history: History) -> dict[str, float]:
+    return {"log parameters": float(np.log(history.n_parameters))}
+
+
 def _all_vector(history: History) -> dict[str, float]:
     return {**_feature_vector(history, lambda name: True), **_loss_vector(history)}
 
@@ -187,5 +191,6 @@ def _all_vector(history: History) -> dict[str, float]:
 _VECTORS: dict[str, Callable[[History], dict[str, float]]] = {
     "ridge_topology": lambda history: _feature_vector(history, is_topological),
     "ridge_loss": _loss_vector,
+    "ridge_size": _size_vector,
     "ridge_all": _all_vector,
 }

@@ -46,9 +46,15 @@ models: the models of the run
   weight_decay number weight decay, of models trained here
   batch_size count windows of text in a batch, of models trained here
   warmup_steps count steps of linear warm-up, of models trained here
-  schedule text shape of the learning-rate schedule, of models trained here
+  shape text shape of the learning-rate schedule, of models trained here
   data_fraction number share of the training text that is read, of models trained here
+  plan text where the learning rate to the end is known from (given, rows, recognised), or why it is not
   sorted by n_parameters model
+
+schedules: the plans: the learning rate of every step to the end, in at most 2,000 rows a model with lines between them
+  model step
+  learning_rate number learning rate of the update that follows the step
+  sorted by model step
 
 training: training log of one model, a row a logged step (training/{model}.parquet)
   step
@@ -278,6 +284,7 @@ forecasts: forecasts of the final loss
   forecast number forecast of the final loss
   low number lower end of its 95% interval
   high number upper end of its 95% interval
+  calibrated_to number coverage that the interval was calibrated to on the other finished runs; empty: the method's own interval
   actual number final loss, where the training is finished
   error number forecast less actual
   reason
@@ -291,46 +298,53 @@ forecast_evaluation: how good each forecasting method was
   mae interval mean absolute error; bootstrap over models
   spearman number Spearman correlation of forecast and actual
   interval_coverage number share of intervals that hold the actual loss
-  improvement_percent number error saved against the power law
+  baseline text the best method that reads the loss alone, or the number of parameters alone
+  improvement_percent number error saved against the baseline
   improvement_low number lower end of its 95% interval
   improvement_high number upper end of its 95% interval
-  wilcoxon_p number signed-rank test against the power law
+  wilcoxon_p number signed-rank test against the baseline
+  over_power_law_percent number error saved against the power law
   permutation_mae number error with the final losses dealt out at random (ridge)
   permutation_p number share of such deals that are at least as good
   note text how far the numbers can be read
   sorted by fraction method
 
-decisions: what each policy advises, and what following it costs
-  model
-  next_model text the next larger size
-  fraction
-  policy text forecasting method, always_finish or plateau
-  advice text train_on or scale_up; empty where there is none
-  right flag whether the advice was the better one
-  budget number compute at which losses are compared, FLOP
+candidates: what could be done with the compute that is left, and the loss at its end
+  model fraction
+  candidate text finish, extend, or start NAME
+  n_parameters
+  steps count steps to come
+  compute number compute of the candidate from now on, FLOP
+  loss interval forecast of the loss at the end of it
+  probability number probability to be the best of the candidates
+  at_stake number expected loss given up by this choice against the best, nats per token
+  is_live flag whether the run is under way
+  sorted by model fraction candidate
+
+decisions: what each policy chooses at a moment of a finished run, and what it costs
+  model fraction
+  policy text advice, always_finish, stop_now or stop_at_random
+  choice text the candidate that is chosen
+  probability number probability to be the best of the candidates, as the advice sees it
+  n_candidates count candidates that it is the best of
   spent number compute spent when the decision is made, FLOP
-  forecast_switch number compute from which on the next size is forecast to be ahead, FLOP
-  forecast_low number lower end of its interval
-  forecast_high number upper end of its interval
-  true_switch number the same of the true curves
-  true_is_bound flag whether that is only an upper bound
-  log10_error number |log10| of forecast over true switch point
-  regret number loss of the advised size less that of the better one, at equal compute
-  regret_sunk number the same with the compute already spent charged
-  compute_saved number compute of the run that the advice leaves out, FLOP
-  compute_saved_percent number the same as a percentage of the run
+  remaining number compute that will still be spent, FLOP
+  loss number loss at the end of the choice
+  best text the candidate that was truly best
+  best_loss number loss at the end of it
+  regret number loss of the choice less that of the best, at the same total compute
+  truth text observed, or modelled where one of the losses is that of a law fitted to all finished runs
   reason
   sorted by model fraction policy
 
 decision_evaluation: how good each policy was, over models
   fraction
-  policy text forecasting method, always_finish or plateau
-  n_advised count decisions with advice
-  share_right number share of right advice
-  log10_error interval mean over models
+  policy text advice, always_finish, stop_now or stop_at_random
+  n_decisions count decisions
+  n_modelled count decisions whose truth is modelled
+  share_best number share of decisions for the best candidate
   regret interval mean over models
-  regret_sunk interval mean over models
-  compute_saved_percent interval mean over models
+  against_finish interval regret of always finishing less that of the policy, mean over models
   sorted by fraction policy
 
 comparison: published values beside those of this run

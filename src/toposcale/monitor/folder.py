@@ -19,7 +19,7 @@ from toposcale.io.files import atomic_write
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
-_FACTS = ("n_parameters", "tokens_per_step", "final_step")
+_FACTS = ("n_parameters", "tokens_per_step", "final_step", "schedule")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Folder:
         """Whether anything was ever written of this model."""
         return any(self.files(kind) for kind in KINDS)
 
-    def facts(self) -> dict[str, int | None]:
-        """n_parameters, tokens_per_step and final_step, None where nobody told. UserError: no such file, or damaged."""
+    def facts(self) -> dict[str, Any]:
+        """n_parameters, tokens_per_step, final_step and schedule, None where nobody told. UserError: no such file, or damaged."""
         path = self._facts_file()
         try:
             facts = json.loads(path.read_text())

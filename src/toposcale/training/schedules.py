@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from toposcale.io import tables
+from toposcale.io.errors import UserError
 
 SHAPES = ("constant", "linear", "cosine", "wsd")
 """How the rate goes on after the warm-up; wsd is warm-up, stable, decay."""
@@ -47,10 +51,8 @@ class Schedule:
             raise ValueError(f"peak: {self.peak}, but it is above 0 and finite")
         if not 0 <= self.final <= self.peak:
             raise ValueError(f"final: {self.final}, but it lies between 0 and the peak, {self.peak}")
-        if not 0 <= self.warmup_steps < self.steps:
-            raise ValueError(
-                f"warmup_steps: {self.warmup_steps}, but it is at least 0 and below the {self.steps} steps"
-            )
+        if self.warmup_steps < 0 or self.steps < 1:
+            raise ValueError("warmup_steps: at least 0, and steps: at least 1")
         if self.shape != "wsd":
             return
         if self.decay_start is None:
@@ -69,13 +71,13 @@ class Schedule:
         peak (step + 1) / warmup_steps during the warm-up. At `steps`, after which nothing is updated, a shape that
         falls has exactly its final rate.
         """
+        if step >= self.steps and self.shape != "constant":
+            return self.final
         if step < self.warmup_steps:
             return self.peak * ((step + 1) / self.warmup_steps)
         start = self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
         if self.shape == "constant" or step < start:
             return self.peak
-        if step >= self.steps:
-            return self.final
         fall = _DECAYS[self.decay_shape if self.shape == "wsd" else self.shape]
         return fall(self.peak, self.final, (step - start) / (self.steps - start))
 
@@ -84,14 +86,116 @@ class Schedule:
         return np.array([self.rate(step) for step in range(self.steps + 1)])
 
 
-def planned(training: Mapping[str, Any]) -> Schedule:
-    """The schedule of a training here: learning_rate, steps, warmup_steps, schedule and decay_share, the last share of
-    the steps, in which the rate of a wsd schedule falls."""
-    steps, warmup_steps = training["steps"], training["warmup_steps"]
-    decay_start = max(warmup_steps, steps - max(1, round(training["decay_share"] * steps)))
-    return Schedule(
-        training["schedule"], training["learning_rate"], steps, warmup_steps, decay_start=decay_start
-    )
+@dataclass(frozen=True)
+class ScheduleTable:
+    """A plan written out: rates at some steps, and between them a straight line; the first row stands at step 0 or 1."""
+
+    at: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        steps, rates = np.array(self.at), np.array(self.values)
+        if len(steps) < 2 or steps[0] not in (0, 1) or np.any(np.diff(steps) <= 0):
+            raise ValueError("step: ascending from 0 or 1, in two rows at least")
+        if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
+            raise ValueError("learning_rate: finite and at least 0 in every row, and not 0 in all")
+
+    @property
+    def steps(self) -> int:
+        """The step at which the training ends."""
+        return self.at[-1]
+
+    def rate(self, step: int) -> float:
+        """Rate of the update that follows `step` earlier ones."""
+        return float(np.interp(step, self.at, self.values))
+
+    def rates(self) -> np.ndarray:
+        """(steps + 1,) the rate of every step from 0 to the end."""
+        return np.interp(np.arange(self.steps + 1), self.at, self.values)
+
+
+def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
+    """The plan of a configuration: the fields of `Schedule` or `ScheduleTable`, or the path of a table with the columns
+    step and learning_rate.
+
+    UserError: the file or the fields make no plan.
+    """
+    try:
+        if isinstance(given, Mapping):
+            return ScheduleTable(tuple(given["at"]), tuple(given["values"])) if "at" in given else Schedule(**given)
+        data, _ = tables.read_any(Path(given))
+        columns = {name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")}
+        if np.any(columns["step"] % 1):
+            raise ValueError("step: whole numbers")
+        return ScheduleTable(tuple(columns["step"].astype(int).tolist()), tuple(columns["learning_rate"].tolist()))
+    except KeyError as error:
+        raise UserError(f"{given}: no column {error}; a schedule has step and learning_rate") from error
+    except (TypeError, ValueError) as error:
+        where = "schedule" if isinstance(given, Mapping) else str(given)
+        raise UserError(f"{where}: {error}") from error
+
+
+def plan_of_training(
+    final_step: int,
+    steps: np.ndarray,
+    rates: np.ndarray,
+    given: Schedule | ScheduleTable | None = None,
+) -> tuple[np.ndarray, str]:
+    """(final_step + 1,) the rate of every step, and where it is known from; empty, and why, where it is not known.
+
+    steps, rates: the rows of the log or of a table, those to come among them, NaN for unknown. What is given counts; then
+    rows up to the end; then a line or a cosine on which the logged rates lie. UserError: the log contradicts what is given.
+    """
+    known = np.isfinite(rates)
+    steps, rates = np.asarray(steps)[known], np.asarray(rates, dtype=np.float64)[known]
+    if given is not None:
+        planned = given.rates()
+        _compare(given, planned, steps, rates)
+        tail = np.full(max(final_step + 1 - len(planned), 0), planned[-1])
+        return np.concatenate([planned, tail])[: final_step + 1], "given"
+    logged = rates_of_log(steps, rates)
+    if isinstance(logged, str):
+        return np.empty(0), logged
+    # A log ends up to one interval between rows before its training does.
+    gap = float(np.median(np.diff(steps)))
+    if final_step - steps[-1] <= gap:
+        tail = np.full(max(final_step + 1 - len(logged), 0), logged[-1])
+        return np.concatenate([logged, tail])[: final_step + 1], "rows"
+    ahead = recognised(steps, rates, final_step)
+    if ahead is None:
+        return np.empty(0), f"the learning rates after step {int(steps[-1]):,} are not known"
+    return np.concatenate([logged, ahead[1:]]), "recognised"
+
+
+def _compare(given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> None:
+    """UserError where the log and the plan differ by more than a tenth of the peak, off the edges of the plan."""
+    inside = (steps >= 1) & (steps < len(planned) - 1)
+    at = steps[inside].astype(int)
+    nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
+    off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
+    if len(at) and off.max() > 0.1 * planned.max():
+        worst = int(np.argmax(off))
+        raise UserError(
+            f"schedule: it says a learning rate of {planned[at[worst]]:.3g} at step {at[worst]:,}, but the log has "
+            f"{rates[inside][worst]:.3g}; give the schedule that was run, or a file with its rates"
+        )
+
+
+MOST_KNOTS = 2000
+"""Rows that a plan is stored in: a line between them is the plan but for what no loss can tell."""
+
+
+def knots(rates: np.ndarray) -> np.ndarray:
+    """Steps, ascending, at most `MOST_KNOTS`: lines between the rates there are the plan. Its kinks come first."""
+    last = len(rates) - 1
+    if last < MOST_KNOTS:
+        return np.arange(last + 1)
+    kinks = np.abs(np.diff(rates, 2))
+    sharpest = np.argsort(-kinks, kind="stable")[: MOST_KNOTS // 3]
+    sharpest = sharpest[kinks[sharpest] > 1e-9 * rates.max()] + 1
+    even = np.linspace(0, last, MOST_KNOTS // 3).round().astype(int)
+    # Both sides of a kink: a rate that jumps stays where it was up to the jump.
+    return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))
 
 
 def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None = None) -> np.ndarray | str:

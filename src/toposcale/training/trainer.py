@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,8 @@ from torch import Tensor
 
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
-from toposcale.training import schedules
 from toposcale.training.gpt import GPT, GPTShape
+from toposcale.training.schedules import Schedule, ScheduleTable
 
 # Stream 2 of the seed belongs to `callbacks`.
 _BATCH_STREAM = 1
@@ -31,9 +32,9 @@ _MOMENTS = ("first_moment", "second_moment")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How a model is trained: AdamW on every parameter, warm-up, a schedule of `schedules.SHAPES`, clipped gradients.
+    """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
 
-    Raises ValueError for a number that no training could use.
+    `schedule`: a plan for the learning rate in the place of warm-up and cosine; it is as long as the training. Raises ValueError for a number that no training could use.
     """
 
     steps: int = 5000
@@ -41,12 +42,11 @@ class TrainingPlan:
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
     warmup_steps: int = 200
-    schedule: str = "cosine"
-    decay_share: float = 0.2
     clip: float = 1.0
     seed: int = 42
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
+    schedule: Schedule | ScheduleTable | None = None
 
     def __post_init__(self) -> None:
         for name, least in {
@@ -62,6 +62,15 @@ class TrainingPlan:
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name}: {value}, but it is above 0 and finite")
+        if self.schedule is not None and self.schedule.steps != self.steps:
+            raise ValueError(f"schedule: it ends at step {self.schedule.steps}, the training at {self.steps}")
+
+    @cached_property
+    def rates(self) -> Schedule | ScheduleTable:
+        """What the learning rate follows."""
+        if self.schedule is not None:
+            return self.schedule
+        return Schedule("cosine", self.learning_rate, self.steps, self.warmup_steps)
 
 
 @dataclass
@@ -121,11 +130,7 @@ def configure_torch(device: str) -> torch.device:
 
 def learning_rate(step: int, plan: TrainingPlan) -> float:
     """Learning rate of the update that follows `step` earlier ones, 0 <= step <= plan.steps."""
-    if step == plan.steps:
-        return 0.0
-    # A warm-up may be longer than the training, which then ends in it.
-    whole = max(plan.steps, plan.warmup_steps + 1)
-    return schedules.planned({**vars(plan), "steps": whole}).rate(step)
+    return plan.rates.rate(step)
 
 
 def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:

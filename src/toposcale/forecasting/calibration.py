@@ -1,0 +1,55 @@
+"""Intervals that hold the truth as often as they say: split conformal prediction over finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.forecasting.history import Prediction
+from toposcale.forecasting.intervals import CONFIDENCE
+
+FEWEST_RUNS = 5
+"""Finished runs below which an interval stays that of the method, and its coverage unknown."""
+
+
+class Calibration(NamedTuple):
+    """What a method's intervals are stretched by, in the logarithm of the loss, and the coverage that this gives."""
+
+    factor: float
+    coverage: float
+
+    def __call__(self, prediction: Prediction) -> Prediction:
+        """The forecast with its calibrated interval."""
+        value = prediction.value
+        if not (np.isfinite(self.factor) and 0 < prediction.low <= value <= prediction.high < np.inf):
+            return prediction
+        low = value * (prediction.low / value) ** self.factor
+        return Prediction(value, low, value * (prediction.high / value) ** self.factor, prediction.reason)
+
+
+UNKNOWN = Calibration(1.0, np.nan)
+"""Too few finished runs: the interval stays as it is."""
+
+
+def score(prediction: Prediction, actual: float) -> float:
+    """How far off a forecast was, in units of its own interval; above 1 where the interval missed. NaN: not judged."""
+    if not (0 < prediction.low < prediction.value < prediction.high < np.inf and actual > 0):
+        return np.nan
+    end = prediction.high if actual > prediction.value else prediction.low
+    return float(np.log(actual / prediction.value) / np.log(end / prediction.value))
+
+
+def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
+    """From the scores of n exchangeable finished runs: the ceil(0.95 (n + 1))-th smallest (Vovk et al. 2005).
+
+    With fewer than 19 runs that one does not exist; the largest takes its place, and the coverage is n / (n + 1).
+    """
+    known = np.sort(np.asarray(scores, dtype=np.float64))
+    known = known[np.isfinite(known)]
+    n = len(known)
+    if n < FEWEST_RUNS:
+        return UNKNOWN
+    place = int(np.ceil(CONFIDENCE * (n + 1)))
+    return Calibration(float(known[min(place, n) - 1]), CONFIDENCE if place <= n else n / (n + 1))
