@@ -11,7 +11,7 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-.PHONY: run test test-slurm lint bench check-gpu reference rulegraph clean
+.PHONY: run test test-slurm lint bench nulls check-gpu reference rulegraph clean
 
 run: $(VENV)/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
@@ -34,6 +34,10 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
+nulls: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
 
 # Whether CPU and GPU agree, and the speed-up; says so in a line where there is no GPU.
 check-gpu: $(VENV)/.runtime

@@ -1,8 +1,11 @@
 """The figures of one subject, from the tables that they read, as SVG and PNG."""
 
+from inspect import signature
+
 import _job
 import _tables
 from toposcale import figures
+from toposcale.analysis.series import headline_metric
 from toposcale.figures import style
 
 
@@ -12,7 +15,15 @@ def main(snakemake):
         snakemake, {table for name in names for table in figures.FIGURES[name].tables}
     )
     for name in names:
-        figure = figures.load(name)(**{table: tables[table] for table in figures.FIGURES[name].tables})
+        draw = figures.load(name)
+        given = {table: tables[table] for table in figures.FIGURES[name].tables}
+        if "metric" in signature(draw).parameters:
+            measured = set().union(*(table["metric"] for table in given.values() if "metric" in table))
+            chosen = headline_metric(measured, snakemake.params.tasks)
+            # Where there is no loss, the answers are about the first chosen task, and so is the figure.
+            if chosen != headline_metric(measured):
+                given["metric"] = chosen
+        figure = draw(**given)
         style.save(figure, snakemake.output[name], dpi=snakemake.params.dpi)
 
 

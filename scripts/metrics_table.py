@@ -20,7 +20,7 @@ def main(snakemake):
             name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
             for name, settings in params.evaluated.items()
         }
-        parts.append(tables.from_rows(schemas.METRICS, lm_eval.read_folder(folder, models)))
+        parts.append(tables.from_rows(schemas.METRICS, lm_eval.read_folder(folder, models, tasks=params.tasks)))
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
     tables.write(tables.sort(schemas.METRICS, rows), snakemake.output[0], _job.provenance(snakemake))
 

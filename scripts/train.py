@@ -55,7 +55,10 @@ class TrainingJob:
         training = snakemake.params.training
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], shape.context)
         count = training["validation_windows"]
-        self.windows = trainer.validation_windows(text.validation, shape.context, count)
+        self.windows, self.seen = (
+            trainer.validation_windows(tokens, shape.context, count)
+            for tokens in (text.validation, self.tokens)
+        )
 
     def one_checkpoint(self):
         """The job of one checkpoint: the state before is an input, the state after an output."""
@@ -101,7 +104,7 @@ class TrainingJob:
         return self.start(), 0
 
     def advance(self, state, until, checkpoint, log, metrics, sketch=None):
-        """Train up to `until`, then write its weights, the log, sketches on the way if asked for, and the validation loss."""
+        """Train up to `until`, then write its weights, the log, sketches on the way if asked for, and the losses."""
         paths = []
         if sketch:
             settings = self.snakemake.params.sketch
@@ -115,8 +118,12 @@ class TrainingJob:
         provenance = _job.provenance(self.snakemake)
         tables.write(tables.from_rows(schemas.TRAINING, rows), log, provenance)
         loss = trainer.validation_loss(state.model, self.windows)
-        row = {"model": self.name, "step": until, "metric": "validation_loss", "value": loss}
-        tables.write(tables.from_rows(schemas.METRICS, [row]), metrics, provenance)
+        gap = loss - trainer.validation_loss(state.model, self.seen)
+        rows = [
+            {"model": self.name, "step": until, "metric": metric, "value": value}
+            for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
+        ]
+        tables.write(tables.from_rows(schemas.METRICS, rows), metrics, provenance)
 
 
 if __name__ == "__main__":

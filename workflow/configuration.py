@@ -326,10 +326,10 @@ NEEDED = {
 
 ALLOWED = {
     "gpt": (*NEEDED["gpt"], "training"),
-    "hub": (*NEEDED["hub"], "tokens_per_step", "final_step"),
-    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step"),
-    "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step"),
-    "table": (*NEEDED["table"], "tokens_per_step", "final_step"),
+    "hub": (*NEEDED["hub"], "tokens_per_step", "final_step", "warmup_steps"),
+    "folder": (*NEEDED["folder"], "pattern", "steps", "tokens_per_step", "final_step", "warmup_steps"),
+    "monitor": (*NEEDED["monitor"], "tokens_per_step", "final_step", "warmup_steps"),
+    "table": (*NEEDED["table"], "tokens_per_step", "final_step", "warmup_steps"),
     "planned": (*NEEDED["planned"], "tokens_per_step"),
 }
 """Keys that mean something for an entry of that kind, beside `kind`, `family` and `schedule`, which every one has."""

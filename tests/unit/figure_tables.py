@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.correlations import correlation_table, partial_correlation_table
 from toposcale.analysis.decisions import decision_table
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
-from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.ranking import ranking_table
 from toposcale.analysis.scaling import scaling_table
 from toposcale.analysis.transitions import change_point_table, transition_table
-from toposcale.analysis.verdicts import verdict_table
+from toposcale.analysis.verdicts import verdict_tables
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_LOSS = dict(zip(SIZES, (2.31, 1.92, 1.69, 1.49, 1.37), strict=True))
@@ -37,6 +35,7 @@ def models_table(seeds: tuple[int, ...] = (42,)) -> pd.DataFrame:
                 "n_heads": 2,
                 "tokens_per_step": 64 * 128,
                 "final_step": LAST_STEP,
+                "warmup_steps": WARMUP,
             }
             for family, size in SIZES.items()
             for seed in seeds
@@ -240,12 +239,9 @@ def profiles_table() -> pd.DataFrame:
 def analysed(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The tables that the statistics make of the features and metrics, with few resamples."""
     whole = features[features["layer"] == "all"]
-    correlations = correlation_table(whole, metrics, seed=1, resamples=20)
-    partials = partial_correlation_table(whole, metrics, seed=1, resamples=20)
-    pooled = pooled_table(whole, metrics, correlations, partials)
+    tables = verdict_tables(whole, metrics, models_table(), seed=1, resamples=20)
     return {
-        "correlations": correlations,
-        "verdicts": verdict_table(correlations, partials, pooled),
+        **{name: tables[name] for name in ("correlations", "verdicts", "sensitivity", "power")},
         "ranking": ranking_table(whole, metrics, seed=1, resamples=20),
     }
 

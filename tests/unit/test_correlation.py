@@ -1,5 +1,7 @@
 """Correlations against scipy, naive p-values, effective sample sizes."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,6 +13,7 @@ from toposcale.statistics.correlation import (
     correlation_p_value,
     effective_sample_size,
     pearson,
+    permutation_p_value,
     spearman,
 )
 
@@ -30,8 +33,29 @@ def test_naive_p_values_are_those_of_scipy():
     x, y = rng.standard_normal((2, 17))
     expected = scipy.stats.pearsonr(x, y)
     assert correlation_p_value(expected[0], 17) == pytest.approx(expected[1], rel=1e-10)
-    assert correlation_p_value(1.0, 17) == 0.0
+    assert correlation_p_value(1.0, 17) == pytest.approx(2 / math.factorial(17))
     assert np.isnan(correlation_p_value(0.3, 2))
+
+
+def test_p_values_of_few_points_are_counted():
+    """scipy counts the same permutations; four points in order have 2 / 24, and not 0."""
+    assert permutation_p_value(np.arange(4.0), [1.0, 2.0, 4.0, 8.0]) < permutation_p_value(
+        np.arange(4.0), [1, 2, 4, 3]
+    )
+    assert permutation_p_value(average_ranks(np.arange(4.0)[None]), np.arange(4.0)[None])[
+        0, 0
+    ] == pytest.approx(1 / 12)
+    rng = np.random.default_rng(4)
+    x, y = average_ranks(rng.integers(0, 4, (3, 6)) * 1.0), average_ranks(rng.standard_normal((2, 6)))
+    found = permutation_p_value(x, y)
+    for i in range(3):
+        for j in range(2):
+            counted = scipy.stats.permutation_test(
+                (y[j],), lambda values, i=i: abs(np.corrcoef(x[i], values)[0, 1]),
+                permutation_type="pairings", alternative="greater", n_resamples=10_000,
+            )  # fmt: skip
+            assert found[i, j] == pytest.approx(counted.pvalue)
+    assert np.isnan(permutation_p_value(np.ones(5), np.arange(5.0)))
 
 
 def test_ties_are_averaged():

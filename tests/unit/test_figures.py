@@ -312,13 +312,14 @@ def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run):
     assert "weight norm" in words(figure)
     table = run["verdicts"]
     table = table[
-        (table["model"] == "pooled") & (table["metric"] == "training_loss") & (table["layer"] == "all")
+        (table["model"] == "pooled") & (table["metric"] == "validation_loss") & (table["layer"] == "all")
     ]
     everything = verdict(run["verdicts"], max_rows=100)
     answers = [text.get_text() for text in everything.axes[1].texts]
-    questions = ["follows_the_loss", "beyond_the_norm", "beyond_the_step", "survives_correction"]
-    assert answers.count("yes") == int(table[questions].to_numpy().sum())
-    assert answers.count("yes") + answers.count("no") == 4 * len(table)
+    asked = table[["follows_the_loss", "beyond_the_norm", "beyond_the_step"]].to_numpy()
+    for answer in ("yes", "no", "not tested"):
+        assert answers.count(answer) == (asked == answer).sum()
+    assert answers.count("not tested") > 0
 
 
 def test_scaling_draws_the_law_of_the_table(run):

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from toposcale.statistics.innovations import MIN_POINTS, innovation_test, innovations, sign_flip_p_value
+from toposcale.statistics.innovations import (
+    MIN_POINTS,
+    innovation_test,
+    innovations,
+    sign_flip_p_value,
+    with_squares,
+)
 
 REPETITIONS = 1000
 # Three standard errors above 5% at 1,000 pairs is 7.07%; the promise is 8%.
@@ -139,6 +145,22 @@ def test_a_copy_of_the_control_says_nothing_beyond_it():
     control = np.cumsum(rng.standard_normal(40))
     result = innovation_test(2 * control + 1, rng.standard_normal(40), control)
     assert np.isnan(result.p_value[0, 0])
+
+
+def test_a_curve_of_the_norm_says_nothing_beyond_the_norm_and_its_square():
+    """A feature that is norm^1.3 but for a thousandth of noise, where the norm tells of the loss."""
+    rng = np.random.default_rng(10)
+    found = {"norm": 0, "norm and square": 0}
+    for _ in range(200):
+        norm = 10 + np.cumsum(0.5 + 0.5 * rng.standard_normal(41))
+        loss = (0.02 * norm**2 + 0.2 * rng.standard_normal(41))[None]
+        feature = (norm**1.3 * (1 + 0.001 * rng.standard_normal(41)))[None]
+        found["norm"] += innovation_test(feature, loss, norm[None]).p_value[0, 0] <= 0.05
+        found["norm and square"] += (
+            innovation_test(feature, loss, with_squares(norm[None])).p_value[0, 0] <= 0.05
+        )
+    assert found["norm"] > 30
+    assert found["norm and square"] <= 0.08 * 200
 
 
 def test_innovations_recover_the_noise_of_an_autoregression_around_a_trend():

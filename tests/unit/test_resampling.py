@@ -112,3 +112,13 @@ def test_blocks_widen_the_interval_of_series_with_memory():
         for counts in (independent, blocks)
     ]
     assert np.median(width[1] / width[0]) > 1.3
+
+
+def test_an_interval_that_cannot_have_a_width_is_none():
+    """Six checkpoints in one order: every resample has a correlation of -1, which says nothing of its uncertainty."""
+    rng = np.random.default_rng(8)
+    x = np.arange(6.0)
+    drawn = bootstrap_spearman(x, -x, independent_counts(6, 500, rng))
+    low, high = percentile_interval(drawn)
+    assert np.isnan(low).all()
+    assert np.isnan(high).all()

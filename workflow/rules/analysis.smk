@@ -4,6 +4,7 @@ from toposcale.analysis import ANALYSES
 # What an analysis may be set by, by the name of its argument.
 ANALYSIS_SETTINGS = {
     **config["statistics"],
+    "tasks": config["metrics"]["tasks"],
     "fractions": config["forecasts"]["fractions"],
     "decision": {key: config["decision"][key] for key in ("remaining", "sizes")},
     "graphs": config["landscape"]["graphs"],

@@ -13,6 +13,7 @@ FACTS = (
     "n_parameters",
     "final_step",
     "schedule",
+    "warmup_steps",
 )
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"

@@ -33,6 +33,7 @@ for subject in SUBJECTS:
         params:
             figures=list(drawn_together(subject)),
             dpi=config["figures"]["dpi"],
+            tasks=config["metrics"]["tasks"],
             code=fingerprint(
                 "figures.py",
                 *(

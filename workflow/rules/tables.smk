@@ -133,6 +133,7 @@ rule metrics_table:
         steps=steps_by_folder(*METRIC_KINDS),
         # In a list, since Snakemake looks for wildcards in a text.
         harness=[config["metrics"]["harness"]],
+        tasks=config["metrics"]["tasks"],
         evaluated={
             name: {
                 key: model.settings[key]

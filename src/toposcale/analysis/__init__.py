@@ -32,9 +32,10 @@ ANALYSES = {
     "correlations": _analysis(
         "verdicts.verdict_tables",
         "Correlations of every feature with every metric, and the verdicts",
-        "features metrics",
-        "correlations partial_correlations pooled_correlations verdicts",
-        "seed resamples",
+        "features metrics models",
+        "correlations partial_correlations pooled_correlations run_permutation between_runs verdicts "
+        "tested_features sensitivity power",
+        "seed resamples tasks",
     ),
     "ranking": _analysis(
         "ranking.ranking_tables",
@@ -86,8 +87,9 @@ ANALYSES = {
     "summary": _analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        "verdicts forecast_evaluation decision_evaluation",
+        "metrics verdicts tested_features sensitivity forecast_evaluation decision_evaluation",
         "summary",
+        "tasks",
     ),
     "graph_dependence": _analysis(
         "graph_dependence.graph_dependence_tables",

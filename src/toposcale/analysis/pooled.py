@@ -1,137 +1,109 @@
-"""Correlations pooled over models and seeds: random-effects means, and one surrogate test for all models
-together."""
+"""Correlations over runs: median and range over cells, and one innovation test for all runs together.
+
+A cell is what runs share but for their seed. Seeds are averaged within their cell before anything is put together, and
+weigh in the test as one run does. No interval: five runs do not carry one.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.correlations import CONTROLS, PAIR_KEY
-from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series
+from toposcale.analysis.partials import NOTHING_LEFT, run_test
+from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, warmups_of
 from toposcale.io import schemas
-from toposcale.statistics.correlation import Floats
-from toposcale.statistics.innovations import MIN_POINTS, innovation_test, sign_flip_p_value
-from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.pooling import pooled_correlation
+from toposcale.statistics.pooling import SharedFlips
 
 NOTHING = "nothing"
-POOLED_KEY = [*SERIES_KEY, "metric", "given"]
+TESTED_KEY = [*SERIES_KEY, "metric"]
+POOLED_KEY = [*TESTED_KEY, "given"]
+_TESTS = {"weight_norm": "weight_norm", "step": "step", "weight_norm_and_step": "weight_norm"}
+"""The innovation test behind each control: that given the norm takes out the trend in the step too."""
 
 
 def pooled_table(
     features: pd.DataFrame,
     metrics: pd.DataFrame,
+    models: pd.DataFrame,
     correlations: pd.DataFrame,
     partials: pd.DataFrame,
-    *,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Pooled correlations, one row per (source, layer, feature, metric, given).
+    """Correlations over runs, one row per (source, layer, feature, metric, given).
 
-    correlations, partials: the tables of `correlations` from the same features and metrics. Random-effects means are
-    of Fisher's z, their variance from the effective number of points.
-
-    The pooled surrogate test flips the sign of one checkpoint's innovations in all models at once: models
-    that share batches and learning rates are not independent witnesses, and the shared flips keep what ties
-    them. At 5% it rejects 4 to 6% of unrelated drifts of five models with 51 checkpoints, 6 to 8% with 20 or
-    30.
+    correlations, partials: the tables of `correlations` and `partials` from the same tables.
     """
-    estimates = _random_effects(correlations, partials, confidence)
-    tests = pd.concat(
-        [
-            pooled_surrogate_test(features, metrics, given_norm=given_norm, confidence=confidence).assign(
-                given=given
-            )
-            for given_norm, names in (
-                (False, (NOTHING, "step")),
-                (True, ("weight_norm", "weight_norm_and_step")),
-            )
-            for given in names
-        ],
-        ignore_index=True,
-    )
-    table = estimates.merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
-    table["p_surrogate_bh"] = table.groupby("given")["p_surrogate"].transform(
-        lambda p_values: benjamini_hochberg(p_values.to_numpy())
-    )
+    cells = cells_of(models)
+    plain = correlations.assign(given=NOTHING)
+    partial = partials.rename(columns={"partial_spearman": "spearman"})
+    both = pd.concat([plain, partial], ignore_index=True)
+    table = over_cells(both, POOLED_KEY, ["spearman", "innovation_correlation"], cells)
+    tests = {
+        given: pooled_test(features, metrics, models, given_norm=given != "step")
+        for given in set(_TESTS.values())
+    }
+    judged = pd.concat([tests[test].assign(given=given) for given, test in _TESTS.items()], ignore_index=True)
+    table = table.merge(judged, on=POOLED_KEY, how="left", validate="one_to_one")
     return schemas.POOLED_CORRELATIONS.frame(table)
 
 
-def _random_effects(correlations: pd.DataFrame, partials: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    columns = [*PAIR_KEY, "given", "spearman", "n_effective"]
-    plain = correlations.assign(given=NOTHING)[columns]
-    partial = partials.rename(columns={"partial_spearman": "spearman"})[columns]
-    parts = []
-    for given, rows in pd.concat([plain, partial], ignore_index=True).groupby("given"):
-        wide = rows.pivot(index=POOLED_KEY, columns="model", values=["spearman", "n_effective"])
-        pooled = pooled_correlation(
-            wide["spearman"].to_numpy(np.float64),
-            wide["n_effective"].to_numpy(np.float64),
-            n_controls=CONTROLS.get(str(given), 0),
-            confidence=confidence,
-        )
-        table = wide.index.to_frame(index=False)
-        table["n_models"] = pooled.n_studies.astype(np.int64)
-        table["spearman"], table["spearman_low"], table["spearman_high"] = (
-            pooled.estimate,
-            pooled.low,
-            pooled.high,
-        )
-        table["i_squared"] = pooled.i_squared
-        parts.append(table)
-    return pd.concat(parts, ignore_index=True)
-
-
-def pooled_surrogate_test(
-    features: pd.DataFrame, metrics: pd.DataFrame, *, given_norm: bool, confidence: float = 0.95
+def over_cells(
+    rows: pd.DataFrame, key: list[str], columns: list[str], cells: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Innovation correlations pooled over models, with one p-value for all: the second half of
-    `pooled_table`.
+    """Median, lowest and highest over cells of the mean over the runs of a cell; with the number of both that have any."""
+    named = rows.assign(cell=rows["model"].map(cells).fillna(rows["model"]))
+    by_cell = named.groupby([*key, "cell"], sort=True)[columns].mean().reset_index()
+    grouped = by_cell.groupby(key, sort=True)
+    found = named.groupby(key, sort=True)[columns[0]].count().rename("n_runs").to_frame()
+    found["n_cells"] = grouped[columns[0]].count()
+    for column in columns:
+        found[column] = grouped[column].median()
+        found[f"{column}_lowest"], found[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
+    return found.reset_index()
 
-    One row per (source, layer, feature, metric): innovation_correlation, innovation_low, innovation_high,
-    innovation_i_squared, p_surrogate. given_norm: also given the weight norm; the step's trend is given
-    always.
+
+def pooled_test(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, given_norm: bool
+) -> pd.DataFrame:
+    """The innovation test of all runs together, a row per (source, layer, feature, metric): p_surrogate, n_tested, reason.
+
+    n_tested: runs that could test the pair. reason: why none could, in the words of most of them.
     """
-    groups = [
-        group
-        for group in aligned_series(features, metrics)
-        if group.n >= MIN_POINTS and not (given_norm and group.norm is None)
-    ]
-    columns = [*SERIES_KEY, "metric", "innovation_correlation", "innovation_low", "innovation_high"]
+    warmups, cells = warmups_of(models), cells_of(models)
+    groups = list(aligned_series(features, metrics))
+    columns = [*TESTED_KEY, "p_surrogate", "n_tested", "reason"]
     if not groups:
-        return pd.DataFrame(columns=[*columns, "innovation_i_squared", "p_surrogate"])
-    pairs = pd.MultiIndex.from_frame(
-        pd.concat([group.rows({}) for group in groups])[[*SERIES_KEY, "metric"]].drop_duplicates()
-    )
-    models = sorted({group.model for group in groups})
-    steps = np.unique(np.concatenate([group.steps for group in groups]))
-    products = np.zeros((len(pairs), len(steps)))
-    correlations = np.full((len(pairs), len(models)), np.nan)
-    freedom, statistics = correlations.copy(), np.zeros_like(correlations)
+        return pd.DataFrame(columns=columns)
+    keys = pd.concat([group.rows({})[TESTED_KEY] for group in groups])
+    pairs = pd.MultiIndex.from_frame(keys.drop_duplicates())
+    pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
+    weights = run_weights({group.model for group in groups}, cells)
+    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in pairs]
     for group in groups:
-        test = innovation_test(group.values, group.targets, group.norm if given_norm else None)
-        rows = _positions(pairs, group)
-        column = models.index(group.model)
-        correlations[rows, column] = test.correlation.ravel()
-        freedom[rows, column] = test.freedom.ravel()
-        statistics[rows, column] = np.nan_to_num(test.statistic).ravel()
-        at = np.searchsorted(steps, group.steps[test.start :])
-        products[np.ix_(rows, at)] += np.nan_to_num(test.products).reshape(len(rows), -1)
-    # r of residuals with `freedom` degrees left spreads like r of freedom + 1 independent points.
-    pooled = pooled_correlation(correlations, freedom + 1, confidence=confidence)
+        rows = pairs.get_indexer(pd.MultiIndex.from_frame(group.rows({})[TESTED_KEY]))
+        test, cut, reason = run_test(group, warmups, given_norm=given_norm)
+        said = group.reasons().ravel()
+        if test is None:
+            for row, own in zip(rows, said, strict=True):
+                reasons[row][own or reason] += 1
+            continue
+        pool.add(test, cut.steps, rows=rows, weight=weights[group.model])
+        known = np.isfinite(test.p_value).ravel()
+        n_tested[rows] += known
+        for row, own in zip(rows[~known], said[~known], strict=True):
+            reasons[row][own or NOTHING_LEFT] += 1
     table = pairs.to_frame(index=False)
-    for name, values in zip(columns[4:], (pooled.estimate, pooled.low, pooled.high), strict=True):
-        table[name] = values
-    table["innovation_i_squared"] = pooled.i_squared
-    table["p_surrogate"] = _shared_flips(statistics.sum(axis=1), products)
+    table["p_surrogate"], table["n_tested"] = pool.p_values(), n_tested
+    table["reason"] = [
+        "" if n else max(counted, key=lambda words: (counted[words], words), default="")
+        for n, counted in zip(n_tested, reasons, strict=True)
+    ]
     return table
 
 
-def _shared_flips(statistics: Floats, products: Floats) -> Floats:
-    p_values = sign_flip_p_value(statistics, products)
-    return np.where((products != 0).any(axis=1), p_values, np.nan)
-
-
-def _positions(pairs: pd.MultiIndex, group: Aligned) -> np.ndarray:
-    keys = group.rows({})[[*SERIES_KEY, "metric"]]
-    return pairs.get_indexer(pd.MultiIndex.from_frame(keys))
+def run_weights(names: set[str], cells: Mapping[str, str]) -> dict[str, float]:
+    """The weight of each run: those of a cell add up to one."""
+    counted = Counter(cells.get(name, name) for name in names)
+    return {name: 1.0 / counted[cells.get(name, name)] for name in names}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.correlation import Floats, is_constant
+from toposcale.statistics.testable import testable_stretch
 
 SERIES_KEY = ["source", "layer", "feature"]
 WEIGHT_NORM = ("weights", ALL_LAYERS, "frobenius_norm")
@@ -20,13 +22,48 @@ MIN_POINTS = 4
 """Fewer common checkpoints than this give no correlation."""
 
 
+PREFERRED_METRICS = ("validation_loss", "perplexity")
+
+
+def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str | None:
+    """The metric that answers are about: validation loss, else perplexity, else the first chosen, else training loss.
+
+    present: metrics that were measured; chosen: tasks of an evaluation as globs (`metrics.tasks`). None where there is
+    none of these: a task is never taken because its name comes first in the alphabet.
+    """
+    names = sorted(set(present))
+    tasks = [
+        name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)
+    ]
+    return next((name for name in [*PREFERRED_METRICS, *tasks, "training_loss"] if name in names), None)
+
+
+def cells_of(models: pd.DataFrame) -> dict[str, str]:
+    """The cell of each model, what runs share but for their seed: its column `cell`, else `entry`, else the model."""
+    cells = models["model"].astype(str)
+    for column in ("entry", "cell"):
+        if column in models:
+            known = models[column].fillna("").astype(str)
+            cells = known.where(known != "", cells)
+    return dict(zip(models["model"], cells, strict=True))
+
+
+def warmups_of(models: pd.DataFrame) -> dict[str, float]:
+    """Steps of warm-up of each model, where they are known."""
+    if "warmup_steps" not in models:
+        return {}
+    known = models.dropna(subset=["warmup_steps"])
+    return dict(zip(known["model"], known["warmup_steps"].astype(float), strict=True))
+
+
 @dataclass(frozen=True)
 class Aligned:
-    """Series of one model that share their checkpoints with one set of metrics.
+    """Series of one layer of one model that share their checkpoints with one set of metrics.
 
     keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
-    norm (T,) or None where the model has no weight norm at all of these steps; left_out (S,): checkpoints of
-    the series that could not be used, because its value or the metric's is not finite or not there.
+    norms (1 or 2, T): the weight norm of the model and, of a layer, its own; None where the model has no weight norm at
+    all of these steps; left_out (S,): checkpoints of the series that could not be used, because its value or the metric's
+    is not finite or not there.
     """
 
     model: str
@@ -35,13 +72,27 @@ class Aligned:
     metrics: list[str]
     targets: Floats
     steps: Floats
-    norm: Floats | None
+    norms: Floats | None
     left_out: NDArray[np.int64]
 
     @property
     def n(self) -> int:
         """Number of common checkpoints."""
         return len(self.steps)
+
+    def testable(self, warmups: Mapping[str, float]) -> tuple[Aligned, str]:
+        """The part on the testable stretch, and why it cannot be tested, else ""."""
+        stretch = testable_stretch(self.steps, warmups.get(self.model))
+        part = slice(stretch.start, stretch.stop)
+        norms = None if self.norms is None else self.norms[:, part]
+        cut = replace(
+            self,
+            values=self.values[:, part],
+            targets=self.targets[:, part],
+            steps=self.steps[part],
+            norms=norms,
+        )
+        return cut, stretch.reason
 
     def generator(self, seed: int, purpose: int) -> np.random.Generator:
         """Random generator for resamples of these checkpoints: one more model or feature changes no other's
@@ -121,21 +172,35 @@ def _groups(
 ) -> Iterator[Aligned]:
     values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
     steps = wide.columns.to_numpy(np.float64)
-    norm = (
-        values[wide.index.get_loc(WEIGHT_NORM)] if WEIGHT_NORM in wide.index else np.full(len(steps), np.nan)
-    )
+    layers = wide.index.get_level_values("layer").to_numpy()
     for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
-        for pattern, chosen in _patterns(np.isfinite(values) & metric_pattern):
-            yield Aligned(
-                model,
-                wide.index[chosen].to_frame(index=False),
-                values[np.ix_(chosen, pattern)],
-                [str(targets.index[m]) for m in chosen_metrics],
-                metric_values[np.ix_(chosen_metrics, pattern)],
-                steps[pattern],
-                norm[pattern] if np.isfinite(norm[pattern]).all() else None,
-                n_rows[chosen] - int(pattern.sum()),
-            )
+        for pattern, alike in _patterns(np.isfinite(values) & metric_pattern):
+            for layer in dict.fromkeys(layers[alike]):
+                chosen = alike[layers[alike] == layer]
+                yield Aligned(
+                    model,
+                    wide.index[chosen].to_frame(index=False),
+                    values[np.ix_(chosen, pattern)],
+                    [str(targets.index[m]) for m in chosen_metrics],
+                    metric_values[np.ix_(chosen_metrics, pattern)],
+                    steps[pattern],
+                    _norms(wide, str(layer), pattern),
+                    n_rows[chosen] - int(pattern.sum()),
+                )
+
+
+def _norms(wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_]) -> Floats | None:
+    """The weight norm of the model at some steps, and that of the layer below it, where it has one there."""
+    source, _, feature = WEIGHT_NORM
+    found = []
+    for name in dict.fromkeys([ALL_LAYERS, layer]):
+        key = (source, name, feature)
+        norm = wide.loc[key].to_numpy(np.float64)[pattern] if key in wide.index else np.array([np.nan])
+        if np.isfinite(norm).all():
+            found.append(norm)
+        elif name == ALL_LAYERS:
+            return None
+    return np.array(found)
 
 
 def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

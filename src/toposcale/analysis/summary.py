@@ -1,24 +1,20 @@
-"""What a run says about the project's questions, a sentence each, with the numbers and their intervals."""
+"""What a run says about the project's questions: a headline, and an answer of at most 40 words each, numbers apart."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import WEIGHT_NORM
+from toposcale.analysis.answers import UNTESTED, Answer, beyond, coinciding, following, headline
+from toposcale.analysis.series import headline_metric
 from toposcale.analysis.verdicts import POOLED
-from toposcale.features.names import feature_name
-from toposcale.features.registry import group_of
+from toposcale.features.names import metric_name
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.statistics.multiple_testing import benjamini_hochberg
 
-LEVEL = 0.05
-UNTESTED = "Could not be tested"
 BASELINE = "power_law"
 METHODS = {
     "topology_rate": "the rate of neural persistence",
@@ -26,90 +22,68 @@ METHODS = {
     "ridge_topology": "a regression on all topology",
 }
 """Forecasting methods that read topology, in words."""
-
-
-class Answer(NamedTuple):
-    """A few words, and the sentence with the numbers behind them."""
-
-    verdict: str
-    text: str
+NEEDS_A_LOSS = (
+    "This question needs a loss at the checkpoints, and the run knows none: name a table of losses under metrics.tables, "
+    "or keep the trainer_state.json beside the weights."
+)
+NEEDS_A_CHOICE = "No loss was measured, and no task was chosen: name one under metrics.tasks."
 
 
 def summary_tables(
-    verdicts: pd.DataFrame, forecast_evaluation: pd.DataFrame, decision_evaluation: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """The table summary."""
-    return {"summary": summary(verdicts, forecast_evaluation, decision_evaluation)}
-
-
-def summary(
+    metrics: pd.DataFrame,
     verdicts: pd.DataFrame,
+    tested_features: pd.DataFrame,
+    sensitivity: pd.DataFrame,
     forecast_evaluation: pd.DataFrame,
     decision_evaluation: pd.DataFrame,
     *,
-    metric: str = "validation_loss",
-) -> pd.DataFrame:
-    """The table summary; a question that the run cannot answer says why.
+    tasks: Sequence[str] = (),
+) -> dict[str, pd.DataFrame]:
+    """The table summary: a row for the headline, at position 0, and one a question; what cannot be answered says why.
 
-    `verdicts`, `forecast_evaluation`, `decision_evaluation`: the tables of those names. The verdicts are those over all
-    models, of features of whole models, on `metric`; where it was not measured, on the first metric that was.
+    The answers are over all runs, of features of whole models, on the headline metric.
     """
-    pooled = verdicts[(verdicts["model"] == POOLED) & (verdicts["layer"] == ALL_LAYERS)]
-    metrics = sorted(pooled["metric"].unique())
-    if metrics and metric not in metrics:
-        metric = metrics[0]
-    pooled = pooled[pooled["metric"] == metric]
-    name = metric.replace("_", " ")
+    metric = headline_metric(metrics["metric"], tasks)
+    name = metric_name(metric) if metric else "loss"
+    rows = (verdicts["layer"] == ALL_LAYERS) & (verdicts["metric"] == metric)
+    family = verdicts[rows & (verdicts["model"] == POOLED)]
+    alone = verdicts[rows & (verdicts["model"] != POOLED)]
+    if metric is None:
+        why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
+        said, first = (
+            {"follows": Answer(UNTESTED, why), "norm": Answer(UNTESTED, why), "step": Answer(UNTESTED, why)},
+            why,
+        )
+    else:
+        first = headline(family, sensitivity, metric)
+        step = beyond(family, tested_features, sensitivity, "beyond_the_step", metric)
+        said = {
+            "follows": following(family),
+            "norm": beyond(family, tested_features, sensitivity, "beyond_the_norm", metric),
+            "step": step._replace(numbers=step.numbers + coinciding(alone)),
+        }
     answers = {
-        f"Which features follow the {name}?": following(pooled),
-        "Which say something beyond the norm of the weights?": beyond(pooled, "beyond_the_norm", "the norm"),
-        "Which say something beyond the training step?": beyond(pooled, "beyond_the_step", "the step"),
+        "In one sentence": Answer("", first),
+        f"Which features follow the {name}?": said["follows"],
+        "Which say something beyond the norm of the weights?": said["norm"],
+        "Which say something beyond the training step?": said["step"],
         "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
         "Would the advice have saved compute?": deciding(decision_evaluation),
     }
-    rows = [
-        {"position": position, "question": question, "verdict": said.verdict, "answer": said.text}
-        for position, (question, said) in enumerate(answers.items(), start=1)
-    ]
-    return schemas.SUMMARY.frame(rows)
-
-
-def following(pooled: pd.DataFrame) -> Answer:
-    """How many features follow the metric, the closest of topology, and the plain norm beside them."""
-    tested = pooled.dropna(subset=["follows_the_loss_rho"])
-    if tested.empty:
-        return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints or models.")
-    followers = tested[tested["follows_the_loss"]]
-    verdict = f"{len(followers)} of {len(tested)}"
-    parts = [f"{len(followers)} of {len(tested)} features rise or fall with it, as anything that drifts does"]
-    topological = followers[[group_of(feature) == "topology" for feature in followers["feature"]]]
-    if len(topological):
-        closest = topological.iloc[int(topological["follows_the_loss_rho"].abs().to_numpy().argmax())]
-        parts.append(f"the closest of topology is {_name(closest)}, {_rho(closest)}")
-    norm = tested[(tested[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]
-    if len(norm):
-        parts.append(f"the plain norm of the weights has {_rho(norm.iloc[0])}")
-        verdict += (
-            ", and so does the plain norm" if norm["follows_the_loss"].iloc[0] else ", the plain norm not"
+    if metrics.empty:
+        answers = {
+            question: Answer(UNTESTED if place else "", NEEDS_A_LOSS)
+            for place, question in enumerate(answers)
+        }
+    return {
+        "summary": schemas.SUMMARY.frame(
+            [
+                {"position": position, "question": question}
+                | {"verdict": said.verdict, "answer": said.text, "numbers": said.numbers}
+                for position, (question, said) in enumerate(answers.items())
+            ]
         )
-    return Answer(verdict, "; ".join(parts) + ".")
-
-
-def beyond(pooled: pd.DataFrame, question: str, what: str) -> Answer:
-    """Which features pass the surrogate test given a control, before and after the correction for many tests."""
-    tested = pooled.dropna(subset=[f"{question}_p"])
-    if tested.empty:
-        return Answer(UNTESTED, "No feature could be tested: the test needs at least 10 checkpoints.")
-    passed = tested[tested[question]].sort_values(f"{question}_p")
-    corrected = int((benjamini_hochberg(tested[f"{question}_p"]) <= LEVEL).sum())
-    text = (
-        f"With {what} and the drift taken out of both, {len(passed)} of {len(tested)} still go with the loss at the "
-        f"{LEVEL:.0%} level, where chance alone gives about {LEVEL * len(tested):.1f}"
-    )
-    if len(passed):
-        text += f"; first {_left(passed.iloc[0], question)}"
-    text += f". Corrected for the number of tests, {corrected or 'none'} of them remain{'s' if corrected == 1 else ''}."
-    return Answer(f"{corrected} of {len(tested)}" if corrected else "None shown to", text)
+    }
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
@@ -124,8 +98,9 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         )
     text = (
         f"From the first {fraction:.0%} of training, a power law on the loss alone misses the final loss by "
+        f"{rows.loc[BASELINE, 'mae']:.3f} nats."
     )
-    said = [text + f"{rows.loc[BASELINE, 'mae']:.3f} nats"]
+    said = []
     methods = [method for method in METHODS if method in rows.index]
     judged = rows.loc[methods].dropna(subset=["improvement_percent"])
     for method, row in judged.iterrows():
@@ -140,9 +115,13 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         verdict = "No, it makes it worse"
     else:
         verdict = "Not shown" if len(judged) else UNTESTED
-    return Answer(
-        verdict, "; ".join(said) + f". With {int(rows['n_models'].max())} models intervals are wide."
-    )
+    if len(judged):
+        best = judged["improvement_percent"].idxmax()
+        gain = judged.loc[best, "improvement_percent"]
+        word = "closer" if gain >= 0 else "further off"
+        text += f" The best of topology, {METHODS[str(best)]}, comes {abs(gain):.0f}% {word}."
+    numbers = "; ".join(said) + f". {int(rows['n_models'].max())} models: intervals are wide." if said else ""
+    return Answer(verdict, text, numbers)
 
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
@@ -166,25 +145,12 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
         )
     sure = judged[judged["compute_saved_percent_low"] > 0]["compute_saved_percent"]
     verdict = f"Yes, most by {words[str(sure.idxmax())]}" if len(sure) else "Not shown"
-    return Answer(verdict, f"Advised at {fraction:.0%} of training when to scale up, {'; '.join(said)}.")
-
-
-def _rho(row: pd.Series) -> str:
-    interval = _interval(row["follows_the_loss_low"], row["follows_the_loss_high"], ".2f")
-    return f"rank correlation {row['follows_the_loss_rho']:.2f} {interval}"
-
-
-def _left(row: pd.Series, question: str) -> str:
-    """What is left of one correlation: the one that the test looks at, with its interval and the test's p-value."""
-    rho, p_value = row[f"{question}_innovation"], row[f"{question}_p"]
-    interval = _interval(row[f"{question}_innovation_low"], row[f"{question}_innovation_high"], ".2f")
-    return (
-        f"{_name(row)}, correlation {rho:.2f} of what is new at each checkpoint {interval}, p = {p_value:.2g}"
+    best = judged["compute_saved_percent"].idxmax()
+    text = (
+        f"Advised at {fraction:.0%} of training when to scale up, {words[str(best)]} would have saved "
+        f"{judged.loc[best, 'compute_saved_percent']:.0f}% of the compute for {judged.loc[best, 'regret']:.3f} in loss."
     )
-
-
-def _name(row: pd.Series) -> str:
-    return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
+    return Answer(verdict, text, "; ".join(said) + ".")
 
 
 def _interval(low: float, high: float, form: str) -> str:

@@ -1,94 +1,212 @@
-"""One verdict per feature: follows the loss / beyond the norm / beyond the step / survives correction."""
+"""Does a feature follow the metric, and does it tell more than the norm and the step do? Yes, no, or not tested and why.
+
+One declared family a question: the features of whole models (and, apart, those of layers) on one metric over all runs, and
+the same for each run alone. Its q-values (Benjamini and Hochberg 1995) stand here and in no other table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 
-from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table, partial_correlation_table
-from toposcale.analysis.pooled import NOTHING, pooled_table
+from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table
+from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
+from toposcale.analysis.partials import partial_correlation_table
+from toposcale.analysis.pooled import NOTHING, TESTED_KEY, pooled_table
+from toposcale.analysis.sensitivity import LEVEL, sensitivity_tables
+from toposcale.analysis.series import SERIES_KEY, aligned_series, headline_metric, warmups_of, whole_model
 from toposcale.io import schemas
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.statistics.correlation import spearman
+from toposcale.statistics.multiple_testing import benjamini_hochberg
+from toposcale.statistics.run_permutation import MIN_SEEDS
 
 POOLED = "pooled"
-"""Value of the `model` column in the verdict over all models."""
+"""Value of the `model` column in the verdict over all runs."""
+YES, NO, NOT_TESTED = "yes", "no", "not tested"
+CLOSE = 0.5
+"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every cell."""
+ALIKE = 0.95
+"""Features whose |Spearman| correlation is at least this move together and count as one group."""
+NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
 
-_QUESTIONS = {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}
+_GIVEN = {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}
+QUESTIONS = (*_GIVEN, "within_cells", "between_runs")
+"""The questions that a test answers; each has a p-value, a q-value and a reason."""
 
 
 def verdict_tables(
-    features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    seed: int = 42,
+    resamples: int = RESAMPLES,
+    tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """The tables correlations, partial_correlations, pooled_correlations and verdicts."""
-    if features.empty:
+    """Every table behind the verdicts, by name, from the features, the metrics and the models alone.
+
+    features: model, step, source, layer, feature, value; metrics: model, step, metric, value; models: model, and where they
+    are known warmup_steps, cell (what runs share but for their seed) and final_step. Hand it features that cannot know the
+    losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
+    """
+    if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
+    headline = headline_metric(metrics["metric"], tasks)
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
-    partial = partial_correlation_table(features, metrics, seed=seed, resamples=resamples)
-    pooled = pooled_table(features, metrics, plain, partial)
+    partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
+    pooled = pooled_table(features, metrics, models, plain, partial)
+    on_headline = metrics[metrics["metric"] == headline]
+    seeds = {
+        "run_permutation": schemas.RUN_PERMUTATION.frame([]),
+        "between_runs": schemas.BETWEEN_RUNS.frame([]),
+    }
+    if headline is not None:
+        for name, table in (("run_permutation", run_permutation_table), ("between_runs", between_runs_table)):
+            seeds[name] = table(features, metrics, models, metric=headline, seed=seed)
+    verdicts = verdict_table(plain, partial, pooled, seeds["run_permutation"], seeds["between_runs"])
+    family = verdicts[
+        (verdicts["model"] == POOLED) & (verdicts["layer"] == ALL_LAYERS) & (verdicts["metric"] == headline)
+    ]
     return {
         "correlations": plain,
         "partial_correlations": partial,
         "pooled_correlations": pooled,
-        "verdicts": verdict_table(plain, partial, pooled),
+        **seeds,
+        "verdicts": verdicts,
+        "tested_features": tested_features_table(features, on_headline, models, family),
+        **sensitivity_tables(features, on_headline, models, family, seed=seed),
     }
 
 
 def verdict_table(
-    correlations: pd.DataFrame, partials: pd.DataFrame, pooled: pd.DataFrame, *, alpha: float = 0.05
+    correlations: pd.DataFrame,
+    partials: pd.DataFrame,
+    pooled: pd.DataFrame,
+    run_permutation: pd.DataFrame,
+    between_runs: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Verdicts, one row per (model or "pooled", source, layer, feature, metric), each with its number.
+    """Verdicts, one row per (run or "pooled", source, layer, feature, metric), from the tables of those names.
 
-    - follows_the_loss: the interval of the Spearman correlation excludes 0 (moving blocks; pooled: random
-      effects). Drifting together is enough.
-    - beyond_the_norm, beyond_the_step: the surrogate test, given the weight norm and the trend (the trend
-      alone), has p <= alpha. The partial Spearman correlation beside it still holds the memory of the series, so that
-      the two may differ.
-    - survives_correction: the surrogate p-value, after Benjamini-Hochberg over the table, is <= alpha.
-
-    What could not be tested is "no", and `reason` says why.
+    follows_the_loss: |Spearman| of at least `CLOSE`, with one sign in every cell; drifting together is enough. The other
+    questions: yes where q is at most `LEVEL`. `reason` columns say why something was not tested.
     """
-    intervals = {"spearman": "rho", "spearman_block_low": "low", "spearman_block_high": "high"}
-    per_model = _verdicts(
-        correlations.rename(columns=intervals),
-        partials.rename(columns={name: name.replace("partial_", "") for name in partials.columns}).assign(
-            innovation_low=np.nan, innovation_high=np.nan
-        ),
-        alpha,
+    alone = correlations[[*PAIR_KEY, "spearman", "reason"]].assign(
+        spearman_lowest=correlations["spearman"], spearman_highest=correlations["spearman"]
     )
-    over_models = pooled.assign(model=POOLED, reason="")
-    over_models.loc[over_models["p_surrogate"].isna(), "reason"] = "no model allows the surrogate test"
-    names = {"spearman": "rho", "spearman_low": "low", "spearman_high": "high"}
-    together = _verdicts(
-        over_models[over_models["given"] == NOTHING].rename(columns=names),
-        over_models[over_models["given"] != NOTHING],
-        alpha,
-    )
-    return schemas.VERDICTS.frame(pd.concat([per_model, together], ignore_index=True))
-
-
-def _verdicts(plain: pd.DataFrame, partial: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """plain: rho, low, high, p_surrogate_bh, reason; partial: given, spearman and innovation_correlation
-    with bounds, p_surrogate, reason."""
-    table = plain[PAIR_KEY].copy()
-    table["follows_the_loss"] = (plain["low"] > 0) | (plain["high"] < 0)
-    for name in ("rho", "low", "high"):
-        table[f"follows_the_loss_{name}"] = plain[name]
-    table["survives_correction"] = plain["p_surrogate_bh"] <= alpha
-    table["survives_correction_p"] = plain["p_surrogate_bh"]
-    table["reason"] = plain["reason"]
-    for question, given in _QUESTIONS.items():
-        columns = {
+    together = pooled[pooled["given"] == NOTHING].assign(model=POOLED, reason="")
+    together.loc[together["spearman"].isna(), "reason"] = "no run has a correlation"
+    columns = [*PAIR_KEY, "spearman", "spearman_lowest", "spearman_highest", "reason"]
+    table = pd.concat([alone, together[columns]], ignore_index=True)
+    ends = {name: f"follows_the_loss_{name.replace('spearman', 'rho')}" for name in columns[5:8]}
+    table = table.rename(columns=ends | {"reason": "follows_the_loss_reason"})
+    low, high = table["follows_the_loss_rho_lowest"], table["follows_the_loss_rho_highest"]
+    table["follows_the_loss"] = _words(low.notna(), (low >= CLOSE) | (high <= -CLOSE))
+    for question, given in _GIVEN.items():
+        both = [partials[partials["given"] == given], pooled[pooled["given"] == given].assign(model=POOLED)]
+        both[0] = both[0].rename(columns={"partial_spearman": "spearman"})
+        names = {
             "spearman": f"{question}_rho",
-            "spearman_low": f"{question}_low",
-            "spearman_high": f"{question}_high",
             "innovation_correlation": f"{question}_innovation",
-            "innovation_low": f"{question}_innovation_low",
-            "innovation_high": f"{question}_innovation_high",
             "p_surrogate": f"{question}_p",
             "reason": f"{question}_reason",
         }
-        answers = partial[partial["given"] == given].rename(columns=columns)
-        table = table.merge(
-            answers[[*PAIR_KEY, *columns.values()]], on=PAIR_KEY, how="left", validate="one_to_one"
+        rows = pd.concat([part[[*PAIR_KEY, *names]] for part in both], ignore_index=True).rename(
+            columns=names
         )
-        table[question] = table[f"{question}_p"] <= alpha
-    return table
+        table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
+    for question, rows in (("within_cells", run_permutation), ("between_runs", between_runs)):
+        names = {"correlation": f"{question}_correlation", "p_value": f"{question}_p"}
+        rows = rows[[*TESTED_KEY, *names]].rename(columns=names).assign(model=POOLED)
+        table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
+        said = np.where(table["model"] != POOLED, "asked of all runs together", NO_SEEDS)
+        if len(rows):
+            said = np.where(
+                table["model"] != POOLED, said, "not measured at the same checkpoints in every run"
+            )
+        table[f"{question}_reason"] = np.where(table[f"{question}_p"].isna(), said, "")
+    whole = table["layer"] == ALL_LAYERS
+    table["family"] = np.where(whole, "whole models, ", "layers, ") + table["metric"] + ", " + table["model"]
+    for question in QUESTIONS:
+        q = table.groupby("family")[f"{question}_p"].transform(
+            lambda p: benjamini_hochberg(p.to_numpy(np.float64))
+        )
+        table[f"{question}_q"] = q
+        table[question] = _words(q.notna(), q <= LEVEL)
+    return schemas.VERDICTS.frame(table)
+
+
+def _words(tested: pd.Series, passed: pd.Series) -> np.ndarray:
+    return np.where(tested, np.where(passed, YES, NO), NOT_TESTED)
+
+
+def tested_features_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, family: pd.DataFrame
+) -> pd.DataFrame:
+    """How many features of whole models were measured, testable, tested, and how many move apart, by source and question.
+
+    metrics: those of the headline metric alone; family: the verdicts over all runs on it.
+    """
+    warmups = warmups_of(models)
+    testable: set[tuple[str, ...]] = set()
+    likeness: dict[tuple[str, str], list[tuple[list[str], np.ndarray]]] = {}
+    for group in aligned_series(whole_model(features), metrics):
+        cut, reason = group.testable(warmups)
+        if reason:
+            continue
+        testable |= set(map(tuple, group.keys.to_numpy()))
+        for source, keys in group.keys.reset_index(drop=True).groupby("source"):
+            values = spearman(cut.values[keys.index], cut.values[keys.index])
+            likeness.setdefault((str(source), group.model), []).append(
+                (list(keys["feature"]), np.abs(values))
+            )
+    rows = []
+    for (question, source), own in (
+        ((question, str(source)), own) for question in _GIVEN for source, own in family.groupby("source")
+    ):
+        tested = own[own[f"{question}_p"].notna()]
+        rows.append(
+            {
+                "question": question,
+                "source": source,
+                "measured": len(own),
+                "testable": sum(tuple(key) in testable for key in own[SERIES_KEY].to_numpy()),
+                "tested": len(tested),
+                "distinct": distinct(list(tested["feature"]), [part for key, parts in likeness.items()
+                                                               if key[0] == source for part in parts]),
+                "found": int((tested[question] == YES).sum()),
+                "reason": _common(own.loc[own[f"{question}_p"].isna(), f"{question}_reason"]),
+            }
+        )  # fmt: skip
+    return schemas.TESTED_FEATURES.frame(rows)
+
+
+def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:
+    """Groups of features of which any two have a mean |correlation| over runs of at least `ALIKE` (complete linkage).
+
+    likeness: of each run the names of features and their |correlations|; a pair that was never measured is not alike.
+    """
+    if len(names) < 2:
+        return len(names)
+    place = {name: number for number, name in enumerate(names)}
+    total, count = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
+    for present, values in likeness:
+        kept = [number for number, name in enumerate(present) if name in place]
+        at = np.array([place[present[number]] for number in kept], dtype=np.int64)
+        own = values[np.ix_(kept, kept)]
+        total[np.ix_(at, at)] += np.nan_to_num(own)
+        count[np.ix_(at, at)] += np.isfinite(own)
+    distance = 1.0 - total / np.maximum(count, 1)
+    np.fill_diagonal(distance, 0.0)
+    tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")
+    return int(fcluster(tree, 1.0 - ALIKE + 1e-12, "distance").max())
+
+
+def _common(reasons: pd.Series) -> str:
+    """The reason that most rows give."""
+    common = reasons[reasons != ""].mode()
+    return str(common.iloc[0]) if len(common) else ""

@@ -20,6 +20,7 @@ _METRICS = {
     TRAINING_LOSS: ("training loss", "nats per token"),
     VALIDATION_LOSS: ("validation loss", "nats per token"),
     PERPLEXITY: ("perplexity", "per token"),
+    "generalisation_gap": ("generalisation gap", "nats per token"),
 }
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale import homology
 from toposcale.io.schemas import ALL_LAYERS
 
+
 @dataclass(frozen=True)
 class Settings:
     """The last `window` sketches before a checkpoint, and `repeats` subsamplings for the dimension."""

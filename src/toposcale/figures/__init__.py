@@ -40,17 +40,29 @@ FIGURES: dict[str, FigureEntry] = {
         "Topology of the weights over training",
         "The run on one page. (a) Validation loss. (b) Neural persistence, mean over the weight matrices. "
         "(c) Total persistence of the H0 classes of the rows of the weight matrices, summed over the "
-        "matrices. (d) How closely topology follows the training loss, beside how closely the plain norm "
-        "of the weights does. Where the black mark of the norm is as far out, topology adds nothing.",
+        "matrices. (d) How closely topology follows the validation loss, beside how closely the plain norm "
+        "of the weights does, model by model, with moving-block intervals. Where the mark of the norm is as far out, "
+        "topology follows the loss no better than the norm does.",
         "Overview",
     ),
     "verdict": _figure(
         "verdicts",
         "verdicts",
         "What is left of the correlation with the loss",
-        "For each feature of the whole model, over all models: its correlation with the loss, and the "
-        "partial correlation given the norm of the weights and given the training step. The test behind "
-        '"beyond" keeps each series\' own drift and memory.',
+        "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells, "
+        "line: lowest to highest cell), and the medians of the partial ones given the norm of the weights and given the "
+        "training step. Right: the answers. Beyond is judged by the innovation test, corrected for the number of "
+        "features; not tested is not no.",
+        "Overview",
+    ),
+    "power": _figure(
+        "statistics",
+        "power sensitivity verdicts",
+        "What this run could have found",
+        "Curve: of simulated features whose innovations correlate with those of the validation loss, the share that "
+        "the test finds in runs of this number and length, corrected for the number of features. Dotted: 80%, and the "
+        "correlation that it takes. Strokes below: the features that were measured. Diamond: the positive control, the "
+        "loss itself with noise.",
         "Overview",
     ),
     "loss_curves": _figure(
@@ -104,7 +116,7 @@ FIGURES: dict[str, FigureEntry] = {
         "statistics",
         "correlations models",
         "Spearman correlation of every feature with the loss",
-        "Spearman correlation of every feature of the whole model with the loss. Both series drift with "
+        "Spearman correlation of every feature of the whole model with the validation loss. Both series drift with "
         "training, so most are high: compare a row with that of the plain norm.",
         "Statistics",
     ),
@@ -112,7 +124,7 @@ FIGURES: dict[str, FigureEntry] = {
         "verdicts",
         "ranking",
         "Features ranked by correlation with the loss",
-        "Features ranked by how closely they follow the loss, with moving-block intervals, coloured by "
+        "Features ranked by how closely they follow the validation loss, with moving-block intervals, coloured by "
         "group: topology, spectrum, norm, curvature.",
         "Statistics",
     ),

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from toposcale.analysis.series import headline_metric
 from toposcale.features.names import (
-    PERPLEXITY,
     STEP_LABEL,
-    TRAINING_LOSS,
     VALIDATION_LOSS,
     feature_label,
     feature_name,
@@ -61,16 +60,9 @@ def chosen_model(present: Iterable[str], models: pd.DataFrame, wanted: str | Non
     return wanted
 
 
-PREFERRED_METRICS = (TRAINING_LOSS, VALIDATION_LOSS, PERPLEXITY)
-
-
 def chosen_metric(present: Iterable[str], wanted: str | None = None) -> str:
-    """The metric a figure is about: `wanted`, or the first of `PREFERRED_METRICS` that is there, or any."""
-    names = set(present)
-    if wanted is not None:
-        return wanted
-    known = [metric for metric in PREFERRED_METRICS if metric in names]
-    return (known or sorted(names) or [TRAINING_LOSS])[0]
+    """The metric a figure is about: `wanted`, or the one that the answers are about, too."""
+    return wanted or headline_metric(present) or VALIDATION_LOSS
 
 
 def chosen_step(present: Iterable[int], wanted: int | None) -> int:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.verdicts import NO, POOLED, YES
 from toposcale.features.names import (
     PARAMETERS_LABEL,
     SPEARMAN_LABEL,
@@ -44,6 +45,7 @@ from toposcale.figures.panels import (
 from toposcale.figures.style import (
     DIVERGING,
     MUTED,
+    SEVERAL_COLOURS,
     Appearance,
     mark_of,
     model_appearances,
@@ -255,3 +257,52 @@ def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFra
     keys = list(zip(rows["source"], rows["feature"], strict=True))
     rows = rows.assign(key=pd.Series(keys, index=rows.index, dtype=object))
     return rows[rows["key"].isin(wanted)]
+
+
+POWERED = (("beyond_the_norm", "given the weight norm"), ("beyond_the_step", "given the step"))
+
+
+@styled
+def power(
+    power: pd.DataFrame, sensitivity: pd.DataFrame, verdicts: pd.DataFrame, *, metric: str | None = None
+) -> Figure:
+    """Share of simulated features that this run finds, by the strength of the relation, beside the features measured."""
+    metric = chosen_metric(verdicts["metric"], metric)
+    title = title_of("power", metric_name(metric))
+    rows = sensitivity.set_index("question") if len(sensitivity) else sensitivity
+    asked = [(question, words) for question, words in POWERED if question in set(power["question"])]
+    if not asked:
+        reasons = [reason for reason in sensitivity["reason"] if reason]
+        return missing_figure(title, reasons[0] if reasons else "nothing was tested")
+    figure = new_figure(3.4, title)
+    panels = figure.subplots(1, len(asked), sharey=True, squeeze=False)[0]
+    family = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == POOLED)])
+    for axes, (question, words) in zip(panels, asked, strict=True):
+        curve, own = power[power["question"] == question], rows.loc[question]
+        axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
+        axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
+        if np.isfinite(own["detectable"]):
+            axes.axvline(own["detectable"], color=MUTED, linewidth=0.8, linestyle=":")
+            text = f"{own['detectable']:.2f}"
+            axes.annotate(
+                text, (own["detectable"], 2), xytext=(4, 0), textcoords="offset points", color=MUTED
+            )
+        tested = family[family[f"{question}_p"].notna()]
+        for answer, colour in ((NO, MUTED), (YES, SEVERAL_COLOURS[1])):
+            seen = tested.loc[tested[question] == answer, f"{question}_innovation"].abs()
+            height = 12 if answer == YES else 7
+            axes.plot(seen, np.full(len(seen), -height), "|", color=colour, markersize=9, markeredgewidth=1.4)
+        axes.plot(own["control_correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
+        axes.set_title(f"{words}: {own['n_tested']} features, {own['n_runs']} runs")
+        axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
+        axes.set_xlabel("correlation of innovations, size")
+    panels[0].set_ylabel("found (%)")
+    look = {"linestyle": "", "markersize": 8}
+    keys = [
+        Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),
+        Line2D([], [], color=MUTED, marker="|", label="measured,\nnot found", **look),
+        Line2D([], [], color=SEVERAL_COLOURS[1], marker="|", label="measured,\nfound", **look),
+        Line2D([], [], color=SEVERAL_COLOURS[2], marker="D", linestyle="", label="positive\ncontrol"),
+    ]
+    key_legend(figure, keys, "")
+    return figure

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from toposcale.analysis.verdicts import NOT_TESTED, POOLED, YES
 from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import title_of
@@ -91,9 +92,6 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     return ranking_bars(ranking, metric=metric)
 
 
-POOLED = "pooled"
-"""Value of the `model` column in a verdict over all models."""
-
 ESTIMATES = (
     ("follows_the_loss", "as it is"),
     ("beyond_the_norm", "given the weight norm"),
@@ -103,21 +101,20 @@ QUESTIONS = (
     ("follows_the_loss", "follows\nthe\nloss"),
     ("beyond_the_norm", "beyond\nthe\nnorm"),
     ("beyond_the_step", "beyond\nthe\nstep"),
-    ("survives_correction", "survives\ncorrec-\ntion"),
 )
-"""Columns of the verdict table: those with an estimate, and the questions that are answered yes or no."""
+"""Columns of the verdict table: those with an estimate, and the questions that are answered yes, no or not tested."""
 
 
 @styled
 def verdict(
     verdicts: pd.DataFrame, *, metric: str | None = None, model: str = POOLED, max_rows: int = 20
 ) -> Figure:
-    """Correlation with the loss as it is, given the weight norm and given the step, and the four answers.
+    """Correlation with the loss as it is, given the weight norm and given the step, and the answers.
 
-    The strongest features as they are come first: what the interval given the norm does to them is the point.
+    The features that follow the loss most closely come first: what is left of them given the norm is the point.
     """
     metric = chosen_metric(verdicts["metric"], metric)
-    whose = "all models together" if model == POOLED else model
+    whose = "all runs together" if model == POOLED else model
     title = title_of("verdict", f"{metric_name(metric)}, {whose}")
     rows = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == model)])
     rows = finite(rows, ["follows_the_loss_rho"])
@@ -142,8 +139,8 @@ def verdict(
     add_note(
         figure,
         [
-            f"The {len(rows)} strongest of {total} features." if total > len(rows) else "",
-            "Beyond, survives: the surrogate test with the trend taken out, not the interval drawn here.",
+            f"The {len(rows)} that follow most closely, of {total} features." if total > len(rows) else "",
+            "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
             f"{undefined} correlations undefined (the norm given itself, constant series)."
             if undefined
             else "",
@@ -157,12 +154,14 @@ def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
     places = np.arange(len(rows))
     for index, (name, words) in enumerate(ESTIMATES):
         look: dict[str, Any] = {"color": SEVERAL_COLOURS[index], "marker": SEVERAL_MARKERS[index]}
-        estimate, low, high = (rows[f"{name}_{part}"] for part in ("rho", "low", "high"))
+        estimate = rows[f"{name}_rho"]
+        ranged = name == "follows_the_loss"
+        low, high = (rows[f"{name}_rho_{end}"] if ranged else estimate for end in ("lowest", "highest"))
         draw_intervals(axes, places + 0.25 * (1 - index), estimate, low, high, **look)
         keys.append(Line2D([], [], linestyle="", label=words.replace(" the", "\nthe"), **look))
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.set_xlim(-1.05, 1.05)
-    axes.set_xlabel(f"{SPEARMAN_LABEL}, with 95% interval")
+    axes.set_xlabel(f"{SPEARMAN_LABEL}, median and range over cells")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     stripe_rows(axes, len(rows))
@@ -170,12 +169,14 @@ def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
 
 
 def _answers(axes: Axes, rows: pd.DataFrame) -> None:
-    """Yes or no for each question."""
+    """Yes, no or not tested for each question."""
     for column, (name, _) in enumerate(QUESTIONS):
         for place, answer in enumerate(rows[name]):
+            yes = answer == YES
             axes.text(
-                column, place, "yes" if answer else "no", ha="center", va="center",
-                fontweight="bold" if answer else "normal", color=INK if answer else MUTED,
+                column, place, answer, ha="center", va="center",
+                fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
+                color=INK if yes else MUTED,
             )  # fmt: skip
     axes.set_xlim(-0.6, len(QUESTIONS) - 0.4)
     axes.set_xticks(range(len(QUESTIONS)), [words for _, words in QUESTIONS], fontsize=7.5)

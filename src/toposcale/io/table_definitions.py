@@ -45,7 +45,7 @@ models: the models of the run
   learning_rate number peak learning rate, of models trained here
   weight_decay number weight decay, of models trained here
   batch_size count windows of text in a batch, of models trained here
-  warmup_steps count steps of linear warm-up, of models trained here
+  warmup_steps count steps over which the learning rate rises, where they are known
   shape text shape of the learning-rate schedule, of models trained here
   data_fraction number share of the training text that is read, of models trained here
   plan text where the learning rate to the end is known from (given, rows, recognised), or why it is not
@@ -106,22 +106,14 @@ correlations: correlation of every feature with every metric, model by model
   spearman interval Spearman correlation; bootstrap of independent checkpoints, as published
   spearman_block_low number lower end of its moving-block interval
   spearman_block_high number upper end of its moving-block interval
-  p_spearman number its p-value under independence, as published
-  p_spearman_bh number the same after Benjamini-Hochberg over the table
-  p_spearman_bonferroni number the same after Bonferroni over the table
+  p_spearman number its p-value under independence, as published; counted over all orders up to 7 checkpoints
   pearson interval Pearson correlation; bootstrap of independent checkpoints, as published
   pearson_block_low number lower end of its moving-block interval
   pearson_block_high number upper end of its moving-block interval
   p_pearson number its p-value under independence, as published
-  p_pearson_bh number the same after Benjamini-Hochberg over the table
-  p_pearson_bonferroni number the same after Bonferroni over the table
   spearman_differences interval Spearman correlation of the first differences; moving blocks
   p_differences number its p-value under independence
   n_effective number independent points that the autocorrelated pair is worth
-  innovation_correlation number correlation of the innovations of both series
-  p_surrogate number p-value of the innovation test
-  p_surrogate_bh number the same after Benjamini-Hochberg over the table
-  p_surrogate_bonferroni number the same after Bonferroni over the table
   reason
   sorted by model source layer feature metric
 
@@ -132,55 +124,118 @@ partial_correlations: partial correlations given the weight norm, the step, or b
   n_left_out count checkpoints of the feature that could not be used
   partial_spearman interval partial Spearman correlation; moving blocks
   p_naive number its p-value under independence
-  innovation_correlation number correlation of the innovations given the control
-  p_surrogate number p-value of the innovation test given the control
-  p_surrogate_bh number the same after Benjamini-Hochberg over the rows of one control
+  n_tested count checkpoints of the testable stretch; 0 where there is none
+  innovation_correlation number correlation of the innovations given the control, on the testable stretch
+  p_surrogate number p-value of the innovation test given the control; the trend in the step is always taken out
+  coincides flag the norm moves one way throughout, so that given the norm and given the step are the same
   n_effective number independent points that the autocorrelated pair is worth
   reason
   sorted by model source layer feature metric given
 
-pooled_correlations: correlations pooled over models
+pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are looked at together
   source layer feature metric
   given text what is held fixed: nothing, weight_norm, step, weight_norm_and_step
-  n_models
-  spearman interval random-effects mean of the (partial) Spearman correlation
-  i_squared number share of the variance that lies between models
-  innovation_correlation number random-effects mean of the innovation correlation
-  innovation_low number lower end of its 95% interval
-  innovation_high number upper end of its 95% interval
-  innovation_i_squared number share of its variance that lies between models
-  p_surrogate number p-value of the pooled innovation test
-  p_surrogate_bh number the same after Benjamini-Hochberg over the rows of one control
+  n_runs count runs with a correlation
+  n_cells count cells (runs that differ by their seed alone) with a correlation
+  spearman number median over cells of the (partial) Spearman correlation
+  spearman_lowest number lowest of a cell
+  spearman_highest number highest of a cell
+  innovation_correlation number median over cells of the innovation correlation
+  innovation_correlation_lowest number lowest of a cell
+  innovation_correlation_highest number highest of a cell
+  n_tested count runs that entered the test
+  p_surrogate number p-value of the innovation test of all runs together; its sign flips are shared by the runs
+  reason
   sorted by source layer feature metric given
 
-verdicts: does a feature follow the metric, and does it tell more than the weight norm and the step do
+verdicts: does a feature follow the metric, and does it tell more than the weight norm and the step do: yes, no, not tested
   model source layer feature metric
-  follows_the_loss flag the interval of the Spearman correlation excludes 0
-  follows_the_loss_rho number Spearman correlation
-  follows_the_loss_low number lower end of its interval
-  follows_the_loss_high number upper end of its interval
-  beyond_the_norm flag the innovation test given the weight norm has p of at most 0.05
-  beyond_the_norm_rho number partial Spearman correlation given the norm
-  beyond_the_norm_low number lower end of its interval
-  beyond_the_norm_high number upper end of its interval
-  beyond_the_norm_innovation number innovation correlation given the norm: what is tested
-  beyond_the_norm_innovation_low number lower end of its interval over models
-  beyond_the_norm_innovation_high number upper end of its interval over models
-  beyond_the_norm_p number its p-value
+  family text the tests that q-values are corrected over: whole models or layers, the metric, the run or pooled
+  follows_the_loss text yes: Spearman correlation of at least 0.5 in size, with one sign in every cell
+  follows_the_loss_rho number Spearman correlation; over runs the median over cells
+  follows_the_loss_rho_lowest number lowest of a cell
+  follows_the_loss_rho_highest number highest of a cell
+  follows_the_loss_reason text why there is no answer
+  beyond_the_norm text yes: the innovation test given the weight norm has a q of at most 0.05
+  beyond_the_norm_rho number partial Spearman correlation given the norm; over runs the median over cells
+  beyond_the_norm_innovation number innovation correlation given the norm: what is tested; over runs the median over cells
+  beyond_the_norm_p number p-value of the innovation test
+  beyond_the_norm_q number the same after Benjamini-Hochberg over the family
   beyond_the_norm_reason text why it was not tested
-  beyond_the_step flag the innovation test given the step has p of at most 0.05
-  beyond_the_step_rho number partial Spearman correlation given the step
-  beyond_the_step_low number lower end of its interval
-  beyond_the_step_high number upper end of its interval
-  beyond_the_step_innovation number innovation correlation given the step: what is tested
-  beyond_the_step_innovation_low number lower end of its interval over models
-  beyond_the_step_innovation_high number upper end of its interval over models
-  beyond_the_step_p number its p-value
+  beyond_the_step text yes: the innovation test given the step has a q of at most 0.05
+  beyond_the_step_rho number partial Spearman correlation given the step; over runs the median over cells
+  beyond_the_step_innovation number innovation correlation given the step: what is tested; over runs the median over cells
+  beyond_the_step_p number p-value of the innovation test
+  beyond_the_step_q number the same after Benjamini-Hochberg over the family
   beyond_the_step_reason text why it was not tested
-  survives_correction flag the innovation test, corrected for the number of tests, has p of at most 0.05
-  survives_correction_p number that corrected p-value
-  reason
+  within_cells text yes: the run permutation given the norm has a q of at most 0.05
+  within_cells_correlation number mean over runs of the innovation correlation with the own losses
+  within_cells_p number p-value of the run permutation
+  within_cells_q number the same after Benjamini-Hochberg over the family
+  within_cells_reason text why it was not tested
+  between_runs text yes: the test between runs has a q of at most 0.05
+  between_runs_correlation number partial correlation of the final value with the feature at 30% of training
+  between_runs_p number p-value of the test between runs
+  between_runs_q number the same after Benjamini-Hochberg over the family
+  between_runs_reason text why it was not tested
   sorted by model source layer feature metric
+
+run_permutation: innovations of a feature with the losses of its own run against those of its sister runs, given the norm
+  source layer feature metric
+  n_runs count runs in cells of at least 8 seeds
+  n_cells count these cells
+  n count checkpoints that were used
+  correlation number mean over runs of the correlation with the own losses
+  by_chance number the same over all pairings of runs within a cell
+  p_value number share of pairings as far from by_chance
+  n_pairings count pairings that were counted
+  exact flag whether these are all pairings
+  sorted by source layer feature metric
+
+between_runs: final value of the metric against a feature early in training, over the runs of cells of at least 8 seeds
+  source layer feature metric
+  n_runs count runs
+  n_cells count cells
+  fraction
+  freedom count degrees of freedom that controls and cells leave
+  correlation number partial correlation, given the metric at 20% and 30%, its square, the weight norm, and the cell
+  p_value number its p-value by permutations within cells (Freedman and Lane)
+  n_permutations count permutations that were counted
+  exact flag whether these are all permutations
+  sorted by source layer feature metric
+
+tested_features: how many features of whole models the questions were asked of
+  question text beyond_the_norm or beyond_the_step
+  source
+  measured count features with values
+  testable count features with a testable stretch in at least one run
+  tested count features with a p-value
+  distinct count groups of tested features that move apart: |rho| below 0.95
+  found count features with a yes
+  reason
+  sorted by question source
+
+sensitivity: what the tests over all runs could have shown on the headline metric
+  question text beyond_the_norm or beyond_the_step
+  given text what is held fixed
+  n_runs count runs that entered
+  n_points count checkpoints of the testable stretch, median over runs
+  n_tested count features of the family
+  control_correlation number innovation correlation of the positive control, the metric with noise; mean over runs
+  control_p number its p-value
+  control_q number the same after Benjamini-Hochberg, as one more feature of the family
+  found text yes, no or not tested: whether the positive control was found
+  detectable number innovation correlation that 80% of simulated features need to be found alone in this family
+  reason
+  sorted by question
+
+power: share of simulated features that the tests over all runs find, by the strength of the relation
+  question text beyond_the_norm or beyond_the_step
+  planted number innovation correlation that the noise was chosen for
+  measured number mean innovation correlation of the simulated features
+  found number share of them that is found
+  simulations count simulated features
+  sorted by question planted
 
 ranking: features by how closely they follow a metric
   metric
@@ -386,6 +441,7 @@ summary: the questions of the project, answered by this run
   position count order of the questions
   question text the question
   verdict text the answer in a few words
-  answer text the answer in a sentence, with its numbers
+  answer text the answer in at most 40 words
+  numbers text the numbers behind it
   sorted by position
 """

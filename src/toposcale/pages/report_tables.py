@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 LISTED: dict[str, str] = {
-    "verdicts": """source feature metric follows_the_loss follows_the_loss_rho follows_the_loss_low follows_the_loss_high
-        beyond_the_norm beyond_the_norm_rho beyond_the_norm_low beyond_the_norm_high beyond_the_norm_innovation
-        beyond_the_norm_innovation_low beyond_the_norm_innovation_high beyond_the_norm_p
-        beyond_the_step beyond_the_step_rho beyond_the_step_low beyond_the_step_high beyond_the_step_innovation
-        beyond_the_step_innovation_low beyond_the_step_innovation_high beyond_the_step_p
-        survives_correction""",
+    "verdicts": """source feature metric follows_the_loss follows_the_loss_rho follows_the_loss_rho_lowest
+        follows_the_loss_rho_highest beyond_the_norm beyond_the_norm_rho beyond_the_norm_innovation beyond_the_norm_p
+        beyond_the_norm_q beyond_the_norm_reason beyond_the_step beyond_the_step_rho beyond_the_step_innovation
+        beyond_the_step_p beyond_the_step_q beyond_the_step_reason within_cells within_cells_correlation within_cells_q
+        within_cells_reason between_runs between_runs_correlation between_runs_q between_runs_reason""",
+    "tested_features": "",
+    "sensitivity": "",
+    "run_permutation": "",
+    "between_runs": "",
     "correlations": """model source feature metric n n_left_out spearman spearman_low spearman_high spearman_block_low
-        spearman_block_high p_surrogate p_surrogate_bh reason""",
+        spearman_block_high reason""",
     "ranking": "",
     "feature_groups": "",
     "scaling": "",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr
+from scipy.special import gammaln, stdtr
 from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
@@ -61,18 +63,40 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
     return pearson(average_ranks(first), average_ranks(second))
 
 
+MAX_PERMUTED = 7
+"""With so few points a p-value is counted over all permutations."""
+
+
+def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Two-sided p-value of the correlation of every row of x (S, T) with every row of y (M, T), T <= `MAX_PERMUTED`.
+
+    Exact: the share of the T! orders of y whose |correlation| is no less; of ranks it is that of Spearman's. Four points
+    in one order have 2 / 4! = 0.083. NaN where a series is constant.
+    """
+    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    if first.shape[1] > MAX_PERMUTED:
+        raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
+    observed = np.abs(np.einsum("st,mt->sm", first, second))
+    count = np.zeros(observed.shape)
+    orders = list(permutations(range(first.shape[1])))
+    for order in orders:
+        count += np.abs(np.einsum("st,mt->sm", first, second[:, order])) >= observed - 1e-9
+    return np.where(np.isnan(observed), np.nan, count / len(orders))
+
+
 def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 0) -> Floats:
     """Two-sided p-value of a (partial) correlation by Student's t with n - 2 - n_controls degrees of freedom.
 
-    It takes the n points as independent, which checkpoints of one training run are not: see `surrogates`. NaN
-    where no degree of freedom is left.
+    It takes the n points as independent, which checkpoints of one training run are not: see `innovations`. Never below
+    2 / n!, which no order of n points goes below. NaN where no degree of freedom is left.
     """
     r = np.asarray(correlation, dtype=np.float64)
     freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
     freedom = np.where(freedom > 0, freedom, np.nan)
     with np.errstate(divide="ignore"):
         t = np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 0.0))
-    return np.asarray(2.0 * stdtr(freedom, -t))
+    least = 2.0 * np.exp(-gammaln(np.asarray(n, dtype=np.float64) + 1.0))
+    return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
 
 
 def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:

@@ -41,11 +41,11 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from toposcale.statistics.correlation import Floats, as_series, average_ranks, is_constant
+from toposcale.statistics.testable import MIN_POINTS
 
 MAX_ORDER = 3
-MIN_POINTS = 10
-"""Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
 
+_BLOCK_BYTES = 16 * 2**20
 _NEGLIGIBLE = 1e-9
 """A regressor or a residual below this share of its series is rounding noise, not information."""
 
@@ -90,6 +90,19 @@ class InnovationTest:
 def max_order(n: int) -> int:
     """Largest autoregressive order that n points can carry beside the trend."""
     return int(np.clip((n - 5) // 5, 1, MAX_ORDER))
+
+
+def with_squares(norms: ArrayLike) -> Floats:
+    """Norms (C, T) and, below them, their squares: the controls "given the norm", so that a curve of it is no discovery."""
+    given = as_series(norms, "norms")
+    return np.vstack([given, (given - given.mean(axis=1, keepdims=True)) ** 2])
+
+
+def lagged(controls: ArrayLike) -> Floats:
+    """Controls (C, T) now and at the lags that `innovations` may use, at the points with an innovation."""
+    given = as_series(controls, "controls")
+    n, start = given.shape[1], max_order(given.shape[1])
+    return np.vstack([given[:, start - lag : n - lag] for lag in range(start + 1)])
 
 
 def innovations(series: ArrayLike, controls: ArrayLike | None = None) -> Innovations:
@@ -142,7 +155,15 @@ def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
     two extreme surrogates.
     """
     sizes = np.abs(np.asarray(weights, dtype=np.float64))
-    observed = np.abs(np.asarray(statistic, dtype=np.float64))
+    observed = np.broadcast_to(np.abs(np.asarray(statistic, dtype=np.float64)), sizes.shape[:-1])
+    rows, flat = sizes.reshape(-1, sizes.shape[-1]), observed.reshape(-1)
+    block = max(1, _BLOCK_BYTES // (8 * max(1, sizes.shape[-1])))
+    parts = [_flip_p_values(flat[i : i + block], rows[i : i + block]) for i in range(0, len(rows), block)]
+    return np.concatenate([*parts, np.empty(0)]).reshape(sizes.shape[:-1])
+
+
+def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
+    """`sign_flip_p_value` of |statistics| (N,) and |weights| (N, m)."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         scale = np.sqrt((sizes * sizes).sum(axis=-1))  # the standard deviation of the sum
         sizes = sizes / scale[..., None]

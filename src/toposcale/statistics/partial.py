@@ -1,4 +1,4 @@
-"""Partial correlations from plain ones (closed forms), for any broadcastable shapes."""
+"""Partial correlations from plain ones, for any number of controls and any broadcastable shapes."""
 
 from __future__ import annotations
 
@@ -7,30 +7,23 @@ import numpy as np
 from toposcale.statistics.correlation import Floats
 
 COLLINEAR = 1e-9
-"""1 - r^2 below this: the two series are one, and nothing is left of either once the other is given."""
+"""1 - R^2 below this: a series is spanned by the controls, and nothing is left of it once they are given."""
 
 
-def partial_correlation(xy: Floats, xz: Floats, yz: Floats) -> Floats:
-    """Correlation of x and y given z: (xy - xz yz) / sqrt((1 - xz^2)(1 - yz^2)).
+def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Floats:
+    """Correlation of x and y given controls z from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
 
-    Of rank correlations this is the partial Spearman correlation. NaN where x or y is a copy of z.
+    (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)). Of rank correlations this is the partial Spearman
+    correlation. A control that the others span adds nothing. NaN where the controls span x or y, or one is constant.
     """
-    left = np.asarray((1.0 - xz * xz) * np.ones_like(yz))
-    right = np.asarray((1.0 - yz * yz) * np.ones_like(xz))
+    unknown = np.isnan(zz).any(axis=(-2, -1))[..., None, None]
+    strength, vectors = np.linalg.eigh(np.where(unknown, np.eye(zz.shape[-1]), zz))
+    kept = strength > COLLINEAR
+    basis = vectors * np.where(kept, 1.0 / np.sqrt(np.where(kept, strength, 1.0)), 0.0)[..., None, :]
+    first, second = (np.einsum("...sc,...cd->...sd", part, basis) for part in (xz, yz))
+    left = 1.0 - (first * first).sum(axis=-1)[..., :, None]
+    right = 1.0 - (second * second).sum(axis=-1)[..., None, :]
     with np.errstate(invalid="ignore", divide="ignore"):
-        value = (xy - xz * yz) / np.sqrt(left * right)
-    return np.clip(np.where((left > COLLINEAR) & (right > COLLINEAR), value, np.nan), -1.0, 1.0)
-
-
-def partial_correlation_given_two(
-    xy: Floats, xz: Floats, yz: Floats, xw: Floats, yw: Floats, zw: Floats
-) -> Floats:
-    """Correlation of x and y given z and w, by applying the one-variable form twice.
-
-    Where z and w are copies of each other, w adds nothing and the value is that given z alone.
-    """
-    given_z = partial_correlation(xy, xz, yz)
-    given_both = partial_correlation(
-        given_z, partial_correlation(xw, xz, zw), partial_correlation(yw, yz, zw)
-    )
-    return np.where(1.0 - zw * zw > COLLINEAR, given_both, given_z)
+        value = (xy - np.einsum("...sc,...mc->...sm", first, second)) / np.sqrt(left * right)
+    defined = (left > COLLINEAR) & (right > COLLINEAR) & ~unknown
+    return np.clip(np.where(defined, value, np.nan), -1.0, 1.0)

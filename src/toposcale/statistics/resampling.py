@@ -16,6 +16,9 @@ from toposcale.statistics.correlation import Floats, as_series, flattened
 MAX_UNDEFINED = 0.1
 """An interval is NaN where more than this share of its resamples has no value (a constant resample)."""
 
+DEGENERATE = 1e-12
+"""An interval no wider than this is none."""
+
 _CHUNK_BYTES = 32 * 2**20
 
 
@@ -89,7 +92,7 @@ def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floa
     """Lower and upper percentile bound over the first axis of `samples`.
 
     Resamples without a value (NaN) are left out; where they are more than `MAX_UNDEFINED` of all, the bounds
-    are NaN.
+    are NaN. So they are where both are the same: resamples that cannot differ tell nothing of the uncertainty.
     """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: {confidence} is not between 0 and 1")
@@ -101,6 +104,8 @@ def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floa
     for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
         if chosen.any():
             low[chosen], high[chosen] = quantile(samples[:, chosen], [tail, 1.0 - tail], axis=0)
+    degenerate = high - low <= DEGENERATE
+    low[degenerate] = high[degenerate] = np.nan
     return low, high
 
 

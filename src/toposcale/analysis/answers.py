@@ -1,0 +1,150 @@
+"""Answers about the features: who follows the loss, who tells more than the norm and the step, and what could be found.
+
+At most 40 words an answer, the numbers apart; every number is one of the tables verdicts, tested_features and sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.series import WEIGHT_NORM
+from toposcale.analysis.verdicts import YES
+from toposcale.features.names import feature_name, metric_name
+from toposcale.features.registry import group_of
+
+UNTESTED = "Could not be tested"
+BEYOND = {"beyond_the_norm": "the norm of the weights", "beyond_the_step": "the training step"}
+
+
+class Answer(NamedTuple):
+    """A few words, a sentence or two, and the numbers behind them."""
+
+    verdict: str
+    text: str
+    numbers: str = ""
+
+
+def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
+    """The run in one sentence: does topology tell more of the metric than the norm does, and could that have been seen?"""
+    name, own = metric_name(metric), _row(sensitivity, "beyond_the_norm")
+    if own is None or own["found"] == "not tested":
+        why = "nothing was measured" if own is None else own["reason"]
+        return f"This run could not test whether topology tells more than the norm does: {why}."
+    found = family[(family["beyond_the_norm"] == YES) & _is_topology(family)]
+    if len(found):
+        clearest = _name(found.loc[found["beyond_the_norm_q"].idxmin()])
+        what = f"In this run topology tells something of the {name} that the norm does not"
+        return f"{what}: {_count(len(found), 'feature')}, clearest {clearest}."
+    if own["found"] != YES:
+        what = "This run could not have shown that topology tells more than the norm does"
+        return f"{what}: even the {name} itself is not found."
+    return f"In this run topology adds nothing that was found beyond the norm; {_could(own['detectable'], 'it')}."
+
+
+def following(family: pd.DataFrame) -> Answer:
+    """How many features follow the metric, the closest of topology, and the plain norm beside them."""
+    known = family.dropna(subset=["follows_the_loss_rho"])
+    if known.empty:
+        return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
+    followers = known[known["follows_the_loss"] == YES]
+    text = f"{len(followers)} of {len(known)} features rise or fall with it, in every cell, as anything that drifts does."
+    numbers, verdict = [], f"{len(followers)} of {len(known)}"
+    topological = followers[_is_topology(followers)]
+    if len(topological):
+        closest = topological.loc[topological["follows_the_loss_rho"].abs().idxmax()]
+        text += f" The closest of topology is {_name(closest)}."
+        numbers.append(f"{_name(closest)}: {_rho(closest)}")
+    norm = known[(known[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]
+    if len(norm):
+        follows = norm["follows_the_loss"].iloc[0] == YES
+        text += " The plain norm follows it too." if follows else " The plain norm does not."
+        numbers.append(f"norm: {_rho(norm.iloc[0])}")
+    return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
+
+
+def beyond(
+    family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: str, metric: str
+) -> Answer:
+    """What was found beyond a control, and what could have been: the positive control and the power."""
+    what, own = BEYOND[question], _row(sensitivity, question)
+    counts = counted(tested[tested["question"] == question])
+    if own is None or own["found"] == "not tested":
+        why = "nothing was measured" if own is None else own["reason"]
+        return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
+    found = family[family[question] == YES].sort_values(f"{question}_q")
+    control = (
+        f"Positive control ({metric_name(metric)} with noise, innovation correlation {own['control_correlation']:.2f}): "
+        f"p = {own['control_p']:.2g}, q = {own['control_q']:.2g}. "
+    )
+    numbers = f"{control}Tested: {counts}"
+    first = family.dropna(subset=[f"{question}_p"]).nsmallest(1, f"{question}_p")
+    for _, row in first.iterrows():
+        numbers += (
+            f" Strongest: {_name(row)}, innovation correlation {row[f'{question}_innovation']:.2f}, "
+            f"p = {row[f'{question}_p']:.2g}, q = {row[f'{question}_q']:.2g}."
+        )
+    if len(found):
+        text = (
+            f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more of the {metric_name(metric)} than "
+            f"{what}, clearest {_name(found.iloc[0])}. {_could(own['detectable'])}."
+        )
+        return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
+    if own["found"] != YES:
+        text = f"This run could not have shown it: even the {metric_name(metric)} itself is not found beyond {what}."
+        return Answer("This run could not have shown it", text, numbers)
+    return Answer("None found", f"Nothing was found beyond {what}. {_could(own['detectable'])}.", numbers)
+
+
+def counted(tested: pd.DataFrame) -> str:
+    """How many features of each source were tested: "weights 37 of 69 testable (153 measured), 22 distinct"."""
+    parts = []
+    for row in tested.to_dict("records"):
+        if row["tested"]:
+            parts.append(
+                f"{row['source']} {row['tested']} of {row['testable']} testable ({row['measured']} measured), "
+                f"{row['distinct']} distinct"
+            )
+        else:
+            parts.append(f"{row['source']} none of {row['measured']} measured ({row['reason']})")
+    return "; ".join(parts) + "." if parts else ""
+
+
+def coinciding(verdicts: pd.DataFrame) -> str:
+    """That the rank correlations given the norm and given the step are the same in every run, where they are."""
+    rows = verdicts.dropna(subset=["beyond_the_norm_rho", "beyond_the_step_rho"])
+    same = np.isclose(rows["beyond_the_norm_rho"], rows["beyond_the_step_rho"], rtol=0, atol=1e-9)
+    if len(rows) and same.all():
+        return " Rank correlations given the norm and given the step coincide here: the norm moves one way."
+    return ""
+
+
+def _row(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
+    rows = sensitivity[sensitivity["question"] == question] if len(sensitivity) else sensitivity
+    return rows.iloc[0] if len(rows) else None
+
+
+def _could(detectable: float, who: str = "This run") -> str:
+    if math.isnan(detectable):
+        return f"{who} could have found only what is nearly the loss itself"
+    return f"{who} could have found a correlation of {detectable:.2f} or more"
+
+
+def _is_topology(rows: pd.DataFrame) -> np.ndarray:
+    return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
+
+
+def _rho(row: pd.Series) -> str:
+    low, high = row["follows_the_loss_rho_lowest"], row["follows_the_loss_rho_highest"]
+    return f"rank correlation {row['follows_the_loss_rho']:.2f} (median over cells; {low:.2f} to {high:.2f})"
+
+
+def _name(row: pd.Series) -> str:
+    return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

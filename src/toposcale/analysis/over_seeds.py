@@ -1,0 +1,154 @@
+"""Tests over the seeds of a cell: run permutation, and what tells which run of a cell ends lower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.series import (
+    SERIES_KEY,
+    WEIGHT_NORM,
+    Aligned,
+    aligned_series,
+    cells_of,
+    warmups_of,
+    whole_model,
+)
+from toposcale.io import schemas
+from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.innovations import innovations, lagged, with_squares
+from toposcale.statistics.run_permutation import MIN_SEEDS, run_permutation
+from toposcale.statistics.testable import MIN_POINTS
+
+EARLY, SHARE = 0.2, 0.3
+"""Shares of training at which the losses, and at the later one the features, are read."""
+
+
+def run_permutation_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
+) -> pd.DataFrame:
+    """Innovations of whole-model features with the losses of their own run against those of its sister runs.
+
+    Cells of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all checkpoints: what
+    the runs of a cell share cancels. A row for each feature that has the same checkpoints in all of these runs.
+    """
+    warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
+    whole = whole_model(features)
+    chosen = metrics[metrics["metric"] == metric]
+    runs: dict[str, dict[tuple[float, ...], Aligned]] = {}
+    for group in aligned_series(whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]):
+        cut, reason = group.testable(warmups)
+        used = group if reason else cut
+        if used.n >= MIN_POINTS and used.norms is not None:
+            runs.setdefault(group.model, {})[tuple(used.steps)] = used
+    rows = []
+    for steps in sorted({steps for grids in runs.values() for steps in grids}):
+        own = {model: grids[steps] for model, grids in runs.items() if steps in grids}
+        if set(own) == set(cells):
+            rows += _permuted(own, cells, metric, seed)
+    return schemas.RUN_PERMUTATION.frame(rows)
+
+
+def _permuted(
+    runs: Mapping[str, Aligned], cells: Mapping[str, str], metric: str, seed: int
+) -> list[dict[str, Any]]:
+    names = sorted(runs)
+    keys = sorted(set.intersection(*({tuple(key) for key in runs[name].keys.to_numpy()} for name in names)))
+    if not keys:
+        return []
+    places = {
+        name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names
+    }
+    controls = {name: with_squares(run.norms) for name, run in runs.items() if run.norms is not None}
+    x = [innovations(runs[name].values[places[name]], controls[name]).values for name in names]
+    y = [innovations(runs[name].targets, controls[name]).values for name in names]
+    test = run_permutation(
+        x, y, [cells[name] for name in names], [lagged(controls[name]) for name in names], seed=seed
+    )
+    return [
+        {
+            **dict(zip(SERIES_KEY, key, strict=True)),
+            "metric": metric,
+            "n_runs": len(names),
+            "n_cells": len(set(cells.values())),
+            "n": runs[names[0]].n,
+            "correlation": test.correlation[place, 0],
+            "by_chance": test.by_chance[place, 0],
+            "p_value": test.p_value[place, 0],
+            "n_pairings": test.n_pairings,
+            "exact": test.exact,
+        }
+        for place, key in enumerate(keys)
+    ]
+
+
+def between_runs_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
+) -> pd.DataFrame:
+    """Final value of the metric against each whole-model feature at `SHARE` of training, over the runs of all full cells.
+
+    Given: the metric at `EARLY` and `SHARE`, the square of the latter, the weight norm, and the cell.
+    """
+    cells = full_cells(features, metrics, models, metric)
+    ends = dict(zip(models["model"], models["final_step"], strict=True)) if "final_step" in models else {}
+    chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
+    whole = whole_model(features)
+    whole = whole[whole["model"].isin(cells)]
+    losses = {share: _at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
+    early = _at_share(whole, SERIES_KEY, SHARE, ends)
+    if not cells or early.empty or WEIGHT_NORM not in early.index:
+        return schemas.BETWEEN_RUNS.frame([])
+    names = sorted(cells)
+    final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
+    norm = early.reindex(columns=names).loc[WEIGHT_NORM].to_numpy(np.float64)
+    controls = np.vstack([before, now, (now - now.mean()) ** 2, norm])
+    if not (np.isfinite(controls).all() and np.isfinite(final).all()):
+        return schemas.BETWEEN_RUNS.frame([])
+    values = early.reindex(columns=names).dropna()
+    test = between_runs(
+        values.to_numpy(np.float64), final, [cells[name] for name in names], controls, seed=seed
+    )
+    rows = [
+        {
+            **dict(zip(SERIES_KEY, key, strict=True)),
+            "metric": metric,
+            "n_runs": len(names),
+            "n_cells": len(set(cells.values())),
+            "fraction": SHARE,
+            "freedom": test.freedom,
+            "correlation": test.correlation[place],
+            "p_value": test.p_value[place],
+            "n_permutations": test.n_permutations,
+            "exact": test.exact,
+        }
+        for place, key in enumerate(values.index)
+    ]
+    return schemas.BETWEEN_RUNS.frame(rows)
+
+
+def full_cells(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str
+) -> dict[str, str]:
+    """The cell of each run with features and the metric, of cells that have `MIN_SEEDS` such runs."""
+    measured = set(features["model"]) & set(metrics.loc[metrics["metric"] == metric, "model"])
+    cells = sorted((cell, model) for model, cell in cells_of(models).items() if model in measured)
+    grouped = [(cell, [model for _, model in own]) for cell, own in groupby(cells, key=lambda pair: pair[0])]
+    return {model: cell for cell, own in grouped if len(own) >= MIN_SEEDS for model in own}
+
+
+def _at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
+    """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
+    last = table.groupby("model")["step"].max()
+    end = (
+        table["model"]
+        .map(lambda model: ends.get(model, np.nan))
+        .astype(float)
+        .fillna(table["model"].map(last))
+    )
+    rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
+    rows = rows.groupby(["model", *key], sort=True).tail(1)
+    return rows.pivot(index=key, columns="model", values="value")

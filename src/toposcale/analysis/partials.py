@@ -1,0 +1,149 @@
+"""What is left of a correlation given the norm, the step, or both, and the innovation test of each run.
+
+The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
+stretch alone. It always takes out the trend in the step, so its p-value given the norm is that given norm and step. Given
+the norm: the norm of the weights and its square, and for a layer that layer's own norm too. Columns:
+`schemas.PARTIAL_CORRELATIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from toposcale.analysis.correlations import BLOCKS, RESAMPLES, joined
+from toposcale.analysis.series import MIN_POINTS, Aligned, aligned_series, warmups_of
+from toposcale.io import schemas
+from toposcale.statistics.correlation import (
+    Floats,
+    correlation_p_value,
+    effective_sample_size,
+    spearman,
+)
+from toposcale.statistics.innovations import InnovationTest, innovation_test, with_squares
+from toposcale.statistics.partial import partial_correlation
+from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
+
+CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
+"""What a partial correlation is given."""
+NO_NORM = "no weight norm at these checkpoints"
+NOTHING_LEFT = "wholly foretold by its past, the trend or the control"
+Column = NDArray[Any]
+
+
+def partial_correlation_table(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Partial Spearman correlations and innovation tests, a row for each run, pair and control."""
+    warmups = warmups_of(models)
+    rows = []
+    for group in aligned_series(features, metrics):
+        estimates = _estimates(group, seed, resamples, confidence)
+        for given in CONTROLS:
+            columns = {**estimates[given], **_test_columns(group, warmups, given)}
+            columns["reason"] = np.where(
+                estimates[given]["reason"] != "", estimates[given]["reason"], columns["test_reason"]
+            )
+            del columns["test_reason"]
+            rows.append(group.rows(columns).assign(given=given))
+    return schemas.PARTIAL_CORRELATIONS.frame(joined(rows))
+
+
+def run_test(
+    group: Aligned, warmups: Mapping[str, float], *, given_norm: bool
+) -> tuple[InnovationTest | None, Aligned, str]:
+    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else ""."""
+    cut, reason = group.testable(warmups)
+    if not reason and given_norm and cut.norms is None:
+        reason = NO_NORM
+    if reason:
+        return None, cut, reason
+    controls = with_squares(cut.norms) if given_norm and cut.norms is not None else None
+    return innovation_test(cut.values, cut.targets, controls), cut, ""
+
+
+def _test_columns(group: Aligned, warmups: Mapping[str, float], given: str) -> dict[str, Column]:
+    shape = (len(group.values), len(group.metrics))
+    test, cut, reason = run_test(group, warmups, given_norm=given != "step")
+    if test is None:
+        nothing = np.full(shape, np.nan)
+        return {
+            "n_tested": np.zeros(shape, dtype=np.int64),
+            "innovation_correlation": nothing,
+            "p_surrogate": nothing,
+            "test_reason": np.full(shape, reason, dtype=object),
+        }
+    return {
+        "n_tested": np.full(shape, cut.n),
+        "innovation_correlation": test.correlation,
+        "p_surrogate": test.p_value,
+        "test_reason": np.where(np.isnan(test.p_value), NOTHING_LEFT, "").astype(object),
+    }
+
+
+def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> dict[str, dict[str, Column]]:
+    """Partial Spearman correlations with their moving-block intervals, by control."""
+    shape = (len(group.values), len(group.metrics))
+    nothing = np.full(shape, np.nan)
+    enough = group.n >= MIN_POINTS
+    monotone = False
+    if enough:
+        # A missing norm is stood in for by the step; its columns are blanked below.
+        norms = group.steps[None] if group.norms is None else group.norms
+        controls = np.vstack([norms, group.steps])
+        monotone = bool(np.abs(spearman(controls[:1], group.steps)[0, 0]) > 1.0 - 1e-12) and len(norms) == 1
+        columns = {
+            "weight_norm": slice(0, -1), "step": slice(-1, None), "weight_norm_and_step": slice(None),
+        }  # fmt: skip
+        targets = group.targets
+        counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
+        point = [spearman(group.values, targets), *_with_controls(spearman, group.values, targets, controls)]
+        drawn = [
+            bootstrap_spearman(group.values, targets, counts),
+            *_with_controls(lambda x, y: bootstrap_spearman(x, y, counts), group.values, targets, controls),
+        ]
+    n_effective = effective_sample_size(group.values, group.targets) if enough else nothing
+    found = {}
+    for given in CONTROLS:
+        estimate = low = high = nothing
+        if enough:
+            chosen = columns[given]
+            estimate = _partial(point, chosen)
+            low, high = percentile_interval(_partial(drawn, chosen), confidence)
+        n_controls = 1 if group.norms is None or given == "step" else len(group.norms)
+        reasons = group.reasons()
+        if given != "step" and group.norms is None:
+            estimate = low = high = nothing
+            reasons[reasons == ""] = NO_NORM
+        copy = (reasons == "") & np.isnan(estimate)
+        reasons[copy] = f"moves exactly with {given.replace('_', ' ')}"
+        found[given] = {
+            "partial_spearman": estimate,
+            "partial_spearman_low": low,
+            "partial_spearman_high": high,
+            "p_naive": correlation_p_value(estimate, group.n, n_controls + (given == "weight_norm_and_step")),
+            "n_effective": np.where(np.isnan(estimate), np.nan, n_effective),
+            "coincides": np.full(shape, monotone and group.norms is not None),
+            "reason": reasons,
+        }
+    return found
+
+
+def _with_controls(correlate: Any, values: Floats, targets: Floats, controls: Floats) -> list[Floats]:
+    """Correlations of values, of targets and of the controls themselves with the controls."""
+    return [correlate(rows, controls) for rows in (values, targets, controls)]
+
+
+def _partial(parts: list[Floats], chosen: slice) -> Floats:
+    xy, xz, yz, zz = parts
+    return partial_correlation(xy, xz[..., chosen], yz[..., chosen], zz[..., chosen, chosen])

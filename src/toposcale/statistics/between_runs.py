@@ -1,0 +1,97 @@
+"""Does a feature early in training tell which run of a cell ends lower, beyond what its loss tells by then?
+
+Partial correlation of an outcome with a feature over runs, given controls and the cell, with permutations of the residuals
+within cells (Freedman and Lane 1983): the outcome is fitted by controls and cells alone, its residuals are permuted among
+the runs of a cell, and the partial correlation is computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.statistics.correlation import Floats, as_series
+from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
+
+MIN_FREEDOM = 3
+"""Degrees of freedom that controls and cells must leave."""
+
+_NEGLIGIBLE = 1e-9
+"""A residual below this share of its series is rounding noise."""
+
+
+@dataclass(frozen=True)
+class BetweenRuns:
+    """Partial correlations (S,) and two-sided p-values (S,), NaN where nothing is left of a feature or of the outcome.
+
+    freedom: runs less cells, controls and one; n_permutations: those counted; exact: whether these are all.
+    """
+
+    correlation: Floats
+    p_value: Floats
+    freedom: int
+    n_permutations: int
+    exact: bool
+
+
+def between_runs(
+    x: ArrayLike,
+    y: ArrayLike,
+    cells: Sequence[object],
+    controls: ArrayLike | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> BetweenRuns:
+    """The test of S features x (S, R) against an outcome y (R,) of R runs, given their cells and controls (C, R).
+
+    Fewer than `MIN_FREEDOM` degrees of freedom give NaN. ValueError where the arguments do not name the same runs.
+    """
+    features, outcome = as_series(x, "x"), as_series(y, "y")
+    given = as_series(controls, "controls") if controls is not None else np.zeros((0, outcome.shape[1]))
+    runs = outcome.shape[1]
+    if features.shape[1] != runs or given.shape[1] != runs or len(cells) != runs:
+        raise ValueError(
+            f"x, y, cells and controls: {features.shape[1]}, {runs}, {len(cells)} and {given.shape[1]} runs"
+        )
+    distinct = list(dict.fromkeys(cells))
+    dummies = np.array([[cell == one for cell in cells] for one in distinct], dtype=np.float64)
+    design = np.vstack([dummies, _centred(given, dummies)])
+    left, _ = _orthogonal(features, design)
+    rest, rank = _orthogonal(outcome, design)
+    freedom = runs - rank - 1
+    nothing = np.full(len(features), np.nan)
+    if freedom < MIN_FREEDOM or not rest.any():
+        return BetweenRuns(nothing, nothing.copy(), freedom, 0, False)
+    orders, exact = within_cells(cells, draws=draws, seed=seed)
+    # What the fit holds of the permuted outcome is removed again, so the residuals alone need to be permuted.
+    permuted, _ = _orthogonal(rest[0][orders], design)
+    correlations = _unit(permuted) @ _unit(left).T
+    return BetweenRuns(correlations[0], share_as_extreme(correlations), freedom, len(orders), exact)
+
+
+def _centred(given: Floats, dummies: Floats) -> Floats:
+    """Controls with the mean of each cell taken out, scaled to length 1, so that the fit is well conditioned."""
+    inside = given - (given @ dummies.T / dummies.sum(axis=1)) @ dummies
+    size = np.abs(inside).max(axis=1, keepdims=True, initial=0.0)
+    return inside / np.where(size > 0, size, 1.0)
+
+
+def _orthogonal(rows: Floats, design: Floats) -> tuple[Floats, int]:
+    """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
+    _, strength, basis = np.linalg.svd(design, full_matrices=False)
+    rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
+    basis = basis[:rank]
+    rest = rows - (rows @ basis.T) @ basis
+    rest = rest - (rest @ basis.T) @ basis
+    size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
+    return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
+
+
+def _unit(rows: Floats) -> Floats:
+    length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return np.where(length > 0, rows / np.where(length > 0, length, 1.0), np.nan)

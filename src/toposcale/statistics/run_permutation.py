@@ -1,0 +1,123 @@
+"""Do the innovations of a feature go with the losses of their own run more than with those of its sister runs?
+
+A cell is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature innovations
+with its own loss innovations. Null: the same with the runs of a cell paired at random. What all runs of a cell share (the
+schedule, the clock, the warm-up) is the same in every pairing and cancels, so that no stretch of the training is barred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.statistics.correlation import Floats, average_ranks, pearson
+from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
+
+MIN_SEEDS = 8
+"""A cell with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
+
+
+@dataclass(frozen=True)
+class RunPermutation:
+    """Mean correlation of runs with themselves (...), mean over all pairings (...), two-sided p-value (...).
+
+    n_pairings: pairings that were counted; exact: whether these are all.
+    """
+
+    correlation: Floats
+    by_chance: Floats
+    p_value: Floats
+    n_pairings: int
+    exact: bool
+
+
+def run_permutation(
+    x: ArrayLike,
+    y: ArrayLike,
+    cells: Sequence[object],
+    controls: ArrayLike | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> RunPermutation:
+    """The test for innovations x (R, S, m) of S features and y (R, M, m) of M metrics of R runs -> arrays (S, M).
+
+    cells: the cell of each run. controls (R, C, m): what both were made orthogonal to, see `pair_correlations`.
+    """
+    correlations = pair_correlations(x, y, controls)
+    return permute_pairs(correlations, cells, draws=draws, seed=seed)
+
+
+def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
+    """Spearman correlations of run i's features with run j's metrics: x (R, S, m), y (R, M, m) -> (S, M, R, R).
+
+    controls (R, C, m), with the trend: y of a run is orthogonal to its own controls already. The features that it is
+    paired with are made so here, whichever run they are of; else a run's own pairing alone would have lost those
+    dimensions, and would spread more than the others. NaN where a series is constant or has a NaN.
+    """
+    first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    runs, n_features, m = first.shape
+    found = np.full((n_features, second.shape[1], runs, runs), np.nan)
+    for j in range(runs):
+        rows = first
+        if controls is not None:
+            basis = _basis(np.asarray(controls, dtype=np.float64)[j])
+            rows = first - np.einsum("rsk,km->rsm", np.einsum("rsm,km->rsk", first, basis), basis)
+        left, right = _ranks(rows.reshape(-1, m)), _ranks(second[j])
+        usable, known = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
+        values = np.full((len(left), len(right)), np.nan)
+        if usable.any() and known.any():
+            values[np.ix_(usable, known)] = pearson(left[usable], right[known])
+        found[:, :, :, j] = values.reshape(runs, n_features, -1).transpose(1, 2, 0)
+    return found
+
+
+def permute_pairs(
+    correlations: ArrayLike, cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+) -> RunPermutation:
+    """The test from the correlations (..., R, R) of run i's feature with run j's metric.
+
+    Two-sided: how far the mean over the diagonal lies from the mean over all pairings. NaN where a correlation within a
+    cell is NaN. ValueError where `cells` does not name a cell for each run.
+    """
+    table = np.asarray(correlations, dtype=np.float64)
+    runs = table.shape[-1]
+    if len(cells) != runs or table.shape[-2] != runs:
+        raise ValueError(f"cells: {len(cells)} of them for correlations of shape {table.shape}")
+    partners, exact = within_cells(cells, draws=draws, seed=seed)
+    flat = table.reshape(-1, runs, runs)
+    means = np.zeros((len(partners), len(flat)))
+    for run in range(runs):  # one run at a time keeps the memory at (pairings, tests)
+        means += flat[:, run, :].T[partners[:, run]] / runs
+    shape = table.shape[:-2]
+    by_chance = means.mean(axis=0)
+    return RunPermutation(
+        means[0].reshape(shape),
+        by_chance.reshape(shape),
+        share_as_extreme(means).reshape(shape),
+        len(partners),
+        exact,
+    )
+
+
+def _ranks(rows: Floats) -> Floats:
+    ranks = average_ranks(np.nan_to_num(rows))
+    ranks[np.isnan(rows).any(axis=1)] = np.nan
+    return ranks
+
+
+def _basis(columns: Floats) -> Floats:
+    """Orthonormal rows (k, m) that span the rows of `columns` (C, m); those that the others span already are left out."""
+    basis = np.zeros((0, columns.shape[1]))
+    for column in columns:
+        size = np.sqrt((column * column).sum())
+        rest = column
+        for _ in range(2):  # twice, or nearly collinear rows lose their orthogonality to rounding
+            rest = rest - (basis @ rest) @ basis
+        length = np.sqrt((rest * rest).sum())
+        if length > 1e-9 * size:
+            basis = np.vstack([basis, rest / length])
+    return basis

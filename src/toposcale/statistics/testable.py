@@ -1,0 +1,47 @@
+"""Which checkpoints a test of innovations may use: evenly spaced ones after the warm-up.
+
+Held against a real null (features of one training, losses of another one on the same schedule), the test keeps its level
+there and nowhere else: `make nulls`, docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+MIN_POINTS = 10
+"""Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
+WARMUPS = 2
+"""The stretch begins at so many times the warm-up."""
+
+
+class Stretch(NamedTuple):
+    """Checkpoints start to stop (exclusive) of a series; `reason` says why they cannot be tested, else it is empty."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
+    """The longest evenly spaced stretch of checkpoints from twice the warm-up on; of equal ones the last.
+
+    steps (T,): increasing; warmup_steps: None or NaN where it is not known.
+    """
+    times = np.asarray(steps, dtype=np.float64)
+    if warmup_steps is None or not np.isfinite(warmup_steps):
+        return Stretch(0, 0, "the warm-up is not known: warmup_steps")
+    first = int(np.searchsorted(times, WARMUPS * warmup_steps))
+    start = stop = first
+    begin = first
+    for end in range(first, len(times)):
+        uneven = end - begin >= 2 and times[end] - times[end - 1] != times[end - 1] - times[end - 2]
+        begin = end - 1 if uneven else begin
+        if end + 1 - begin >= stop - start:
+            start, stop = begin, end + 1
+    if stop - start < MIN_POINTS:
+        found = f"{stop - start} evenly spaced checkpoints from step {WARMUPS * warmup_steps:g} on"
+        return Stretch(start, stop, f"{found}; the test needs {MIN_POINTS}")
+    return Stretch(start, stop, "")

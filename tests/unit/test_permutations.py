@@ -1,0 +1,156 @@
+"""Permutations of runs within cells, and the two tests over runs: exact small cases, levels and power."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.permutations import share_as_extreme, within_cells
+from toposcale.statistics.run_permutation import pair_correlations, permute_pairs, run_permutation
+
+
+def test_all_permutations_stay_in_their_cells_and_the_first_changes_nothing():
+    orders, exact = within_cells(["a", "b", "a", "b", "b"])
+    assert exact
+    assert len(orders) == 2 * 6
+    assert orders[0].tolist() == [0, 1, 2, 3, 4]
+    expected = set()
+    for first, second in product(permutations([0, 2]), permutations([1, 3, 4])):
+        expected.add((first[0], second[0], first[1], second[1], second[2]))
+    assert {tuple(row) for row in orders.tolist()} == expected
+
+
+def test_more_permutations_than_can_be_counted_are_drawn_within_cells():
+    cells = ["a"] * 9 + ["b"] * 2
+    orders, exact = within_cells(cells, draws=500, seed=3)
+    assert not exact
+    assert orders.shape == (501, 11)
+    assert orders[0].tolist() == list(range(11))
+    assert (np.sort(orders[:, :9]) == np.arange(9)).all()
+    assert (np.sort(orders[:, 9:]) == [9, 10]).all()
+    np.testing.assert_array_equal(orders, within_cells(cells, draws=500, seed=3)[0])
+
+
+def test_share_as_extreme_by_hand():
+    # The mean is 0.25: the first lies 0.75 away, and only the last as far.
+    assert share_as_extreme([1.0, 0.5, 0.0, -0.5]) == 0.5
+    assert share_as_extreme([2.0, 0.0, 0.0, 0.0]) == 0.25
+    assert np.isnan(share_as_extreme([np.nan, 1.0]))
+
+
+def test_run_permutation_of_three_runs_counted_by_hand():
+    table = np.array([[0.9, 0.1, 0.2], [0.0, 0.8, 0.1], [0.3, -0.2, 0.7]])
+    test = permute_pairs(table, ["a", "a", "a"])
+    means = [np.mean([table[i, order[i]] for i in range(3)]) for order in permutations(range(3))]
+    assert test.correlation == pytest.approx(0.8)
+    assert test.by_chance == pytest.approx(np.mean(means))
+    assert test.n_pairings == 6
+    assert test.exact
+    far = np.abs(np.array(means) - np.mean(means))
+    assert (
+        test.p_value
+        == pytest.approx((far >= abs(0.8 - np.mean(means)) - 1e-12).mean())
+        == pytest.approx(1 / 6)
+    )
+
+
+def test_run_permutation_pairs_only_runs_of_one_cell():
+    table = np.full((4, 4), np.nan)  # correlations between cells are never looked at
+    table[:2, :2], table[2:, 2:] = [[0.9, 0.0], [0.0, 0.9]], [[0.5, 0.1], [0.2, 0.5]]
+    test = permute_pairs(table, ["a", "a", "b", "b"])
+    # The means of the four pairings: 0.7, 0.525, 0.25, 0.075; their mean 0.3875.
+    assert test.n_pairings == 4
+    assert test.correlation == pytest.approx(0.7)
+    assert test.p_value == pytest.approx(0.5)
+
+
+def test_pair_correlations_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3, 2, 12)), rng.standard_normal((3, 1, 12))
+    found = pair_correlations(x, y)
+    for feature, i, j in product(range(2), range(3), range(3)):
+        assert found[feature, 0, i, j] == pytest.approx(spearmanr(x[i, feature], y[j, 0])[0])
+
+
+def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
+    rng = np.random.default_rng(1)
+    shared = 3.0 * rng.standard_normal(30)
+    x = rng.standard_normal((8, 1, 30)) + shared
+    y = rng.standard_normal((8, 1, 30)) + shared
+    test = run_permutation(x, y, ["a"] * 8)
+    assert test.correlation[0, 0] > 0.7
+    assert test.by_chance[0, 0] > 0.7
+    assert test.p_value[0, 0] > 0.05
+    own = run_permutation(x, 0.6 * (x - shared) + y, ["a"] * 8)
+    assert own.p_value[0, 0] < 0.001
+    assert own.exact
+
+
+def test_run_permutation_holds_its_level_with_controls_of_each_run():
+    """Half of the dimensions go to controls of a run's own; without the projection more is rejected."""
+    rng = np.random.default_rng(2)
+    runs, m, n_controls, trials = 6, 16, 6, 250
+    controls = rng.standard_normal((runs, n_controls, m))
+    x, y = rng.standard_normal((runs, trials, m)), rng.standard_normal((runs, trials, m))
+    for run in range(runs):
+        basis = np.linalg.qr(controls[run].T)[0]
+        x[run] -= x[run] @ basis @ basis.T
+        y[run] -= y[run] @ basis @ basis.T
+
+    def rejected(given):
+        p = run_permutation(x, y[:, :4], ["a"] * runs, given).p_value
+        return (p <= 0.05).mean()
+
+    assert rejected(controls) < 0.075
+    assert rejected(None) > rejected(controls)
+
+
+def test_between_runs_counted_by_hand():
+    rng = np.random.default_rng(3)
+    cells = ["a"] * 4 + ["b"] * 3
+    x, y, control = rng.standard_normal((1, 7)), rng.standard_normal(7), rng.standard_normal(7)
+    design = np.column_stack([np.array(cells) == "a", np.array(cells) == "b", control]).astype(float)
+
+    def rest(values):
+        return values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+
+    def correlation(values):
+        left, right = rest(values), rest(x[0])
+        return left @ right / np.sqrt((left @ left) * (right @ right))
+
+    fitted, residuals = y - rest(y), rest(y)
+    counted = []
+    for first, second in product(permutations(range(4)), permutations(range(4, 7))):
+        counted.append(correlation(fitted + residuals[[*first, *second]]))
+    counted = np.array(counted)
+    test = between_runs(x, y, cells, control)
+    assert test.exact
+    assert test.n_permutations == 144
+    assert test.freedom == 3
+    assert test.correlation[0] == pytest.approx(correlation(y))
+    far = np.abs(counted - counted.mean())
+    assert test.p_value[0] == pytest.approx((far >= abs(correlation(y) - counted.mean()) - 1e-9).mean())
+
+
+def test_between_runs_knows_no_difference_between_cells():
+    """The cells differ in feature and outcome alike; within a cell there is nothing."""
+    rng = np.random.default_rng(4)
+    cells = np.repeat(["a", "b", "c"], 8)
+    level = np.repeat([0.0, 5.0, 10.0], 8)
+    x, y = rng.standard_normal((200, 24)) + level, rng.standard_normal(24) + level
+    p = between_runs(x, y, list(cells), draws=999).p_value
+    assert (p <= 0.05).mean() < 0.1
+    assert between_runs(x[:1], y + 1.5 * (x[0] - level), list(cells), draws=999).p_value[0] < 0.01
+
+
+def test_between_runs_refuses_what_leaves_no_freedom_and_names_what_does_not_fit():
+    assert np.isnan(between_runs(np.eye(1, 4), np.arange(4.0), ["a"] * 4, np.arange(4.0) ** 2).p_value).all()
+    constant = between_runs(np.ones((1, 8)), np.arange(8.0) ** 2, ["a"] * 8)
+    assert np.isnan(constant.correlation[0])
+    assert np.isnan(constant.p_value[0])
+    with pytest.raises(ValueError, match="runs"):
+        between_runs(np.ones((1, 8)), np.arange(7.0), ["a"] * 8)
