@@ -11,7 +11,7 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-.PHONY: run test test-slurm lint bench nulls check-gpu reference rulegraph clean
+.PHONY: run test test-slurm lint bench nulls study check-gpu reference rulegraph clean
 
 run: $(VENV)/.runtime
 	$(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"

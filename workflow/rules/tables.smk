@@ -4,6 +4,7 @@ TABLES = f"{RUN}/tables"
 
 
 localrules:
+    measured,
     vectors_table,
     metrics_table,
     models_table,
@@ -26,6 +27,7 @@ GATHERED = {
             *(
                 path
                 for source, models in MODELS_OF.items()
+                if source != "weights" or config["weights"]["distances"]
                 for path in of_every_model(DISTANCES, models, source=source)
             ),
             *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
@@ -80,6 +82,13 @@ for table, (kinds, own) in GATHERED.items():
             "Gathering {params.table}"
         script:
             "../../scripts/gather.py"
+
+
+rule measured:
+    input:
+        rules.features_table.output,
+        f"{TABLES}/metrics.parquet",
+        f"{TABLES}/models.parquet",
 
 
 rule vectors_table:
