@@ -193,6 +193,8 @@ def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
         return kinds
     if "object" in kinds:
         return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
+    if "array" in kinds and (isinstance(value, list) or str(value).lstrip().startswith("[")):
+        return "array"
     return None if value in (None, "null") else kinds[0]
 
 
@@ -427,9 +429,10 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             ("minLength", "of length at least"),
             ("minProperties", "of length at least"),
         )
-        if key in schema
+        # Of a number or a list, each has bounds of its own.
+        if key in schema and (kinds == "array") == (key == "minItems")
     ]
-    if schema.get("uniqueItems"):
+    if schema.get("uniqueItems") and kinds == "array":
         bounds.append("without repeats")
     return " ".join([name, ", ".join(bounds)]).strip()
 
