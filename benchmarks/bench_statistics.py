@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.timing import Row
-from toposcale.analysis.correlations import correlation_table, partial_correlation_table
 from toposcale.analysis.early_stopping import early_stopping_table
-from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.ranking import group_table, ranking_table
 from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
 from toposcale.analysis.transitions import change_point_coincidence_table, transition_table
-from toposcale.analysis.verdicts import verdict_table
+from toposcale.analysis.verdicts import verdict_tables
 
 LIMIT = 60.0
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
@@ -50,7 +48,7 @@ def paper_run(
             metric_rows.append(
                 pd.DataFrame({"model": model, "step": steps, "metric": metric, "value": value})
             )
-    models = pd.DataFrame({"model": list(SIZES), "n_parameters": list(SIZES.values())})
+    models = pd.DataFrame({"model": list(SIZES), "n_parameters": list(SIZES.values()), "warmup_steps": 200})
     return pd.concat(feature_rows, ignore_index=True), pd.concat(metric_rows, ignore_index=True), models
 
 
@@ -65,10 +63,7 @@ def rows() -> list[Row]:
         measured.append(Row(function.__name__, time.perf_counter() - start, 1, LIMIT, absolute=True))
         return result
 
-    correlations = timed(correlation_table, features, metrics, seed=1)
-    partials = timed(partial_correlation_table, features, metrics, seed=1)
-    pooled = timed(pooled_table, features, metrics, correlations, partials)
-    timed(verdict_table, correlations, partials, pooled)
+    timed(verdict_tables, features, metrics, models)
     timed(ranking_table, features, metrics, seed=1)
     timed(group_table, features, metrics, seed=1)
     timed(scaling_table, features, metrics, models, seed=1)

@@ -1,5 +1,6 @@
 """A row of the models table from what the configuration says of a model and what its files tell."""
 
+from pathlib import Path
 import numpy as np
 
 from toposcale import checkpoints
@@ -21,7 +22,7 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
     if weights is not None:
         told["n_parameters"] = checkpoints.count_parameters(checkpoints.locate(weights))
         if curve is not None:
-            told |= {key: value for key, value in checkpoints.trainer_facts(curve).items() if value}
+            told |= {key: value for key, value in checkpoints.trainer_facts(Path(curve)).items() if value}
     return {"model": name} | told | known
 
 

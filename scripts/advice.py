@@ -21,7 +21,9 @@ def main(snakemake):
     found = {name: Files(name, params.folders.get(name), curves.get(name), joined) for name in params.models}
     begun = {name: files for name, files in found.items() if len(files.log) or len(files.metrics)}
     if not begun:
-        print(f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n")
+        print(
+            f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n"
+        )
         return
     known = {name: files for name, files in found.items() if name in begun or name in params.planned}
     planned = [plan_of(name, files, run, params) for name, files in known.items()]

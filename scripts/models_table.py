@@ -3,6 +3,7 @@
 import _job
 import _models
 from toposcale.io import schemas, tables
+from toposcale.statistics.testable import warmup_of
 
 
 def main(snakemake):
@@ -16,12 +17,19 @@ def main(snakemake):
         steps, rates = (log[column].to_numpy() for column in ("step", "learning_rate"))
         last = int(steps.max()) if name in curves and len(steps) else None
         row = _models.row(name, facts, weights=weights.get(name), curve=curves.get(name), last_logged=last)
+        if name in curves and len(steps):
+            row.setdefault("warmup_steps", warmup(steps, rates))
         row, plan = _models.planned(row, facts, steps, rates)
         rows.append(row)
         schedules += plan
     metadata = _job.provenance(snakemake)
     tables.write(tables.from_rows(schemas.MODELS, rows), snakemake.output.models, metadata)
     tables.write(tables.from_rows(schemas.SCHEDULES, schedules), snakemake.output.schedules, metadata)
+
+
+def warmup(steps, rates):
+    found = warmup_of(steps, rates)
+    return None if found is None else int(found)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,9 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
         case "folder":
             from toposcale.checkpoints import FolderSource, missing_parts
 
-            source = FolderSource(Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ())))
+            source = FolderSource(
+                Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
+            )
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}

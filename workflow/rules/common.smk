@@ -217,6 +217,11 @@ def seed_of(wildcards):
     return MODELS[wildcards.model].seed
 
 
+def not_made_here(wildcards):
+    """Whether the checkpoints of a model come from elsewhere, so that one that is damaged cannot be made again."""
+    return wildcards.model not in TRAINED
+
+
 def on_attempt(amount):
     """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
 
@@ -370,6 +375,10 @@ def facts_of(name):
         known |= {key: training[key] for key in sweep.SIZES}
         schedule = model.settings["schedule"]
         known["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
+    # A plan tells its own warm-up, where there is one.
+    plan_of_rates = model.settings.get("schedule")
+    if isinstance(plan_of_rates, dict) and "warmup_steps" in plan_of_rates:
+        known["warmup_steps"] = plan_of_rates["warmup_steps"]
     own = {
         "family": model.family,
         "entry": model.entry,

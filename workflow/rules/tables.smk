@@ -138,6 +138,7 @@ rule metrics_table:
     resources:
         mem_mb=on_attempt(2000),
     params:
+        models=list(MODELS),
         checkpoints={name: MODELS[name].steps for name in TRAINED},
         steps=steps_by_folder(*METRIC_KINDS),
         # In a list, since Snakemake looks for wildcards in a text.

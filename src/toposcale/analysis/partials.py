@@ -24,7 +24,12 @@ from toposcale.statistics.correlation import (
     effective_sample_size,
     spearman,
 )
-from toposcale.statistics.innovations import InnovationTest, innovation_test, with_squares
+from toposcale.statistics.innovations import (
+    InnovationTest,
+    innovation_products,
+    innovation_test,
+    with_squares,
+)
 from toposcale.statistics.partial import partial_correlation
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
@@ -60,16 +65,20 @@ def partial_correlation_table(
 
 
 def run_test(
-    group: Aligned, warmups: Mapping[str, float], *, given_norm: bool
+    group: Aligned, warmups: Mapping[str, float], *, given_norm: bool, alone: bool = True
 ) -> tuple[InnovationTest | None, Aligned, str]:
-    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else ""."""
+    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else "".
+
+    alone: whether the run needs p-values of its own.
+    """
     cut, reason = group.testable(warmups)
     if not reason and given_norm and cut.norms is None:
         reason = NO_NORM
     if reason:
         return None, cut, reason
     controls = with_squares(cut.norms) if given_norm and cut.norms is not None else None
-    return innovation_test(cut.values, cut.targets, controls), cut, ""
+    test = innovation_test if alone else innovation_products
+    return test(cut.values, cut.targets, controls), cut, ""
 
 
 def _test_columns(group: Aligned, warmups: Mapping[str, float], given: str) -> dict[str, Column]:

@@ -83,14 +83,14 @@ def pooled_test(
     n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in pairs]
     for group in groups:
         rows = pairs.get_indexer(pd.MultiIndex.from_frame(group.rows({})[TESTED_KEY]))
-        test, cut, reason = run_test(group, warmups, given_norm=given_norm)
+        test, cut, reason = run_test(group, warmups, given_norm=given_norm, alone=False)
         said = group.reasons().ravel()
         if test is None:
             for row, own in zip(rows, said, strict=True):
                 reasons[row][own or reason] += 1
             continue
         pool.add(test, cut.steps, rows=rows, weight=weights[group.model])
-        known = np.isfinite(test.p_value).ravel()
+        known = np.isfinite(test.correlation).ravel()
         n_tested[rows] += known
         for row, own in zip(rows[~known], said[~known], strict=True):
             reasons[row][own or NOTHING_LEFT] += 1

@@ -14,7 +14,7 @@ from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
 from toposcale.io import schemas
 from toposcale.statistics.correlation import Floats
-from toposcale.statistics.innovations import innovation_test, innovations, with_squares
+from toposcale.statistics.innovations import innovation_products, innovations, with_squares
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.pooling import SharedFlips
 
@@ -91,7 +91,7 @@ def testable_runs(
     warmups = warmups_of(models)
     best: dict[str, Aligned] = {}
     for group in aligned_series(whole_model(features), metrics):
-        test, cut, _ = run_test(group, warmups, given_norm=given != "step")
+        test, cut, _ = run_test(group, warmups, given_norm=given != "step", alone=False)
         if test is None or np.isnan(innovations(cut.targets, _controls(cut, given)).values).any():
             continue
         if group.model not in best or cut.n > best[group.model].n:
@@ -116,7 +116,7 @@ def simulated(
         random = np.random.default_rng([seed, purpose, place])
         scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
         noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-        test = innovation_test(noisy, run.targets, controls)
+        test = innovation_products(noisy, run.targets, controls)
         pool.add(test, run.steps, weight=weights[run.model])
         measured += weights[run.model] * np.nan_to_num(test.correlation[:, 0])
         total += weights[run.model]

@@ -17,7 +17,13 @@ from toposcale.io.errors import UserError
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
 from toposcale.io.tensor_files import read_metadata
 
-PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
+PATTERNS = (
+    "checkpoint-{step}",
+    "step{step}",
+    "step-{step}",
+    "step{step}.safetensors",
+    "step-{step}.safetensors",
+)
 """How checkpoints are named where nobody says: the first of these that fits a name in the folder."""
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -59,7 +65,9 @@ class FolderSource:
         frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
         for step, own in shapes.items():
             if own != frequent:
-                gaps[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
+                gaps[step] = (
+                    f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
+                )
         return tuple(step for step in shapes if step not in gaps), gaps
 
     def trainer_state(self) -> str | None:

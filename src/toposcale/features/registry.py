@@ -169,9 +169,7 @@ _ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
 
 register(
     Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
-    Feature(
-        "neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS
-    ),
+    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
     _homology("count", "bars", "count", "sum"),
     _homology("total", "total persistence", OF_SOURCE, "sum"),
     _homology("total_l2", "total persistence, L2", OF_SOURCE, "norm"),

@@ -75,13 +75,17 @@ class LossCurve:
         if not len(checkpoints) and not len(measured.get("validation_loss", ())):
             spread = np.linspace(0, max(len(lost) - 1, 0), min(MOST_CHECKPOINTS, len(lost)))
             at = lost[spread.round().astype(int)]
-        rows = [(step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]]
+        rows = [
+            (step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]
+        ]
         known = {step for step, _, _ in rows}
         for step in sorted(set(checkpoints) - known):
             following = np.searchsorted(steps[lost], step)
             if step > 0 and following < len(lost):
                 rows.append((step, "training_loss", losses[lost[following]]))
-        rows += [(steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found]
+        rows += [
+            (steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found
+        ]
         return tables.from_rows(
             schemas.METRICS,
             [

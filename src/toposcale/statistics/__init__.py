@@ -1,7 +1,6 @@
-"""Correlations, surrogates, scaling laws, transitions and verdicts on the features and metrics tables.
+"""Correlations, tests and their corrections: arrays in, arrays out (numpy and scipy alone).
 
-Array functions (numpy only): `correlation`, `resampling`, `surrogates`, `partial`, `multiple_testing`,
-`pooling`, `scaling`, `transitions`, `early_stopping`. Functions from tables to tables (pandas): `series`,
-`correlation_tables`, `pooled_tables`, `verdicts`, `ranking`, `scaling_tables`, `transition_tables`,
-`early_stopping_tables`.
+Following: `correlation`, `resampling`, `partial`. Tests of one run: `testable`, `innovations`; of several: `pooling`,
+`run_permutation`, `between_runs` (both by `permutations`); corrected by `multiple_testing`. Also `scaling`, `change_points`
+and `patience`. docs/statistics.md says what each test can and cannot show.
 """

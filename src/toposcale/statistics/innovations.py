@@ -138,13 +138,18 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
 
     NaN where a series is wholly foretold (constant, an exact trend, a copy of a control).
     """
+    untested = innovation_products(x, y, controls)
+    return replace(untested, p_value=sign_flip_p_value(untested.statistic, untested.products))
+
+
+def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
+    """`innovation_test` without its p-values, which are NaN: what several runs together need (`pooling`)."""
     new_x, new_y = innovations(x, controls), innovations(y, controls)
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
-    untested = InnovationTest(correlation, np.full_like(correlation, np.nan), products, freedom, new_x.start)
-    return replace(untested, p_value=sign_flip_p_value(untested.statistic, products))
+    return InnovationTest(correlation, np.full_like(correlation, np.nan), products, freedom, new_x.start)
 
 
 def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:

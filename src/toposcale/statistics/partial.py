@@ -16,7 +16,7 @@ def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Float
     (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)). Of rank correlations this is the partial Spearman
     correlation. A control that the others span adds nothing. NaN where the controls span x or y, or one is constant.
     """
-    unknown = np.isnan(zz).any(axis=(-2, -1))[..., None, None]
+    unknown = np.asarray(np.isnan(zz).any(axis=(-2, -1)))[..., None, None]
     strength, vectors = np.linalg.eigh(np.where(unknown, np.eye(zz.shape[-1]), zz))
     kept = strength > COLLINEAR
     basis = vectors * np.where(kept, 1.0 / np.sqrt(np.where(kept, strength, 1.0)), 0.0)[..., None, :]
