@@ -10,7 +10,10 @@ def main(snakemake):
     params, given = snakemake.params, snakemake.input
     weights = dict(zip(params.with_weights, given.checkpoints, strict=True))
     curves = dict(zip(params.with_curve, given.curves, strict=True))
-    logs = {name: tables.read(schemas.TRAINING, path) for name, path in zip(params.with_log, given.logs, strict=True)}
+    logs = {
+        name: tables.read(schemas.TRAINING, path)
+        for name, path in zip(params.with_log, given.logs, strict=True)
+    }
     rows, schedules = [], []
     for name, facts in params.models.items():
         log = logs.get(name, schemas.TRAINING.schema.empty_table())

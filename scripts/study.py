@@ -24,14 +24,19 @@ def main(folder, *runs):
     names = sorted(path.name for path in folder.glob("*") if (path / "models.csv").exists())
     if not names:
         raise UserError(f"{folder}: no tables of a finished study; `make study` trains it")
-    parts = ["# Results of the study\n\nWritten by `make study ONLY=analysis`; [the plan](../study.md) was written before."]
+    parts = [
+        "# Results of the study\n\nWritten by `make study ONLY=analysis`; [the plan](../study.md) was written before."
+    ]
     parts += [analysed(folder / name) for name in names]
     (folder / "results.md").write_text("\n\n".join(parts) + "\n")
     print(folder / "results.md")
 
 
 def gather(run, folder):
-    whole = [tables.read_checked(run / f"tables/{name}.parquet").to_pandas() for name in ("features", "metrics", "models")]
+    whole = [
+        tables.read_checked(run / f"tables/{name}.parquet").to_pandas()
+        for name in ("features", "metrics", "models")
+    ]
     target = folder / run.name
     target.mkdir(parents=True, exist_ok=True)
     for name, table in study.small_tables(*whole).items():
@@ -51,7 +56,10 @@ def analysed(folder):
 
 def markdown(table):
     rows = [list(table.columns), ["---"] * table.shape[1]]
-    rows += [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row] for row in table.itertuples(index=False)]
+    rows += [
+        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
+        for row in table.itertuples(index=False)
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

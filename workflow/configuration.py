@@ -362,7 +362,9 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
             yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
 
 
-def _schedule_contradictions(where: str, schedule: Mapping[str, Any], final_step: int | None) -> Iterator[str]:
+def _schedule_contradictions(
+    where: str, schedule: Mapping[str, Any], final_step: int | None
+) -> Iterator[str]:
     from toposcale.io.errors import UserError
     from toposcale.training.schedules import schedule_of
 

@@ -49,11 +49,20 @@ def test_what_is_added_to_a_sweep_changes_nothing_that_was_there():
 
 def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedule():
     found = models({"models": ["c"], "steps": [20, 30], "schedule": ["cosine", "linear"]})
-    assert {model.steps for name, model in found.items() if model.entry == "c"} == {(0, 10, 20), (0, 10, 20, 30)}
-    shapes = {model.cell: model.settings["schedule"]["shape"] for model in found.values() if model.entry == "c"}
+    assert {model.steps for name, model in found.items() if model.entry == "c"} == {
+        (0, 10, 20),
+        (0, 10, 20, 30),
+    }
+    shapes = {
+        model.cell: model.settings["schedule"]["shape"] for model in found.values() if model.entry == "c"
+    }
     assert shapes["c.steps30.linear"] == "linear"
     assert shapes["c.steps20.cosine"] == "cosine"
-    assert all(model.training["schedule"]["steps"] == model.steps[-1] for model in found.values() if model.entry == "c")
+    assert all(
+        model.training["schedule"]["steps"] == model.steps[-1]
+        for model in found.values()
+        if model.entry == "c"
+    )
 
 
 def test_a_rule_a_list_of_steps():
@@ -69,10 +78,16 @@ def test_a_rule_a_list_of_steps():
     [
         ({"models": ["d"]}, 'sweep.models holds "d", but must name models of kind gpt'),
         ({"learning_rate": [0.1]}, "sweep.learning_rate is given, but sweep.models names no model"),
-        ({"models": ["a"], "steps": [2]}, "warmup_steps holds 2, but must be less than training.steps, 2 (of a.steps2)"),
+        (
+            {"models": ["a"], "steps": [2]},
+            "warmup_steps holds 2, but must be less than training.steps, 2 (of a.steps2)",
+        ),
         ({"models": ["a"], "seeds": 0}, "sweep.seeds holds 0"),
         ({"models": ["a"], "seeds": [1, 1]}, "sweep.seeds holds [1, 1]"),
-        ({"models": ["a"], "seeds": 1000, "steps": [1000], "batch_size": [1, 2]}, "more than 100000 checkpoints"),
+        (
+            {"models": ["a"], "seeds": 1000, "steps": [1000], "batch_size": [1, 2]},
+            "more than 100000 checkpoints",
+        ),
     ],
 )
 def test_a_mistake_in_a_sweep_is_said_in_a_line(sweep, words):

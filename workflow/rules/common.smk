@@ -32,9 +32,7 @@ PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Models whose losses stand in a file of the user's; of some there is nothing but this file.
-CURVES = {
-    name: model.loss_curve for name, model in MODELS.items() if model.loss_curve
-}
+CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss_curve}
 WITH_FEATURES = [
     name for name, model in MODELS.items() if model.kind not in ("table", "planned")
 ]

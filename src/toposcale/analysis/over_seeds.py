@@ -162,7 +162,9 @@ def full_cells(
     return {model: cell for cell, own in grouped if len(own) >= MIN_SEEDS for model in own}
 
 
-def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
+def value_at_share(
+    table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]
+) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
     last = table.groupby("model")["step"].max()
     end = (

@@ -61,7 +61,9 @@ def _wide(features: pd.DataFrame) -> pd.DataFrame:
 
 def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The features and metrics tables that `series` and `early` of `small_tables` hold."""
-    metrics = series[["model", "step", *METRICS]].melt(["model", "step"], var_name="metric", value_name="value")
+    metrics = series[["model", "step", *METRICS]].melt(
+        ["model", "step"], var_name="metric", value_name="value"
+    )
     rows = [
         table.melt(["model", "step"], var_name="feature", value_name="value")
         for table in (series.drop(columns=list(METRICS)), early)
@@ -75,7 +77,8 @@ def study_tables(
 ) -> dict[str, pd.DataFrame]:
     """`primary`, the four tests with Holm's correction, and `exploratory`, the same two for every other feature.
 
-    Columns: question (gap is A for the final generalisation gap), feature, n_runs, n_cells, estimate (a correlation), its 95% interval, p_value, and p_holm or q_value.
+    Columns: question (gap is A for the final generalisation gap), feature, n_runs, n_cells, estimate (a correlation), its
+    95% interval, p_value, and p_holm or q_value.
     """
     rows = pd.concat(
         [
@@ -96,7 +99,11 @@ def study_tables(
 
 
 def _between(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int, metric: str = VALIDATION_LOSS
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    seed: int,
+    metric: str = VALIDATION_LOSS,
 ) -> pd.DataFrame:
     """Question A. The interval is Fisher's: of a partial correlation with so many degrees of freedom."""
     found = between_runs_table(features, metrics, models, metric=metric, seed=seed)
