@@ -47,7 +47,7 @@ for cut in CUTS["weights"]:
         resources:
             runtime=on_attempt(30),
         params:
-            settings=without(config["weights"], "jobs"),
+            settings=without(config["weights"], "jobs", "distances"),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
             code=fingerprint("weight_features.py"),
