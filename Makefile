@@ -13,7 +13,7 @@ endif
 
 SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 
-.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes check-gpu reference clean distclean config-is-there
+.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE)

@@ -14,6 +14,7 @@ import configuration
 import environment
 import plan
 import recorded
+import sweep
 from fingerprint import fingerprint
 from toposcale.io.errors import UserError
 

@@ -5,11 +5,12 @@ import hashlib
 import json
 import logging
 import os
+import re
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -101,6 +102,26 @@ def measured(
 def each(value: Any) -> list[str]:
     """A named input or output as a list: of a job of one checkpoint it is a single path."""
     return [value] if isinstance(value, str) else list(value)
+
+
+def of_steps(paths: Any, steps: Sequence[int]) -> list[str]:
+    """The files of some steps: the inputs, or, where one job made them, those beside the last, which stands for all."""
+    named = each(paths)
+    if len(named) == len(steps):
+        return named
+    last = Path(named[-1])
+    return [
+        str(last.with_name(re.sub(r"step-(\d+)", lambda m, s=step: f"step-{s:0{len(m[1])}d}", last.name)))
+        for step in steps
+    ]
+
+
+def siblings(paths: Any, steps: Mapping[str, Sequence[int]]) -> list[str]:
+    """Inputs, and for each folder of `steps`, of which one job made all files, the files of its steps."""
+    named = each(paths)
+    together = {folder: path for path in named if (folder := str(Path(path).parent)) in steps}
+    rest = [path for path in named if str(Path(path).parent) not in steps]
+    return rest + [file for folder, path in together.items() for file in of_steps(path, steps[folder])]
 
 
 def digest(settings: Any) -> str:

@@ -10,7 +10,7 @@ from toposcale.io import schemas, tables
 def main(snakemake):
     diagrams = [
         None if tables.read_warnings(path) else tables.read(schemas.DIAGRAMS, path)
-        for path in snakemake.input
+        for path in _job.of_steps(snakemake.input, snakemake.params.steps)
     ]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
     moved = diagram_distances.consecutive_distances(diagrams)

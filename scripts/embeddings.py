@@ -23,7 +23,7 @@ def main(snakemake):
     [tokenizer] = snakemake.params.tokenizer or [None]
     jobs = zip(
         snakemake.params.steps,
-        _job.each(snakemake.input.checkpoints),
+        _job.of_steps(snakemake.input.checkpoints, snakemake.params.steps),
         _job.each(output.features),
         _job.each(output.diagrams),
         _job.each(output.metrics),

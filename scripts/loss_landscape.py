@@ -12,7 +12,7 @@ NOTHING = landscape.Description({}, {}, {}, {}, None, None, None)
 def main(snakemake):
     metadata = _job.provenance(snakemake)
     output = {name: _job.each(snakemake.output[name]) for name in snakemake.output.keys()}  # noqa: SIM118
-    checkpoints = _job.each(snakemake.input.checkpoints)
+    checkpoints = _job.of_steps(snakemake.input.checkpoints, snakemake.params.steps)
     for place, (step, checkpoint) in enumerate(zip(snakemake.params.steps, checkpoints, strict=True)):
         where = {"model": snakemake.wildcards.model, "step": step}
         files = {name: paths[place] for name, paths in output.items()}

@@ -49,13 +49,15 @@ class TrainingJob:
     """The pieces of one job, held together: from a state to the files of the next checkpoint."""
 
     def __init__(self, snakemake, text, shape, plan, device, metadata):
-        self.snakemake, self.text, self.shape, self.plan = snakemake, text, shape, plan
+        self.snakemake, self.shape, self.plan = snakemake, shape, plan
         self.device, self.metadata = device, metadata
         self.name = snakemake.wildcards.model
-        count = snakemake.params.training["validation_windows"]
+        training = snakemake.params.training
+        self.tokens = trainer.share_of_text(text.train, training["data_fraction"], shape.context)
+        count = training["validation_windows"]
         self.windows, self.seen = (
             trainer.validation_windows(tokens, shape.context, count)
-            for tokens in (text.validation, text.train)
+            for tokens in (text.validation, self.tokens)
         )
 
     def one_checkpoint(self):
@@ -73,17 +75,17 @@ class TrainingJob:
         made = self.snakemake.output
         folder = Path(made.checkpoint[0]).parent / "unfinished"
         optimiser = folder / "optimiser.safetensors"
+        kinds = ["checkpoint", "log", "metrics", *(["sketch"] if made.sketch else [])]
         files = {
-            step: [folder / f"{kind}-{step}" for kind in ("checkpoint", "log", "metrics", "sketch")]
-            for step in self.snakemake.params.steps
+            step: {kind: folder / f"{kind}-{step}" for kind in kinds} for step in self.snakemake.params.steps
         }
         state, done = self.resume(files, optimiser)
         for step in self.snakemake.params.steps[done:]:
-            self.advance(state, step, *files[step])
+            self.advance(state, step, **files[step])
             trainer.save_optimiser(optimiser, state, self.metadata)
-        for step, *targets in zip(files, made.checkpoint, made.log, made.metrics, made.sketch, strict=True):
-            for source, target in zip(files[step], targets, strict=True):
-                os.replace(source, target)
+        for number, sources in enumerate(files.values()):
+            for kind, source in sources.items():
+                os.replace(source, made[kind][number])
         shutil.rmtree(folder)
 
     def start(self):
@@ -95,22 +97,24 @@ class TrainingJob:
             metadata = tensor_files.read(optimiser)[1]
             if metadata["configuration"] == self.metadata["configuration"]:
                 step = int(metadata["step"])
-                state = trainer.load_state(files[step][0], optimiser, self.shape, self.device)
+                state = trainer.load_state(files[step]["checkpoint"], optimiser, self.shape, self.device)
                 return state, list(files).index(step) + 1
         except (UserError, KeyError):
             pass  # nothing usable was left: begin anew
         return self.start(), 0
 
-    def advance(self, state, until, checkpoint, log, metrics, sketch):
-        """Train up to `until`, then write its weights, the log and the sketches on the way, and the losses."""
-        path = callbacks.WeightSketch(
-            self.shape.n_parameters, seed=self.plan.seed, **self.snakemake.params.sketch
-        )
+    def advance(self, state, until, checkpoint, log, metrics, sketch=None):
+        """Train up to `until`, then write its weights, the log, sketches on the way if asked for, and the losses."""
+        paths = []
+        if sketch:
+            settings = self.snakemake.params.sketch
+            paths = [callbacks.WeightSketch(self.shape.n_parameters, seed=self.plan.seed, **settings)]
         with Path(str(self.snakemake.log)).open("a") as file:
             progress = callbacks.ProgressLog(file, until)
-            _, rows = trainer.train(state, self.plan, self.text.train, until, [progress, path])
+            _, rows = trainer.train(state, self.plan, self.tokens, until, [progress, *paths])
         trainer.save_weights(checkpoint, state, self.metadata)
-        path.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
+        for path in paths:
+            path.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
         provenance = _job.provenance(self.snakemake)
         tables.write(tables.from_rows(schemas.TRAINING, rows), log, provenance)
         loss = trainer.validation_loss(state.model, self.windows)

@@ -7,7 +7,7 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     rows = []
-    for path in snakemake.input:
+    for path in _job.siblings(snakemake.input, snakemake.params.steps):
         diagrams = tables.read(schemas.DIAGRAMS, path)
         if not len(diagrams):
             continue

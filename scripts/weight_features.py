@@ -12,7 +12,7 @@ def main(snakemake):
     metadata = _job.provenance(snakemake)
     jobs = zip(
         snakemake.params.steps,
-        _job.each(snakemake.input.checkpoints),
+        _job.of_steps(snakemake.input.checkpoints, snakemake.params.steps),
         _job.each(output.features),
         _job.each(output.diagrams),
         strict=True,

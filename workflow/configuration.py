@@ -20,6 +20,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
+import sweep
+
 SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
 
@@ -194,6 +196,8 @@ def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
         return kinds
     if "object" in kinds:
         return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
+    if "array" in kinds and (isinstance(value, list) or str(value).lstrip().startswith("[")):
+        return "array"
     return None if value in (None, "null") else kinds[0]
 
 
@@ -267,30 +271,52 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             f"config key landscape.resolution holds {config['landscape']['resolution']}, but must be odd: "
             "the checkpoint stands in the middle"
         )
-    training = config["training"]
-    for name, model in config["models"].items():
-        given = model.get("schedule", training.get("schedule")) if model["kind"] == "gpt" else None
-        if isinstance(given, Mapping):
-            where = _join("models", name, "schedule") if "schedule" in model else "training.schedule"
-            yield from _schedule_contradictions(where, trained_schedule(given, training), training["steps"])
-    trained = len(config["seeds"]) * sum(model["kind"] == "gpt" for model in config["models"].values())
-    checkpoints = trained * (2 + training["steps"] // training["checkpoint_every"])
+    swept = list(_sweep_contradictions(config))
+    yield from swept or _training_contradictions(config)
+
+
+def _sweep_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
+    swept, models = config["sweep"], config["models"]
+    for name in swept["models"]:
+        if name not in models or models[name]["kind"] != "gpt":
+            near = difflib.get_close_matches(name, models, n=1)
+            hint = f"; did you mean {near[0]}?" if near and near[0] != name else ""
+            yield f"config key sweep.models holds {_shown(name)}, but must name models of kind gpt{hint}"
+    keys = [key for key in sweep.NAMES if swept[key]]
+    if keys and not swept["models"]:
+        yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
+
+
+def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
+    cells = {run.cell: run for run in sweep.runs({**config["sweep"], "seeds": 1})}
+    entries = set(config["models"]) - set(config["sweep"]["models"])
+    for name in sorted(name for name in entries if config["models"][name]["kind"] == "gpt"):
+        cells[name] = sweep.Run(name, name, name, 0, {})
+    copies = config["sweep"]["seeds"]
+    copies = len(copies) if isinstance(copies, list) else copies
+    checkpoints, trained = 0, 0
+    for run in cells.values():
+        training = sweep.training_of(config, run)
+        schedule = training.get("schedule")
+        if isinstance(schedule, Mapping):
+            own = "schedule" in config["models"][run.entry]
+            where = _join("models", run.entry, "schedule") if own else "training.schedule"
+            yield from _schedule_contradictions(where, schedule, training["steps"])
+        repeats = copies if run.training or run.entry in config["sweep"]["models"] else len(config["seeds"])
+        trained += repeats
+        checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
+        if training["warmup_steps"] >= training["steps"]:
+            yield (
+                f"config key training.warmup_steps holds {training['warmup_steps']}, "
+                f"but must be less than training.steps, {training['steps']}"
+                + (f" (of {run.cell})" if training != config["training"] else "")
+            )
     if checkpoints > MOST_CHECKPOINTS:
         yield (
-            f"config key training.checkpoint_every holds {training['checkpoint_every']}, which makes more than "
-            f"{MOST_CHECKPOINTS} checkpoints of {trained} models with {training['steps']} steps; make it larger"
+            f"config key training.checkpoint_every holds {config['training']['checkpoint_every']}, which makes more "
+            f"than {MOST_CHECKPOINTS} checkpoints of {trained} models with {config['training']['steps']} steps; "
+            "make it larger"
         )
-    if training["warmup_steps"] >= training["steps"]:
-        yield (
-            f"config key training.warmup_steps holds {training['warmup_steps']}, "
-            f"but must be less than training.steps, {training['steps']}"
-        )
-
-
-def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
-    default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
-    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
 
 
 NEEDED = {
@@ -306,7 +332,7 @@ NEEDED = {
 # What a person knows of a training that was made elsewhere.
 _TOLD = ("tokens_per_step", "final_step", "warmup_steps")
 ALLOWED = {
-    "gpt": (*NEEDED["gpt"], "embeddings"),
+    "gpt": (*NEEDED["gpt"], "training", "embeddings"),
     "hub": (*NEEDED["hub"], *_TOLD, "embeddings", "tokenizer"),
     "folder": (*NEEDED["folder"], "pattern", "steps", *_TOLD, "embeddings", "tokenizer"),
     "monitor": (*NEEDED["monitor"], *_TOLD),
@@ -410,9 +436,10 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             ("minLength", "of length at least"),
             ("minProperties", "of length at least"),
         )
-        if key in schema
+        # Of a number or a list, each has bounds of its own.
+        if key in schema and (kinds == "array") == (key == "minItems")
     ]
-    if schema.get("uniqueItems"):
+    if schema.get("uniqueItems") and kinds == "array":
         bounds.append("without repeats")
     return " ".join([name, ", ".join(bounds)]).strip()
 

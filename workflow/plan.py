@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from configuration import trained_schedule
+import sweep
 
 STEP_DIGITS = 8
 # A size in a repository's name: -70m, _1.4B.
@@ -33,6 +33,12 @@ class Model:
 
     not_runnable: str = ""
     """Why the checkpoints cannot read a text, so that only their weights can be measured; empty where they can."""
+
+    cell: str = ""
+    """What the model shares with all others that differ from it by their seeds alone."""
+
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """How it is trained, of a model that is trained here: `training:`, then what its entry and the sweep say."""
 
     @property
     def loss_curve(self) -> str | None:
@@ -56,7 +62,7 @@ class Model:
         if self.kind != "gpt":
             return 0.0
         width, layers = self.settings["d_model"], self.settings["n_layers"]
-        return layers * (width + 64)
+        return layers * (width + 64) * self.training["batch_size"]
 
     def remaining_cost(self, step: int) -> float:
         """Work that is left from `step` to the end of training."""
@@ -73,15 +79,23 @@ class Model:
 
 
 def models(config: Mapping[str, Any]) -> dict[str, Model]:
-    """Every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed."""
+    """Every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
+
+    An entry that is swept stands for the runs of the sweep, and is no model itself.
+    """
     found = {}
     for position, seed in enumerate(config["seeds"]):
         for entry, given in config["models"].items():
-            if given["kind"] != "gpt" and position:
+            if entry in config["sweep"]["models"]:
+                continue
+            if given["kind"] != "gpt":
+                if not position:
+                    found[entry] = _measured(entry, seed, given)
                 continue
             # The first seed keeps the plain name: adding a seed retrains nothing.
             name = entry if position == 0 else f"{entry}.seed{seed}"
-            found[name] = _model(name, entry, seed, given, config["training"])
+            found[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
+    found |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
     families = {model.family for model in found.values() if model.kind != "planned"}
     for name, model in found.items():
         if model.kind == "planned" and "family" not in model.settings and len(families) == 1:
@@ -89,21 +103,25 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
     return found
 
 
-def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training: Mapping[str, Any]) -> Model:
-    """One model with its checkpoints, ascending: those that are asked for, or all that are there."""
+def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
+    """A model that is trained here."""
+    training = sweep.training_of(config, run)
+    plan = training.get("schedule", sweep.trained_schedule({}, training))
+    settings = {**config["models"][run.entry], "schedule": plan}
+    steps = checkpoint_steps(training)
+    return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
+
+
+def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
+    """A model from elsewhere with its checkpoints, ascending: those that are asked for, or all that are there."""
     settings, gaps, not_runnable = given, {}, ""
     match given["kind"]:
-        case "gpt":
-            steps = checkpoint_steps(training)
-            plan = given.get("schedule", training.get("schedule", {}))
-            plan = plan if isinstance(plan, str) else trained_schedule(plan, training)
-            settings = {**given, "schedule": plan}
         case "table" | "planned":
             steps = ()
         case "monitor":
             from toposcale.monitor.folder import Folder
 
-            folder = Folder(Path(given["path"]), entry)
+            folder = Folder(Path(given["path"]), name)
             steps, settings = tuple(folder.steps()), {**folder.facts(), **given}
         case "folder":
             from toposcale.checkpoints import FolderSource, missing_parts
@@ -118,7 +136,7 @@ def _model(name: str, entry: str, seed: int, given: Mapping[str, Any], training:
             not_runnable = missing_parts(found[steps[-1]], tokenizer="tokenizer" not in given)
         case _:
             steps = tuple(sorted(given["steps"]))
-    return Model(name, entry, seed, settings, steps, gaps, not_runnable)
+    return Model(name, name, seed, settings, steps, gaps, not_runnable, cell=name)
 
 
 def _architecture(checkpoint: str) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 import configuration
 import planner
+import sweep
 from toposcale.io import tensor_files
 from workspace import new_workspace
 
@@ -33,9 +34,9 @@ CHANGES = {
     "corpus.vocab_size": (64, {"corpus"}),
     "training.batch_size": (3, {"train", "models_table", "comparison"}),
     "training.context": (9, {"train", "corpus", "models_table", "comparison"}),
-    "training.learning_rate": (0.001, {"train", "comparison"}),
+    "training.learning_rate": (0.001, {"train", "models_table", "comparison"}),
     "training.warmup_steps": (0, {"train", "comparison"}),
-    "training.weight_decay": (0.1, {"train", "comparison"}),
+    "training.weight_decay": (0.1, {"train", "models_table", "comparison"}),
     "training.gradient_clip": (2.0, {"train", "comparison"}),
     "training.validation_windows": (3, {"train", "comparison"}),
     "training.device": ("cpu", {"train"}),
@@ -105,6 +106,17 @@ CHANGES = {
     "models.{name}.d_model": (8, {"train", "models_table"}),
     "models.{name}.n_layers": (2, {"train", "models_table"}),
     "models.{name}.n_heads": (2, {"train", "models_table"}),
+    "training.data_fraction": (0.5, {"train", "models_table", "comparison"}),
+    **{
+        f"models.{{name}}.training.{key}": (value, {"train", "models_table"})
+        for key, value in {
+            "learning_rate": 0.001,
+            "weight_decay": 0.1,
+            "batch_size": 3,
+            "warmup_steps": 0,
+            "data_fraction": 0.5,
+        }.items()
+    },
     "models.{name}.repo": ("x/y", {"fetch", "duplicates", "models_table"}),
     "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
@@ -135,6 +147,10 @@ IDENTITY = {
     "landscape.enabled": "landscapes are made, or leave the tables",
     "landscape.every": "checkpoints that are added have their landscape computed",
     "landscape.gradients": "jobs with other outputs",
+    "weights.distances": "distances are made, or leave the tables",
+    **{f"sweep.{key}": "runs that are added are made" for key in ("models", "seeds", *sweep.NAMES)},
+    "models.{name}.training.steps": "the length of the learning-rate schedule, and other checkpoints",
+    "models.{name}.training.checkpoint_every": "other checkpoints",
     "trajectory.enabled": "the topology of paths is made, or leaves the tables",
 }
 

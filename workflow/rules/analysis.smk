@@ -10,7 +10,7 @@ ANALYSIS_SETTINGS = {
     "graphs": config["landscape"]["graphs"],
     "planes": config["landscape"]["planes"],
     "repeats": config["landscape"]["repeats"],
-    "training_settings": TRAINING_SETTINGS,
+    "training_settings": training_settings(config["training"]),
     "corpus_settings": {
         key: config["corpus"][key]
         for key in ("source", "train", "validation", "tokenizer")

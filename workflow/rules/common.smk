@@ -14,8 +14,8 @@ FACTS = (
     "tokens_per_step",
     "n_parameters",
     "final_step",
-    "warmup_steps",
     "schedule",
+    "warmup_steps",
 )
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
@@ -25,7 +25,11 @@ try:
     MODELS = plan.models(config)
 except UserError as error:
     sys.exit(f"toposcale: {error}")
+SWEPT = {run.name for run in sweep.runs(config["sweep"])}
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
+OF_TRAINED = set(TRAINED)
+# Whose key `jobs` cuts the work on a source, where it is not the source's own.
+PRODUCERS = {"gradients": "landscape"}
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
@@ -74,8 +78,19 @@ CHOSEN = {
 
 
 def one_of(names):
-    """A wildcard constraint: one of some names, or nothing where there are none."""
-    return "|".join(map(re.escape, names)) or "$."
+    """A wildcard constraint: one of some names, or nothing where there are none.
+
+    All runs of a cell share a pattern: Snakemake compiles one for every file that a rule makes.
+    """
+    cells = {
+        re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None
+        for name in names
+        if name in SWEPT
+    }
+    return (
+        "|".join([*(re.escape(name) for name in names if name not in SWEPT), *cells])
+        or "$."
+    )
 
 
 wildcard_constraints:
@@ -120,13 +135,54 @@ def steps(model, source="weights"):
     return [step_name(step) for step in chosen]
 
 
-def of_every_checkpoint(pattern, models=MODELS, source="weights"):
-    """The files of each (model, checkpoint) that a pattern with {model}, {step} and perhaps {source} stands for."""
-    return [
+def made_together(model, producer):
+    """Whether one job makes what a producer makes of all checkpoints of a model."""
+    return model in OF_TRAINED and config[producer]["jobs"] == "model"
+
+
+def asked(paths):
+    """Of files that one job makes, those to name as inputs: the last one, and any that has gone missing alone.
+
+    Each file that is named costs Snakemake a millisecond; a sweep has a hundred thousand.
+    """
+    there = [os.path.exists(path) for path in paths]
+    missing = [path for path, is_there in zip(paths, there) if not is_there]
+    return [*(path for path in missing[:-1] if any(there)), paths[-1]]
+
+
+def of_checkpoints(pattern, model, source="weights", producer=""):
+    """The files of each checkpoint of a model: all of them, or, where one job makes them, those to name."""
+    paths = [
         pattern.format(model=model, step=step, source=source)
-        for model in models
         for step in steps(model, source)
     ]
+    together = made_together(model, producer or PRODUCERS.get(source, source))
+    return asked(paths) if together else paths
+
+
+def of_every_checkpoint(pattern, models=MODELS, source="weights", producer=""):
+    """`of_checkpoints` of some models: of a pattern with {model}, {step} and perhaps {source}."""
+    return [
+        path
+        for model in models
+        for path in of_checkpoints(pattern, model, source, producer)
+    ]
+
+
+def steps_by_folder(*kinds):
+    """The steps of the files that one job makes, by their folder: `asked` names one of them.
+
+    kinds: the arguments of `of_every_checkpoint`, in tuples.
+    """
+    found = {}
+    for pattern, models, source, producer in kinds:
+        for model in models:
+            if made_together(model, producer or PRODUCERS.get(source, source)):
+                path = pattern.format(model=model, step="", source=source)
+                found[str(Path(path).parent)] = [
+                    int(step) for step in steps(model, source)
+                ]
+    return found
 
 
 def of_every_model(pattern, models=MODELS, **wildcards):
@@ -161,14 +217,14 @@ def settings_of(*keys):
     return settings
 
 
+def training_settings(training):
+    """What shapes a trained model. `jobs` and `device` say how the work is done, `sketch` what is noted on the way."""
+    return without(training, "jobs", "device", "sketch")
+
+
 def training_of(wildcards):
-    """What shapes a model that is trained here, with its schedule where one was asked for."""
-    model = MODELS[wildcards.model]
-    asked = (
-        "schedule" in config["models"][model.entry] or "schedule" in TRAINING_SETTINGS
-    )
-    schedule = {"schedule": model.settings["schedule"]} if asked else {}
-    return without(TRAINING_SETTINGS, "schedule") | schedule
+    """How a model is trained."""
+    return training_settings(MODELS[wildcards.model].training)
 
 
 def schedule_file(wildcards):
@@ -225,7 +281,7 @@ def training_log_parts(wildcards):
     """The stretches of a model's training log."""
     if wildcards.model in MONITORED:
         return monitored_files("training", [wildcards.model])
-    return expand(TRAINING_LOG, model=wildcards.model, step=steps(wildcards.model))
+    return of_checkpoints(TRAINING_LOG, wildcards.model, producer="training")
 
 
 def weights_of(model, step):
@@ -238,15 +294,19 @@ def weights_of(model, step):
 
 
 def checkpoints_of(cut):
-    """An input function: the weights of every checkpoint that a job of a cut does."""
+    """An input function: the weights of the checkpoints that a job of a cut does."""
 
     def paths(wildcards):
-        return [
-            weights_of(wildcards.model, step_name(step))
-            for step in cut.steps_of(wildcards)
-        ]
+        return checkpoint_files(wildcards.model, cut.steps_of(wildcards))
 
     return paths
+
+
+def checkpoint_files(model, steps):
+    """The weights of some checkpoints of a model; where one job makes them all, those to name."""
+    paths = [weights_of(model, step_name(step)) for step in steps]
+    together = len(paths) > 1 and made_together(model, "training")
+    return asked(paths) if together else paths
 
 
 def consumers(wildcards):
@@ -272,12 +332,12 @@ def resident_before(wildcards):
 
 def checkpoints_of_model(wildcards):
     """The weights of a model at every checkpoint."""
-    return [weights_of(wildcards.model, step) for step in steps(wildcards.model)]
+    return checkpoint_files(wildcards.model, MODELS[wildcards.model].steps)
 
 
 def sketches_of_model(wildcards):
     """The sketches of a model's weights on the way to every checkpoint."""
-    return expand(SKETCH, step=steps(wildcards.model), **wildcards)
+    return of_checkpoints(SKETCH, wildcards.model, producer="training")
 
 
 def clouds_of_model(wildcards):
@@ -307,7 +367,7 @@ def weight_diagrams(wildcards):
 
 def diagrams_of_model(wildcards):
     """The diagrams of a model at every checkpoint that a source has."""
-    return expand(DIAGRAMS, step=steps(wildcards.model, wildcards.source), **wildcards)
+    return of_checkpoints(DIAGRAMS, wildcards.model, wildcards.source)
 
 
 def steps_of_source(wildcards):
@@ -357,14 +417,22 @@ def facts_of(name):
     model = MODELS[name]
     known = {key: model.settings.get(key) for key in FACTS}
     if model.kind == "gpt":
-        known["tokens_per_step"] = TRAINED_TOKENS_PER_STEP
+        training = model.training
+        known["tokens_per_step"] = training["batch_size"] * training["context"]
         known["final_step"] = model.steps[-1]
-        known["warmup_steps"] = config["training"]["warmup_steps"]
+        known |= {key: training[key] for key in sweep.SIZES}
+        schedule = model.settings["schedule"]
+        known["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
     # A plan tells its own warm-up, where there is one.
     plan_of_rates = model.settings.get("schedule")
     if isinstance(plan_of_rates, dict) and "warmup_steps" in plan_of_rates:
         known["warmup_steps"] = plan_of_rates["warmup_steps"]
-    own = {"family": model.family, "entry": model.entry, "seed": model.seed}
+    own = {
+        "family": model.family,
+        "entry": model.entry,
+        "cell": model.cell,
+        "seed": model.seed,
+    }
     return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
 
 

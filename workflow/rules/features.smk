@@ -22,8 +22,6 @@ MODELS_OF = {
     for source, models in {"weights": WITH_FEATURES, **CHOSEN}.items()
     if models
 }
-# Models that leave sketches of their weights on the way.
-WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
 # The trajectory's plane needs every checkpoint of a model at once: models trained here.
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
@@ -51,7 +49,7 @@ for cut in CUTS["weights"]:
         resources:
             runtime=on_attempt(30),
         params:
-            settings=without(config["weights"], "jobs"),
+            settings=without(config["weights"], "jobs", "distances"),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
             code=fingerprint("weight_features.py"),

@@ -4,6 +4,7 @@ TABLES = f"{RUN}/tables"
 
 
 localrules:
+    measured,
     vectors_table,
     metrics_table,
     models_table,
@@ -17,55 +18,65 @@ LEFT_OUT = (
 )
 
 
-# Tables that only gather the files of producers, and those files.
+# Tables that only gather the files of producers: what is asked of each (model, checkpoint), as arguments of
+# `of_every_checkpoint`, and the files of each model.
 GATHERED = {
-    "features": [
-        *(
-            path
-            for source, models in MODELS_OF.items()
-            for path in [
-                *of_every_checkpoint(FEATURES, models, source=source),
-                *of_every_model(DISTANCES, models, source=source),
-            ]
-        ),
-        *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
-        *of_every_model(DIVERGENCES, DIVERGING),
-    ],
-    "diagrams": [
-        *of_every_checkpoint(DIAGRAMS, EMBEDDED, source="embeddings"),
-        *of_every_checkpoint(DIAGRAMS, LANDSCAPED, source="landscape"),
-    ],
-    "last_diagrams": [
-        DIAGRAMS.format(source=source, model=model, step=steps(model, source)[-1])
-        for source, models in (
-            ("weights", WITH_FEATURES),
-            ("embeddings", EMBEDDED),
-            ("landscape", LANDSCAPED),
-        )
-        for model in models
-    ],
-    "surfaces": of_every_checkpoint(SURFACE, LANDSCAPED, source="landscape"),
-    "densities": of_every_checkpoint(DENSITY, LANDSCAPED, source="landscape"),
-    "profiles": [
-        *of_every_checkpoint(PROFILE, LANDSCAPED, source="landscape"),
-        *of_every_model(PATH_PROFILES, WITH_PATH),
-    ],
-    "path_surfaces": of_every_model(PATH_SURFACE, WITH_PATH),
-    "trajectories": of_every_model(TRAJECTORY, WITH_PATH),
+    "features": (
+        [(FEATURES, models, source, "") for source, models in MODELS_OF.items()],
+        [
+            *(
+                path
+                for source, models in MODELS_OF.items()
+                if source != "weights" or config["weights"]["distances"]
+                for path in of_every_model(DISTANCES, models, source=source)
+            ),
+            *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
+            *of_every_model(DIVERGENCES, DIVERGING),
+        ],
+    ),
+    "diagrams": (
+        [
+            (DIAGRAMS, EMBEDDED, "embeddings", ""),
+            (DIAGRAMS, LANDSCAPED, "landscape", ""),
+        ],
+        [],
+    ),
+    "last_diagrams": (
+        [],
+        [
+            DIAGRAMS.format(source=source, model=model, step=steps(model, source)[-1])
+            for source, models in (
+                ("weights", WITH_FEATURES),
+                ("embeddings", EMBEDDED),
+                ("landscape", LANDSCAPED),
+            )
+            for model in models
+        ],
+    ),
+    "surfaces": ([(SURFACE, LANDSCAPED, "landscape", "")], []),
+    "densities": ([(DENSITY, LANDSCAPED, "landscape", "")], []),
+    "profiles": (
+        [(PROFILE, LANDSCAPED, "landscape", "")],
+        of_every_model(PATH_PROFILES, WITH_PATH),
+    ),
+    "path_surfaces": ([], of_every_model(PATH_SURFACE, WITH_PATH)),
+    "trajectories": ([], of_every_model(TRAJECTORY, WITH_PATH)),
 }
 # Every run has a features table; the others are made where there is something to gather.
 GATHERED = {
-    table: parts for table, parts in GATHERED.items() if parts or table == "features"
+    table: (kinds, own)
+    for table, (kinds, own) in GATHERED.items()
+    if table == "features" or own or any(models for _, models, *_ in kinds)
 }
 
 
-for table, parts in GATHERED.items():
+for table, (kinds, own) in GATHERED.items():
 
     rule:
         name:
             f"{table}_table"
         input:
-            parts=parts,
+            parts=[path for kind in kinds for path in of_every_checkpoint(*kind)] + own,
             left_out=LEFT_OUT,
         output:
             f"{TABLES}/{table}.parquet",
@@ -78,6 +89,7 @@ for table, parts in GATHERED.items():
             mem_mb=on_attempt(2000),
         params:
             table=table,
+            steps=steps_by_folder(*kinds),
             code=fingerprint("gather.py"),
         message:
             "Gathering {params.table}"
@@ -116,6 +128,13 @@ rule model_divergences:
         "../../scripts/model_divergences.py"
 
 
+rule measured:
+    input:
+        rules.features_table.output,
+        f"{TABLES}/metrics.parquet",
+        f"{TABLES}/models.parquet",
+
+
 rule vectors_table:
     input:
         weight_diagrams,
@@ -129,6 +148,7 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
+        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights", "")),
         code=fingerprint("vectors.py"),
     message:
         "Persistence images and landscapes of the weights"
@@ -136,11 +156,16 @@ rule vectors_table:
         "../../scripts/vectors.py"
 
 
+METRIC_KINDS = [
+    (TRAINING_METRICS, TRAINED, "weights", "training"),
+    (EMBEDDING_METRICS, EMBEDDED, "embeddings", ""),
+]
+
+
 rule metrics_table:
     input:
         metrics=[
-            *of_every_checkpoint(TRAINING_METRICS, TRAINED),
-            *of_every_checkpoint(EMBEDDING_METRICS, EMBEDDED, source="embeddings"),
+            *(path for kind in METRIC_KINDS for path in of_every_checkpoint(*kind)),
             *monitored_files("metrics/monitor"),
             *of_every_model(CURVE_METRICS, CURVES),
         ],
@@ -158,7 +183,8 @@ rule metrics_table:
         mem_mb=on_attempt(2000),
     params:
         models=list(MODELS),
-        steps={name: MODELS[name].steps for name in TRAINED},
+        checkpoints={name: MODELS[name].steps for name in TRAINED},
+        steps=steps_by_folder(*METRIC_KINDS),
         # In a list, since Snakemake looks for wildcards in a text.
         harness=[config["metrics"]["harness"]],
         tasks=config["metrics"]["tasks"],

@@ -3,14 +3,10 @@
 CHECKPOINT = f"{RUN}/checkpoints/{{model}}/step-{{step}}.safetensors"
 OPTIMIZER_STATE = f"{RUN}/training/{{model}}/state-{{step}}.safetensors"
 SKETCH = f"{RUN}/training/{{model}}/sketch-{{step}}.safetensors"
+# Models that leave sketches of their weights on the way.
+WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
 TRAINING_LOG = f"{RUN}/training/{{model}}/step-{{step}}.parquet"
 TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/step-{{step}}.parquet"
-
-# What shapes a trained model. `jobs` and `device` say how the work is done, `sketch` what is noted on the way.
-TRAINING_SETTINGS = without(config["training"], "jobs", "device", "sketch")
-TRAINED_TOKENS_PER_STEP = (
-    config["training"]["batch_size"] * config["training"]["context"]
-)
 
 
 for cut in CUTS["training"]:
@@ -27,7 +23,7 @@ for cut in CUTS["training"]:
             checkpoint=cut.files(CHECKPOINT),
             log=cut.files(TRAINING_LOG),
             metrics=cut.files(TRAINING_METRICS),
-            sketch=cut.files(SKETCH),
+            sketch=cut.files(SKETCH) if WITH_TRAJECTORY else [],
             # Twice the size of the weights, and needed by the next job alone.
             state=[] if cut.is_by_model else temp(OPTIMIZER_STATE),
         log:
@@ -45,9 +41,9 @@ for cut in CUTS["training"]:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
             seed=seed_of,
             training=training_of,
-            sketch=config["training"]["sketch"],
+            sketch=config["training"]["sketch"] if WITH_TRAJECTORY else {},
             device=config["training"]["device"],
-            steps=plan.checkpoint_steps(config["training"]),
+            steps=cut.steps_of if cut.is_by_model else steps_of_model,
             code=fingerprint("train.py"),
         message:
             f"Training {cut.where}"
@@ -99,6 +95,9 @@ rule training_log:
         "../../envs/toposcale.yaml"
     params:
         table="training",
+        steps=lambda wildcards: steps_by_folder(
+            (TRAINING_LOG, [wildcards.model], "weights", "training")
+        ),
         code=fingerprint("gather.py"),
     message:
         "Training log of {wildcards.model}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from toposcale.analysis.series import (
 )
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.correlation import Floats
 from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, run_permutation
 from toposcale.statistics.testable import MIN_POINTS
@@ -36,6 +37,43 @@ def run_permutation_table(
     Cells of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all checkpoints: what
     the runs of a cell share cancels. A row for each feature that has the same checkpoints in all of these runs.
     """
+    rows = []
+    for paired in paired_innovations(features, metrics, models, metric=metric):
+        test = run_permutation(paired.x, paired.y, paired.cells, paired.controls, seed=seed)
+        rows += [
+            {
+                **dict(zip(SERIES_KEY, key, strict=True)),
+                "metric": metric,
+                "n_runs": len(paired.cells),
+                "n_cells": len(set(paired.cells)),
+                "n": paired.n,
+                "correlation": test.correlation[place, 0],
+                "by_chance": test.by_chance[place, 0],
+                "p_value": test.p_value[place, 0],
+                "n_pairings": test.n_pairings,
+                "exact": test.exact,
+            }
+            for place, key in enumerate(paired.keys)
+        ]
+    return schemas.RUN_PERMUTATION.frame(rows)
+
+
+class Paired(NamedTuple):
+    """Innovations of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n checkpoints, the cell
+    and the controls of each run, and the S keys."""
+
+    keys: list[tuple[str, ...]]
+    x: list[Floats]
+    y: list[Floats]
+    cells: list[str]
+    controls: list[Floats]
+    n: int
+
+
+def paired_innovations(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str
+) -> Iterator[Paired]:
+    """What `run_permutation_table` permutes: the features that all runs of full cells have on the same checkpoints."""
     warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
     whole = whole_model(features)
     chosen = metrics[metrics["metric"] == metric]
@@ -45,45 +83,29 @@ def run_permutation_table(
         used = group if reason else cut
         if used.n >= MIN_POINTS and used.norms is not None:
             runs.setdefault(group.model, {})[tuple(used.steps)] = used
-    rows = []
     for steps in sorted({steps for grids in runs.values() for steps in grids}):
         own = {model: grids[steps] for model, grids in runs.items() if steps in grids}
         if set(own) == set(cells):
-            rows += _permuted(own, cells, metric, seed)
-    return schemas.RUN_PERMUTATION.frame(rows)
+            yield from _paired(own, cells)
 
 
-def _permuted(
-    runs: Mapping[str, Aligned], cells: Mapping[str, str], metric: str, seed: int
-) -> list[dict[str, Any]]:
+def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[Paired]:
     names = sorted(runs)
     keys = sorted(set.intersection(*({tuple(key) for key in runs[name].keys.to_numpy()} for name in names)))
     if not keys:
-        return []
+        return
     places = {
         name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names
     }
     controls = {name: with_squares(run.norms) for name, run in runs.items() if run.norms is not None}
-    x = [innovations(runs[name].values[places[name]], controls[name]).values for name in names]
-    y = [innovations(runs[name].targets, controls[name]).values for name in names]
-    test = run_permutation(
-        x, y, [cells[name] for name in names], [lagged(controls[name]) for name in names], seed=seed
+    yield Paired(
+        keys,
+        [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
+        [innovations(runs[name].targets, controls[name]).values for name in names],
+        [cells[name] for name in names],
+        [lagged(controls[name]) for name in names],
+        runs[names[0]].n,
     )
-    return [
-        {
-            **dict(zip(SERIES_KEY, key, strict=True)),
-            "metric": metric,
-            "n_runs": len(names),
-            "n_cells": len(set(cells.values())),
-            "n": runs[names[0]].n,
-            "correlation": test.correlation[place, 0],
-            "by_chance": test.by_chance[place, 0],
-            "p_value": test.p_value[place, 0],
-            "n_pairings": test.n_pairings,
-            "exact": test.exact,
-        }
-        for place, key in enumerate(keys)
-    ]
 
 
 def between_runs_table(
@@ -98,8 +120,8 @@ def between_runs_table(
     chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
     whole = whole_model(features)
     whole = whole[whole["model"].isin(cells)]
-    losses = {share: _at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
-    early = _at_share(whole, SERIES_KEY, SHARE, ends)
+    losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
+    early = value_at_share(whole, SERIES_KEY, SHARE, ends)
     if not cells or early.empty or WEIGHT_NORM not in early.index:
         return schemas.BETWEEN_RUNS.frame([])
     names = sorted(cells)
@@ -140,7 +162,9 @@ def full_cells(
     return {model: cell for cell, own in grouped if len(own) >= MIN_SEEDS for model in own}
 
 
-def _at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
+def value_at_share(
+    table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]
+) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
     last = table.groupby("model")["step"].max()
     end = (

@@ -48,7 +48,8 @@ divergences: how differently two models place the same texts at the same share o
 models: the models of the run
   model
   family text models of one family are sizes of one another
-  entry text entry of `models:` in the configuration
+  entry text entry of `models:` in the configuration; of a sweep, the size
+  cell text what the model shares with all that differ from it by their seeds alone
   seed count seed of the training; of the run's random choices for models that were trained elsewhere
   n_parameters
   d_model count width, where it is known
@@ -56,7 +57,12 @@ models: the models of the run
   n_heads count attention heads of a block, where they are known
   tokens_per_step count tokens that a training step reads, where it is known
   final_step count step at which the training ends
+  learning_rate number peak learning rate, of models trained here
+  weight_decay number weight decay, of models trained here
+  batch_size count windows of text in a batch, of models trained here
   warmup_steps count steps over which the learning rate rises, where they are known
+  shape text shape of the learning-rate schedule, of models trained here
+  data_fraction number share of the training text that is read, of models trained here
   plan text where the learning rate to the end is known from (given, rows, recognised), or why it is not
   sorted by n_parameters model
 

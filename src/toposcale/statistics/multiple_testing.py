@@ -15,6 +15,20 @@ def bonferroni(p_values: ArrayLike) -> Floats:
     return np.minimum(p * np.isfinite(p).sum(), 1.0)
 
 
+def holm(p_values: ArrayLike) -> Floats:
+    """Adjusted p-values of Holm (1979): max over p_j <= p_i of (m - rank(p_j) + 1) p_j, at most 1.
+
+    Of the m p-values that are not NaN; NaN stays NaN. Any shape.
+    """
+    p = _checked(p_values)
+    adjusted = np.full(p.shape, np.nan)
+    tested = np.isfinite(p)
+    order = np.argsort(p[tested], kind="stable")
+    steps = p[tested][order] * np.arange(len(order), 0, -1)
+    adjusted[tested] = np.minimum(np.maximum.accumulate(steps), 1.0)[np.argsort(order, kind="stable")]
+    return adjusted
+
+
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     """Adjusted p-values (q) of Benjamini and Hochberg (1995): min over p_j >= p_i of m p_j / rank(p_j).
 

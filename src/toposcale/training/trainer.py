@@ -134,6 +134,17 @@ def learning_rate(step: int, plan: TrainingPlan) -> float:
     return plan.rates.rate(step)
 
 
+def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:
+    """The first part of a text that is at least `fraction` of it. UserError: it holds no window."""
+    kept = tokens[: math.ceil(fraction * len(tokens))]
+    if len(kept) <= context:
+        raise UserError(
+            f"training.data_fraction: {fraction:g} of the training text is {len(kept)} tokens, "
+            f"but a window takes {context + 1}"
+        )
+    return kept
+
+
 def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
     """The windows of step `step`, int64 (batch_size, context + 1): inputs and, one to the right, targets.
 

@@ -1,0 +1,158 @@
+"""The study of many runs: what its small tables hold, the four primary tests, and the same for every feature.
+
+docs/study.md says what is asked, and said so before a run was trained.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations
+from toposcale.analysis.series import SERIES_KEY, WEIGHT_NORM, whole_model
+from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.errors import UserError
+from toposcale.statistics.correlation import Floats
+from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
+from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
+
+PRIMARY = ("neural_persistence", "h0_total_scaled")
+"""The features that the study was made for; every other one is exploratory."""
+
+METRICS = (VALIDATION_LOSS, "generalisation_gap")
+SEED = 42
+DIGITS = 8
+_HALF = float(ndtri(0.975))
+
+
+def small_tables(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """What the results are computed from: `models`; `series`, the loss, the norm and the primary features at every
+    checkpoint; `early`, all features of the whole model at the last checkpoint within `SHARE` of the training.
+
+    UserError: a run has no loss at its end. A study is analysed once, when all of it is there.
+    """
+    losses = metrics[metrics["metric"] == VALIDATION_LOSS]
+    ended = losses.merge(models[["model", "final_step"]], on="model").query("step == final_step")
+    missing = sorted(set(models["model"]) - set(ended["model"]))
+    if missing:
+        raise UserError(
+            f"{len(missing)} of {len(models)} runs are not finished ({missing[0]} is one): the study is analysed once, "
+            "when all are"
+        )
+    whole = whole_model(features)
+    whole = whole[whole["source"] == "weights"]
+    followed = whole[whole["feature"].isin([*PRIMARY, WEIGHT_NORM[2]])]
+    series = _wide(followed)
+    for metric in METRICS:
+        own = metrics[metrics["metric"] == metric].set_index(["model", "step"])["value"]
+        series = series.join(own.rename(metric))
+    ends = models.set_index("model")["final_step"].astype(float)
+    inside = whole[whole["step"] <= SHARE * whole["model"].map(ends) + 1e-6]
+    last = inside[inside["step"] == inside.groupby("model")["step"].transform("max")]
+    return {"models": models, "series": series.reset_index(), "early": _wide(last).reset_index()}
+
+
+def _wide(features: pd.DataFrame) -> pd.DataFrame:
+    return features.pivot(index=["model", "step"], columns="feature", values="value")
+
+
+def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The features and metrics tables that `series` and `early` of `small_tables` hold."""
+    metrics = series[["model", "step", *METRICS]].melt(
+        ["model", "step"], var_name="metric", value_name="value"
+    )
+    rows = [
+        table.melt(["model", "step"], var_name="feature", value_name="value")
+        for table in (series.drop(columns=list(METRICS)), early)
+    ]
+    features = pd.concat(rows).dropna(subset=["value"]).drop_duplicates(["model", "step", "feature"])
+    return features.assign(source="weights", layer="all"), metrics
+
+
+def study_tables(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int = SEED
+) -> dict[str, pd.DataFrame]:
+    """`primary`, the four tests with Holm's correction, and `exploratory`, the same two for every other feature.
+
+    Columns: question (gap is A for the final generalisation gap), feature, n_runs, n_cells, estimate (a correlation), its
+    95% interval, p_value, and p_holm or q_value.
+    """
+    rows = pd.concat(
+        [
+            _between(features, metrics, models, seed),
+            _between(features, metrics, models, seed, metric="generalisation_gap").assign(question="gap"),
+            _within(features, metrics, models, seed),
+        ],
+        ignore_index=True,
+    )
+    first = rows["feature"].isin(PRIMARY) & (rows["question"] != "gap")
+    primary, others = rows[first].copy(), rows[~first].copy()
+    primary["p_holm"] = holm(primary["p_value"].to_numpy())
+    others["q_value"] = benjamini_hochberg(others["p_value"].to_numpy())
+    return {
+        "primary": primary.sort_values(["question", "feature"], ignore_index=True),
+        "exploratory": others.sort_values(["question", "p_value", "feature"], ignore_index=True),
+    }
+
+
+def _between(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    seed: int,
+    metric: str = VALIDATION_LOSS,
+) -> pd.DataFrame:
+    """Question A. The interval is Fisher's: of a partial correlation with so many degrees of freedom."""
+    found = between_runs_table(features, metrics, models, metric=metric, seed=seed)
+    estimate = found["correlation"].to_numpy(np.float64)
+    half = _HALF / np.sqrt(np.maximum(found["freedom"].to_numpy(np.float64) - 1, 1))
+    with np.errstate(divide="ignore"):
+        middle = np.arctanh(estimate)
+    return pd.DataFrame(
+        {
+            "question": "A",
+            "feature": found["feature"],
+            "n_runs": found["n_runs"],
+            "n_cells": found["n_cells"],
+            "estimate": estimate,
+            "low": np.tanh(middle - half),
+            "high": np.tanh(middle + half),
+            "p_value": found["p_value"],
+        }
+    )
+
+
+def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Question B. The estimate is how much more a run's innovations go with its own than with its sisters'."""
+    rows = []
+    for paired in paired_innovations(features, metrics, models, metric=VALIDATION_LOSS):
+        table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
+        test = permute_pairs(table, paired.cells, seed=seed)
+        for place, key in enumerate(paired.keys):
+            own = own_surplus(table[place], paired.cells)
+            half = _HALF * own.std(ddof=1) / np.sqrt(len(own))
+            rows.append(
+                {
+                    "question": "B",
+                    "feature": dict(zip(SERIES_KEY, key, strict=True))["feature"],
+                    "n_runs": len(own),
+                    "n_cells": len(set(paired.cells)),
+                    "estimate": own.mean(),
+                    "low": own.mean() - half,
+                    "high": own.mean() + half,
+                    "p_value": float(test.p_value[place]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def own_surplus(correlations: Floats, cells: list[str]) -> Floats:
+    """(R,) of the correlations (R, R) of run i's feature with run j's loss: a run's own, less the mean over the pairs that
+    it is in with its sisters."""
+    labels = np.array(cells)
+    sisters = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
+    with_others = np.where(sisters, (correlations + correlations.T) / 2, 0.0)
+    return np.diag(correlations) - with_others.sum(axis=1) / sisters.sum(axis=1)

@@ -1,0 +1,110 @@
+"""The study on tables in which an effect is planted, and in which there is none."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from toposcale.analysis import forecasts_over_runs, study
+from toposcale.io.errors import UserError
+from toposcale.statistics.multiple_testing import holm
+
+STEPS = np.arange(0, 601, 12)
+CELLS, SEEDS = 2, 12
+
+
+def tables(*, between=0.0, within=0.0, seed=1):
+    """A features, a metrics and a models table of CELLS x SEEDS runs.
+
+    between: share of what a loss loses after 30% of the training that neural persistence told before. within: how much
+    of the loss moves with neural persistence from checkpoint to checkpoint.
+    """
+    random = np.random.default_rng(seed)
+    features, metrics, models = [], [], []
+    for number in range(CELLS * SEEDS):
+        cell, name = f"cell{number // SEEDS}", f"run{number}"
+        noise, level = random.normal(size=(4, len(STEPS))), random.normal(size=2)
+        later = np.clip((STEPS - 180) / 420, 0, 1)
+        persistence = 0.3 + STEPS / 6000 + 0.05 * level[0] + 0.002 * noise[0]
+        surprise = between * level[0] + np.sqrt(1 - between**2) * level[1]
+        loss = 2 + 4 * np.exp(-STEPS / 200) + 0.002 * (within * noise[0] + noise[1]) + 0.05 * later * surprise
+        norm = 5 + STEPS / 200 + 0.1 * noise[2]
+        values = {"neural_persistence": persistence, "frobenius_norm": norm, "h0_total_scaled": 9 + noise[3]}
+        values["stable_rank"] = 3 + random.normal(size=len(STEPS))
+        where = {"model": name, "step": STEPS}
+        features += [
+            pd.DataFrame({**where, "source": "weights", "layer": "all", "feature": feature, "value": value})
+            for feature, value in values.items()
+        ]
+        for metric, value in (
+            ("validation_loss", loss),
+            ("generalisation_gap", random.normal(size=len(STEPS))),
+        ):
+            metrics.append(pd.DataFrame({**where, "metric": metric, "value": value}))
+        facts = {"final_step": 600, "warmup_steps": 60, "n_parameters": 1000 * (1 + number // SEEDS)}
+        models.append(
+            {"model": name, "cell": cell, "entry": cell, "seed": number, "learning_rate": 0.01, **facts}
+        )
+    return pd.concat(features), pd.concat(metrics), pd.DataFrame(models)
+
+
+def results(**effects):
+    features, metrics, models = tables(**effects)
+    small = study.small_tables(features, metrics, models)
+    found = study.study_tables(*study.long_tables(small["series"], small["early"]), models)
+    return found["primary"].set_index(["question", "feature"]), found["exploratory"]
+
+
+def test_there_are_four_primary_tests_and_without_an_effect_none_is_found():
+    primary, exploratory = results()
+    assert list(primary.index) == [(q, f) for q in "AB" for f in sorted(study.PRIMARY)]
+    assert (primary["p_holm"] > 0.05).all()
+    assert np.array_equal(primary["p_holm"], holm(primary["p_value"].to_numpy()))
+    assert (primary["n_runs"] == CELLS * SEEDS).all()
+    assert "stable_rank" in set(exploratory.query("question == 'A'")["feature"])
+
+
+def test_an_effect_between_runs_is_found_by_A_and_in_its_feature_alone():
+    primary, _ = results(between=0.95)
+    assert primary.loc[("A", "neural_persistence"), "p_holm"] < 0.01
+    assert primary.loc[("A", "neural_persistence"), "low"] > 0.5
+    assert (primary.drop(index=("A", "neural_persistence"))["p_holm"] > 0.05).all()
+
+
+def test_an_effect_within_runs_is_found_by_B_and_in_its_feature_alone():
+    primary, _ = results(within=1.0)
+    assert primary.loc[("B", "neural_persistence"), "p_holm"] < 0.01
+    assert primary.loc[("B", "neural_persistence"), "low"] > 0.2
+    assert (primary.drop(index=("B", "neural_persistence"))["p_holm"] > 0.05).all()
+
+
+def test_a_study_of_which_a_run_is_missing_is_not_analysed():
+    features, metrics, models = tables()
+    part = metrics[(metrics["model"] != "run3") | (metrics["step"] < 600)]
+    with pytest.raises(UserError, match="1 of 24 runs are not finished"):
+        study.small_tables(features, part, models)
+
+
+def test_the_surplus_of_a_run_by_hand():
+    correlations = np.array([[0.5, 0.1, 9.0], [0.3, 0.4, 9.0], [9.0, 9.0, 0.2]])
+    with np.errstate(invalid="ignore"):
+        surplus = study.own_surplus(correlations, ["a", "a", "b"])
+    assert surplus[:2] == pytest.approx([0.5 - 0.2, 0.4 - 0.2])
+
+
+def test_topology_that_tells_the_end_improves_the_forecast_and_topology_that_does_not_does_not():
+    gains = {}
+    for effect in (0.0, 0.95):
+        features, metrics, models = tables(between=effect)
+        small = study.small_tables(features, metrics, models)
+        table = forecasts_over_runs.forecast_table(small["series"], small["early"], models, permutations=19)
+        gains[effect] = table.query("left_out == 'cells' and method == 'ridge'").iloc[0]
+        assert set(table["left_out"]) == {"cells", "sizes"}
+        assert table.query("left_out == 'sizes'")["gain_low"].isna().all()
+    assert gains[0.95]["gain"] > 0.005
+    assert gains[0.95]["p_value"] == pytest.approx(0.05)
+    assert gains[0.0]["gain"] < 0.003
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, np.nan]) == pytest.approx([0.03, 0.06, 0.06, np.nan], nan_ok=True)
+    assert holm([0.5, 0.6]) == pytest.approx([1.0, 1.0])

@@ -1,0 +1,86 @@
+"""Sweeps: every combination of some settings of the training, each with every seed, under names that say what they are."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+NAMES = {
+    "learning_rate": "lr",
+    "weight_decay": "wd",
+    "batch_size": "bs",
+    "steps": "steps",
+    "warmup_steps": "warmup",
+    "schedule": "",
+    "data_fraction": "data",
+}
+"""What can be swept, and what stands before its value in a run's name."""
+
+SIZES = ("learning_rate", "weight_decay", "batch_size", "warmup_steps", "data_fraction")
+"""Those of them that are numbers in the models table."""
+
+MOST_SEEDS = 1000
+
+
+class Run(NamedTuple):
+    """One run of a sweep: its name, the entry of `models:` it is made from, its cell, its seed, and what is swept."""
+
+    name: str
+    entry: str
+    cell: str
+    seed: int
+    training: Mapping[str, Any]
+
+
+def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
+    """Every run of the section `sweep:`, cell by cell.
+
+    A cell is named after all keys of the section, those with one value too: a value that is added renames nothing.
+    """
+    swept = {key: sweep[key] for key in NAMES if sweep[key]}
+    for entry in sweep["models"]:
+        for values in itertools.product(*swept.values()):
+            training = dict(zip(swept, values, strict=True))
+            cell = ".".join([entry, *(NAMES[key] + _text(value) for key, value in training.items())])
+            for seed in seeds_of(cell, sweep["seeds"]):
+                yield Run(f"{cell}.seed{seed}", entry, cell, seed, training)
+
+
+def seeds_of(cell: str, seeds: int | list[int]) -> list[int]:
+    """The seeds of a cell: those of a list, or so many of its own that no other cell has.
+
+    Runs with one seed read the same text in the same order, which would tie the cells of a sweep to one another.
+    """
+    if isinstance(seeds, list):
+        return seeds
+    first = zlib.crc32(cell.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS
+    return [first + number for number in range(seeds)]
+
+
+def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
+    default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
+    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
+
+
+def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """How a run is trained: `training:`, then what its entry of `models:` says, then what is swept.
+
+    A schedule, where one was asked for, is whole.
+    """
+    model = config["models"][run.entry]
+    training = {**config["training"], **model.get("training", {})}
+    schedule = model.get("schedule", training.get("schedule"))
+    if "schedule" in run.training:
+        schedule = {**(schedule if isinstance(schedule, Mapping) else {}), "shape": run.training["schedule"]}
+    training |= run.training
+    if schedule is not None:
+        whole = trained_schedule(schedule, training) if isinstance(schedule, Mapping) else schedule
+        training["schedule"] = whole
+    return training
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.12g}"
