@@ -20,7 +20,7 @@ def main(snakemake):
     config = yaml.safe_load(Path(given.configuration).read_text())
     corpus = files.read_json(given.corpus) if given.corpus else None
     read = _tables.read_inputs(snakemake, PARTS)
-    patch = uncommitted(params.home)
+    patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)
     page = report.report(
@@ -47,7 +47,7 @@ def main(snakemake):
 
 def uncommitted(home):
     """The changes of the workflow since its last commit, as `git apply` takes them; empty where there are none."""
-    command = ["git", "-C", home, "diff", "HEAD", "--binary", "--no-ext-diff"]
+    command = ["git", "-C", str(home), "diff", "HEAD", "--binary", "--no-ext-diff"]
     try:
         return subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -26,7 +26,7 @@ def copy(undisturbed, tmp_path) -> Workspace:
 
 
 PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")
-LOCKS = ("requirements.lock", "pyproject.toml")
+LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-peers.lock", "pyproject.toml")
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,8 @@ def shell(place, command, **variables):
         ["bash", "-c", command],
         cwd=project,
         env=given,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
         timeout=1500,
@@ -135,7 +136,7 @@ def shell(place, command, **variables):
 
 
 def last_line(done):
-    return (done.stdout + done.stderr).rstrip().splitlines()[-1]
+    return done.stdout.rstrip().splitlines()[-1]
 
 
 def test_ones_own_models_as_the_readme_has_them(place, hub):
@@ -144,7 +145,7 @@ def test_ones_own_models_as_the_readme_has_them(place, hub):
     assert len(printed) == 4
     for command in printed:
         done = shell(place, command, **hub)
-        assert done.returncode == 0, command + done.stdout + done.stderr
+        assert done.returncode == 0, command + done.stdout
         if command.startswith("make run"):
             assert last_line(done).split() == ["Report:", "results/mine/report.html"]
             assert (project / "results/mine/report.html").exists()
@@ -154,9 +155,9 @@ def test_ones_own_models_as_the_readme_has_them(place, hub):
     assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
     [program] = blocks(OWN, "python")
     done = shell(place, f"python -c '{program}'")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout
     again = shell(place, "make run CONFIG=mine.yaml", **hub)
-    assert "Nothing to be done" in again.stdout + again.stderr
+    assert "Nothing to be done" in again.stdout
     assert last_line(again).split() == ["Report:", "results/mine/report.html"]
 
 
@@ -177,7 +178,7 @@ def test_any_other_command_is_planned_without_complaint(place, command):
     if "slurm" in command:
         pytest.importorskip("snakemake_executor_plugin_slurm", reason="SLURM's plugin is not installed")
     done = shell(place, command)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     if words[-1] == "advice":
         assert "Nothing is known of any model" in done.stdout
 
@@ -186,7 +187,7 @@ def test_a_missing_configuration_is_one_line(place):
     for target in ("run", "advice", "unlock"):
         done = shell(place, f"make {target} CONFIG=missing.yaml")
         assert done.returncode != 0
-        said = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
+        said = [line for line in done.stdout.splitlines() if not line.startswith("make: ***")]
         assert said == ["toposcale: missing.yaml: no such configuration; name one with CONFIG=FILE"]
 
 

@@ -55,7 +55,6 @@ rule report:
         "../../envs/toposcale.yaml"
     params:
         logs=LOGS,
-        home=str(HOME),
         lock=str(HOME / "requirements.lock"),
         code=fingerprint("report.py"),
     message:
