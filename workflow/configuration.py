@@ -19,6 +19,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
+from schedule_keys import schedule_contradictions, trained_schedule
+
 SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
 
@@ -269,7 +271,7 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
         given = model.get("schedule", training.get("schedule")) if model["kind"] == "gpt" else None
         if isinstance(given, Mapping):
             where = _join("models", name, "schedule") if "schedule" in model else "training.schedule"
-            yield from _schedule_contradictions(where, trained_schedule(given, training), training["steps"])
+            yield from schedule_contradictions(where, trained_schedule(given, training), training["steps"])
     trained = len(config["seeds"]) * sum(model["kind"] == "gpt" for model in config["models"].values())
     checkpoints = trained * (2 + training["steps"] // training["checkpoint_every"])
     if checkpoints > MOST_CHECKPOINTS:
@@ -282,12 +284,6 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             f"config key training.warmup_steps holds {training['warmup_steps']}, "
             f"but must be less than training.steps, {training['steps']}"
         )
-
-
-def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
-    default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
-    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
 
 
 NEEDED = {
@@ -330,28 +326,10 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
         yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
     yield from _braces(f"{where}.path", model.get("path", ""))
     if kind != "gpt" and isinstance(model.get("schedule"), Mapping):
-        yield from _schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
+        yield from schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
     for key in ("revisions", "pattern"):
         if key in model and "{step}" not in model[key]:
             yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
-
-
-def _schedule_contradictions(
-    where: str, schedule: Mapping[str, Any], final_step: int | None
-) -> Iterator[str]:
-    from toposcale.io.errors import UserError
-    from toposcale.training.schedules import schedule_of
-
-    missing = [key for key in ("shape", "peak", "steps") if key not in schedule]
-    if missing:
-        yield f"config key {where}.{missing[0]} is missing; a schedule has shape, peak and steps"
-        return
-    if final_step is not None and final_step != schedule["steps"]:
-        yield f"config key {where}.steps holds {schedule['steps']}, but final_step is {final_step}; leave one out"
-    try:
-        schedule_of(schedule)
-    except UserError as error:
-        yield f"config key {where}: {str(error).partition(': ')[2]}"
 
 
 def _braces(where: str, path: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from configuration import trained_schedule
+from schedule_keys import trained_schedule
 
 STEP_DIGITS = 8
 # A size in a repository's name: -70m, _1.4B.

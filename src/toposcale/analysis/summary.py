@@ -56,7 +56,7 @@ def summary(
     """The table summary; a question that the run cannot answer says why.
 
     `verdicts`, `forecast_evaluation`, `decision_evaluation`, `candidates`: the tables of those names. The verdicts are
-    those over all models, of features of whole models, on `metric`; where it was not measured, on the first metric that was.
+    those over all models, of features of whole models, on `metric`; where it was not measured, on the first that was.
     """
     pooled = verdicts[(verdicts["model"] == POOLED) & (verdicts["layer"] == ALL_LAYERS)]
     metrics = sorted(pooled["metric"].unique())
