@@ -189,11 +189,9 @@ def _complete(schema: Mapping[str, Any], value: Any) -> Any:
 def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
     """The type that a value should have; of several, the one that it can have."""
     kinds = schema.get("type")
-    if not isinstance(kinds, list):
-        return kinds
-    if "object" in kinds:
+    if isinstance(kinds, list) and "object" in kinds:
         return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
-    return None if value in (None, "null") else kinds[0]
+    return (None if value in (None, "null") else kinds[0]) if isinstance(kinds, list) else kinds
 
 
 def _coerce(kind: str, text: str) -> Any:
