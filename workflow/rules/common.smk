@@ -141,7 +141,9 @@ def settings_of(*keys):
 def training_of(wildcards):
     """What shapes a model that is trained here, with its schedule where one was asked for."""
     model = MODELS[wildcards.model]
-    asked = "schedule" in config["models"][model.entry] or "schedule" in TRAINING_SETTINGS
+    asked = (
+        "schedule" in config["models"][model.entry] or "schedule" in TRAINING_SETTINGS
+    )
     schedule = {"schedule": model.settings["schedule"]} if asked else {}
     return without(TRAINING_SETTINGS, "schedule") | schedule
 
