@@ -3,8 +3,8 @@
     python benchmarks/published_curves.py FOLDER [--prior]
 
 FOLDER holds csv_25, csv_100 and perhaps csv_400: the curves under nine schedules that were published with the
-multi-power law (columns step, lr, loss). --prior chooses the two numbers of the prior for each curve without its size and without its
-schedule, and prints the errors that this gives.
+multi-power law (columns step, lr, loss). --prior chooses the two numbers of the prior for each curve without its
+size and without its schedule, and prints the errors that this gives.
 """
 
 import argparse

@@ -21,6 +21,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 import sweep
+from schedule_keys import schedule_contradictions
 
 SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
@@ -192,9 +193,7 @@ def _complete(schema: Mapping[str, Any], value: Any) -> Any:
 def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
     """The type that a value should have; of several, the one that it can have."""
     kinds = schema.get("type")
-    if not isinstance(kinds, list):
-        return kinds
-    if "object" in kinds:
+    if isinstance(kinds, list) and "object" in kinds:
         return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
     if "array" in kinds and (isinstance(value, list) or str(value).lstrip().startswith("[")):
         return "array"
@@ -301,7 +300,7 @@ def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(schedule, Mapping):
             own = "schedule" in config["models"][run.entry]
             where = _join("models", run.entry, "schedule") if own else "training.schedule"
-            yield from _schedule_contradictions(where, schedule, training["steps"])
+            yield from schedule_contradictions(where, schedule, training["steps"])
         repeats = copies if run.training or run.entry in config["sweep"]["models"] else len(config["seeds"])
         trained += repeats
         checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
@@ -361,28 +360,10 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
         yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
     yield from _braces(f"{where}.path", model.get("path", ""))
     if kind != "gpt" and isinstance(model.get("schedule"), Mapping):
-        yield from _schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
+        yield from schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
     for key in ("revisions", "pattern"):
         if key in model and "{step}" not in model[key]:
             yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
-
-
-def _schedule_contradictions(
-    where: str, schedule: Mapping[str, Any], final_step: int | None
-) -> Iterator[str]:
-    from toposcale.io.errors import UserError
-    from toposcale.training.schedules import schedule_of
-
-    missing = [key for key in ("shape", "peak", "steps") if key not in schedule]
-    if missing:
-        yield f"config key {where}.{missing[0]} is missing; a schedule has shape, peak and steps"
-        return
-    if final_step is not None and final_step != schedule["steps"]:
-        yield f"config key {where}.steps holds {schedule['steps']}, but final_step is {final_step}; leave one out"
-    try:
-        schedule_of(schedule)
-    except UserError as error:
-        yield f"config key {where}: {str(error).partition(': ')[2]}"
 
 
 def _braces(where: str, path: str) -> Iterator[str]:

@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from schedule_keys import trained_schedule
+
 NAMES = {
     "learning_rate": "lr",
     "weight_decay": "wd",
@@ -57,12 +59,6 @@ def seeds_of(cell: str, seeds: int | list[int]) -> list[int]:
         return seeds
     first = zlib.crc32(cell.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS
     return [first + number for number in range(seeds)]
-
-
-def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
-    default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
-    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
 
 
 def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def _find_out(history: History, known: Sequence[History], options: Sequence[Opti
     if len(_sizes_seen(known)) == 1 and (first.candidate.is_start or second.candidate.is_start):
         cost = float(compute_of(history, history.final_step)) / 16
         return (
-            "how the loss falls with size: train a model of a quarter of the size, on a quarter of the tokens, to the end of "
+            "how the loss falls with size: train a quarter of the size on a quarter of the tokens, to the end of "
             f"the same plan ({cost:.2g} FLOP), and name it in models; until then go on"
         )
     later = min(history.last_step + max(history.final_step // 10, 1), history.final_step)

@@ -98,8 +98,7 @@ def candidate_table(
         share = history.last_step / history.final_step if is_live else min(fractions)
         known = known_at(history, histories) if is_live else _past(history, histories, share)
         options = options_of(known[-1], known, remaining=remaining, sizes=sizes, seed=seed)[1]
-        for option in options:
-            rows.append(_candidate_row(history.model, share, option) | {"is_live": is_live})
+        rows += [_candidate_row(history.model, share, option) | {"is_live": is_live} for option in options]
     return schemas.CANDIDATES.frame(rows)
 
 
@@ -144,8 +143,8 @@ def decision_table(
     The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
     run would still spend is spent either way. The advice takes the candidate with the least loss at stake where it is the
     best with a probability of `SURE`, and finishes otherwise; `stop_now` starts the next larger size; `stop_at_random`
-    does so after a random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That of a
-    start was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
+    does so after a random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed.
+    That of a start was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,7 +49,7 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
     )
     others = [f"{WORDS[row.method]} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples()]
     numbers = ", ".join(others) + ("." if others else "")
-    unsafe = [WORDS[row.method] for row in rows.itertuples() if row.interval_coverage < LEAST_COVERAGE]
+    unsafe = [WORDS[str(name)] for name in rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"]]
     if unsafe:
         numbers += f" The intervals of {' and '.join(unsafe)} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
     return Answer(f"{WORDS[best['method']][:1].upper()}{WORDS[best['method']][1:]}", text, numbers.strip())
@@ -104,21 +105,21 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
 def deciding(evaluation: pd.DataFrame) -> Answer:
     """What the advice would have cost against always finishing, stopping now, and stopping at random."""
     rows = _first(evaluation)
-    rows = rows.set_index("policy") if "policy" in rows else rows
-    if rows.empty or "advice" not in rows.index:
+    by: dict[Any, Any] = rows.set_index("policy").to_dict("index") if len(rows) else {}
+    if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
-    own = rows.loc["advice"]
+    own = by["advice"]
     count, modelled = int(own["n_decisions"]), int(own["n_modelled"])
     costs = "; ".join(
-        f"{words} {rows.loc[policy, 'regret']:.3f} "
-        + _interval(rows.loc[policy, "regret_low"], rows.loc[policy, "regret_high"], ".3f")
+        f"{words} {by[policy]['regret']:.3f} "
+        + _interval(by[policy]["regret_low"], by[policy]["regret_high"], ".3f")
         for policy, words in (
             ("advice", "the advice"),
             ("always_finish", "always finishing"),
             ("stop_now", "always stopping"),
             ("stop_at_random", "stopping at random"),
         )
-        if policy in rows.index
+        if policy in by
     )
     text = (
         f"Decided at {own['fraction']:.0%} of training, the compute already spent counted, the advice gives up "
@@ -148,9 +149,9 @@ def now(candidates: pd.DataFrame) -> Answer | None:
     best = live.sort_values("at_stake").groupby("model", sort=True).head(1).sort_values("model")
     sure = best["probability"] >= SURE
     said = [
-        f"{row.model} at {row.fraction:.0%}: {'' if row.probability >= SURE else 'undecided, best is '}{row.candidate} "
-        f"with {row.probability:.0%}"
-        for row in best.iloc[:MOST_NAMED].itertuples()
+        f"{row['model']} at {row['fraction']:.0%}: {'' if row['probability'] >= SURE else 'undecided, best is '}"
+        f"{row['candidate']} with {row['probability']:.0%}"
+        for row in best.iloc[:MOST_NAMED].to_dict("records")
     ]
     more = len(best) - MOST_NAMED
     text = "; ".join(said) + (f"; {more} more in the table candidates" if more > 0 else "") + "."

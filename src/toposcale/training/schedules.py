@@ -255,7 +255,7 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
     fits = [_fitted(past, seen, ahead, lambda at: 1 - at / final_step)]
     fits += [
-        _fitted(past, seen, ahead, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))
+        _fitted(past, seen, ahead, _cosine(float(w), final_step))
         for w in (*starts, *_refined(past, seen, final_step, starts))
     ]
     misfit, carried = min(fits, key=lambda fit: fit[0])
@@ -264,12 +264,13 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
     return np.maximum(carried, 0.0)
 
 
+def _cosine(start: float, final_step: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda at: np.cos(np.pi * (at - start) / (final_step - start))
+
+
 def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
     """Whole steps around the start of a cosine that fits best."""
-    misfits = [
-        _fitted(past, seen, past, lambda at, w=w: np.cos(np.pi * (at - w) / (final_step - w)))[0]
-        for w in starts
-    ]
+    misfits = [_fitted(past, seen, past, _cosine(float(w), final_step))[0] for w in starts]
     best, gap = starts[int(np.argmin(misfits))], starts[1] - starts[0] if len(starts) > 1 else 1.0
     around = np.arange(max(best - gap, 0), min(best + gap, past[0]) + 1)
     return around[:: max(1, len(around) // 400)]
