@@ -22,7 +22,9 @@ def main(snakemake):
             name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
             for name, settings in params.evaluated.items()
         }
-        parts.append(tables.from_rows(schemas.METRICS, lm_eval.read_folder(folder, models, tasks=params.tasks)))
+        parts.append(
+            tables.from_rows(schemas.METRICS, lm_eval.read_folder(folder, models, tasks=params.tasks))
+        )
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
     rows = rows.filter(pc.is_in(rows["model"], pa.array(params.models)))
     metadata = tables.with_warnings(_job.provenance(snakemake), noted)
