@@ -42,10 +42,10 @@ def rows() -> Iterator[Row]:
         )
     first, second = _random(4096, 1024), _random(1024, 4096)
     yield _row(
-        "deep graph persistence of 410M's pair / neural persistence of both",
+        "deep graph persistence of 410M's pair / the spectra of both",
         lambda: homology.deep_graph_persistence(first, second),
-        lambda: (homology.neural_persistence(first), homology.neural_persistence(second)),
-        limit=5.0,
+        lambda: (spectra.weight_eigenvalues(first), spectra.weight_eigenvalues(second)),
+        limit=1.0,
         rounds=2,
     )
 
