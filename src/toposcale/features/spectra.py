@@ -134,7 +134,7 @@ def _symmetric_eigenvalues(gram: NDArray[np.float64]) -> NDArray[np.float64]:
         import torch
 
         return torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy()
-    return np.linalg.eigvalsh(gram)
+    return np.asarray(np.linalg.eigvalsh(gram), dtype=np.float64)
 
 
 def stable_rank_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
