@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from toposcale.analysis.warnings import gaps
 from toposcale.io.errors import UserError
 from toposcale.io.files import atomic_write, read_json
 
@@ -64,6 +65,23 @@ def provenance(snakemake: Any) -> dict[str, str]:
         "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
         "versions": json.dumps(versions, sort_keys=True),
     }
+
+
+def measured(
+    snakemake: Any, step: int, concerns: str, measure: Callable[..., Any], *arguments: Any
+) -> tuple[Any, list[dict[str, Any]]]:
+    """What `measure(*arguments)` gives, and what there is to note.
+
+    A checkpoint of the user's that cannot be measured is a gap: None, and a row for the warnings table. One that was made
+    here is made again, so its error is raised.
+    """
+    try:
+        return measure(*arguments), []
+    except UserError as error:
+        if not snakemake.params.leave_gaps:
+            raise
+        logging.warning("%s", error)
+        return None, gaps(snakemake.wildcards.model, {step: str(error)}, concerns)
 
 
 def each(value: Any) -> list[str]:

@@ -1,5 +1,7 @@
 """A row of the models table from what the configuration says of a model and what its files tell."""
 
+from pathlib import Path
+
 from toposcale import checkpoints
 
 
@@ -15,5 +17,5 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
     if weights is not None:
         told["n_parameters"] = checkpoints.count_parameters(checkpoints.locate(weights))
         if curve is not None:
-            told |= {key: value for key, value in checkpoints.trainer_facts(curve).items() if value}
+            told |= {key: value for key, value in checkpoints.trainer_facts(Path(curve)).items() if value}
     return {"model": name} | told | known

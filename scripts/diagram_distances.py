@@ -8,7 +8,10 @@ from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    diagrams = [tables.read(schemas.DIAGRAMS, path) for path in snakemake.input]
+    diagrams = [
+        None if tables.read_warnings(path) else tables.read(schemas.DIAGRAMS, path)
+        for path in snakemake.input
+    ]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
     moved = diagram_distances.consecutive_distances(diagrams)
     parts = [schemas.FEATURES.schema.empty_table()]

@@ -25,17 +25,21 @@ def main(snakemake):
         strict=True,
     )
     for step, checkpoint, features_path, diagrams_path, metrics_path in jobs:
-        passed = embed(checkpoints.locate(checkpoint), text, settings)
-        features, diagrams = embeddings.compute_features(
-            passed.embeddings, summary_settings(settings), model=model
-        )
+        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings)
+        told = tables.with_warnings(metadata, noted)
         where = {"model": model, "step": step}
+        features, diagrams, metrics = {}, {}, []
+        if loaded:
+            passed = embed(*loaded, text, settings)
+            features, diagrams = embeddings.compute_features(
+                passed.embeddings, summary_settings(settings), model=model
+            )
+            metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
         rows = tables.feature_rows(features, source="embeddings", **where)
-        tables.write(rows, features_path, metadata)
+        tables.write(rows, features_path, told)
         rows = tables.diagram_rows(diagrams, source="embeddings", **where)
-        tables.write(rows, diagrams_path, metadata)
-        row = {**where, "metric": "perplexity", "value": passed.perplexity}
-        tables.write(tables.from_rows(schemas.METRICS, [row]), metrics_path, metadata)
+        tables.write(rows, diagrams_path, told)
+        tables.write(tables.from_rows(schemas.METRICS, metrics), metrics_path, metadata)
 
 
 def summary_settings(settings):
@@ -43,15 +47,21 @@ def summary_settings(settings):
     return embeddings.Settings(**{name: settings[name] for name in names})
 
 
-def embed(path, text, settings):
-    """One forward pass of a checkpoint over the probe texts."""
-    device = configure_torch(settings["device"])
+def load(checkpoint, settings):
+    """The model of a checkpoint, and its tokenizer: None for that of the corpus."""
+    path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"])
     model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
-    tokens = tokens_of(path, model, text, settings)
+    tokenizer = language_models.load_tokenizer(path, model.vocab_size) if path.is_dir() else None
+    return model, tokenizer
+
+
+def embed(model, tokenizer, text, settings):
+    """One forward pass of a model over the probe texts."""
+    tokens = tokens_of(model, tokenizer, text, settings)
     return embeddings.forward_pass(model, tokens, all_layers=settings["layers"] == "all")
 
 
-def tokens_of(path, model, text, settings):
+def tokens_of(model, tokenizer, text, settings):
     """The probe texts by the model's own tokenizer: the corpus' for a model that was trained here."""
     texts = text.probe_texts[: settings["texts"]]
     if len(texts) < settings["texts"]:
@@ -59,8 +69,7 @@ def tokens_of(path, model, text, settings):
             "%d probe texts, not %d: the validation text has no more", len(texts), settings["texts"]
         )
     length = min(settings["max_tokens"], model.context)
-    if path.is_dir():
-        tokenizer = language_models.load_tokenizer(path, model.vocab_size)
+    if tokenizer:
         tokens = embeddings.tokenize(texts, tokenizer, tokens=length)
     else:
         tokens = [text.encode(one)[:length].tolist() for one in texts]

@@ -8,7 +8,8 @@ def main(snakemake):
     table = schemas.BY_NAME[snakemake.params.table]
     rows = tables.gather(table, snakemake.input.parts)
     rows = tables.drop_checkpoints(rows, _job.duplicates(snakemake.input.get("left_out", [])))
-    tables.write(rows, snakemake.output[0], _job.provenance(snakemake))
+    noted = [row for part in snakemake.input.parts for row in tables.read_warnings(part)]
+    tables.write(rows, snakemake.output[0], tables.with_warnings(_job.provenance(snakemake), noted))
 
 
 if __name__ == "__main__":

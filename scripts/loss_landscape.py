@@ -6,6 +6,8 @@ from toposcale.features import gradients, landscape
 from toposcale.io import schemas, tables
 from toposcale.landscape import LandscapeSettings
 
+NOTHING = landscape.Description({}, {}, {}, {}, None, None, None)
+
 
 def main(snakemake):
     metadata = _job.provenance(snakemake)
@@ -14,13 +16,15 @@ def main(snakemake):
     for place, (step, checkpoint) in enumerate(zip(snakemake.params.steps, checkpoints, strict=True)):
         where = {"model": snakemake.wildcards.model, "step": step}
         files = {name: paths[place] for name, paths in output.items()}
-        write(measure(checkpoint, snakemake, **where), files, metadata, **where)
+        settings = snakemake.params.settings
+        loaded, noted = _job.measured(snakemake, step, "landscape", _landscape.load, checkpoint, settings)
+        found = measure(*loaded, snakemake, **where) if loaded else NOTHING
+        write(found, files, tables.with_warnings(metadata, noted), **where)
 
 
-def measure(checkpoint, snakemake, **where):
+def measure(path, model, snakemake, **where):
     """The landscape around one checkpoint."""
     settings = snakemake.params.settings
-    path, model = _landscape.load(checkpoint, settings)
     losses = _landscape.probe_losses(path, model, snakemake.input.corpus, settings)
     parameters = dict(model.module.named_parameters())
     return landscape.compute_features(losses, parameters, settings_of(settings), **where)
@@ -32,7 +36,7 @@ def write(found, files, metadata, **where):
         ("landscape", found.features, found.diagrams),
         ("gradients", found.gradient_features, found.gradient_diagrams),
     ):
-        if features:
+        if f"{source}_features" in files:
             rows = tables.feature_rows(features, source=source, **where)
             tables.write(rows, files[f"{source}_features"], metadata)
             rows = tables.diagram_rows(diagrams, source=source, **where)

@@ -13,7 +13,9 @@ def main(snakemake):
     params, given = snakemake.params, snakemake.input
     parts = [tables.gather(schemas.METRICS, given.metrics)]
     parts += [training_losses(path, params.steps[Path(path).stem]) for path in given.training]
-    parts += [tables.read_user_table(schemas.METRICS, path) for path in given.tables]
+    joined = {path: tables.read_user_table(schemas.METRICS, path) for path in given.tables}
+    noted = [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
+    parts += joined.values()
     [folder] = params.harness
     if folder:
         models = {
@@ -22,7 +24,23 @@ def main(snakemake):
         }
         parts.append(tables.from_rows(schemas.METRICS, lm_eval.read_folder(folder, models)))
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
-    tables.write(tables.sort(schemas.METRICS, rows), snakemake.output[0], _job.provenance(snakemake))
+    rows = rows.filter(pc.is_in(rows["model"], pa.array(params.models)))
+    metadata = tables.with_warnings(_job.provenance(snakemake), noted)
+    tables.write(tables.sort(schemas.METRICS, rows), snakemake.output[0], metadata)
+
+
+def unknown_models(table, path, models):
+    """Warnings: the models that a table of the user's names, and the run does not have."""
+    return [
+        {
+            "model": name,
+            "step": None,
+            "concerns": f"metrics.tables: {path}",
+            "warning": f"no model of this run is called {name!r}, so its rows are left out; there are {', '.join(models)}",
+            "remedy": "write the name that the model has under `models:` into the table",
+        }
+        for name in sorted(set(table["model"].to_pylist()) - set(models))
+    ]
 
 
 def training_losses(path, steps):

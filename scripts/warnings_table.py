@@ -1,22 +1,64 @@
-"""What a reader has to know before trusting a number: duplicated revisions, values that are NaN, dropped characters."""
+"""What a reader has to know before trusting a number, each with its remedy: gaps, NaN, duplicates, unknown names."""
 
 import _job
 import _tables
-from toposcale.analysis import summary
-from toposcale.io import files
+from toposcale.analysis import warnings
+from toposcale.io import files, tables
 
 
 def main(snakemake):
-    given = snakemake.input
-    found = [files.read_json(path) for path in given.duplicates]
-    corpus = files.read_json(given.corpus) if given.corpus else {"dropped_characters": {}}
-    table = summary.warnings(
-        _tables.read_features(given.features),
-        _tables.read(given.metrics),
-        {fact["model"]: fact["duplicates"] for fact in found},
-        corpus["dropped_characters"],
-    )
-    _tables.write(snakemake, {"warnings": table})
+    given, params = snakemake.input, snakemake.params
+    noted = [row for model, reasons in params.gaps.items() for row in warnings.gaps(model, reasons)]
+    noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
+    noted += tables.read_warnings(given.features) + tables.read_warnings(given.metrics)
+    noted += [row for path in given.duplicates for row in repeated(files.read_json(path), params.leave_out)]
+    if given.corpus:
+        noted += dropped(files.read_json(given.corpus)["dropped_characters"])
+    features, metrics = _tables.read_features(given.features), _tables.read(given.metrics)
+    _tables.write(snakemake, {"warnings": warnings.warning_table(features, metrics, noted)})
+
+
+def not_runnable(model, reason):
+    return {
+        "model": model,
+        "step": None,
+        "concerns": "embeddings, landscape",
+        "warning": f"not measured: {reason}, so the model cannot read a text",
+        "remedy": "put config.json and the tokenizer beside the weights; what needs weights alone is measured",
+    }
+
+
+def repeated(fact, leave_out):
+    """Warnings: the revisions of a repository that serve another one's weights."""
+    where = {"model": fact["model"], "concerns": "checkpoint"}
+    if fact["duplicates"] is None:
+        yield where | {
+            "step": None,
+            "warning": "its revisions were not compared, so some may serve the same weights",
+            "remedy": "run again with a connection to the hub",
+        }
+        return
+    for step, revision in fact["duplicates"].items():
+        yield where | {
+            "step": int(step),
+            "warning": f"serves the weights of {revision}",
+            "remedy": "it is left out"
+            if leave_out
+            else "set hub.duplicates: leave_out, or leave it out of steps",
+        }
+
+
+def dropped(characters):
+    """Warnings: characters of the corpus that the tokenizer does not know."""
+    for name, count in characters.items():
+        if count:
+            yield {
+                "model": "",
+                "step": None,
+                "concerns": f"corpus: the {name} text",
+                "warning": f"{count} characters are not ASCII and were dropped",
+                "remedy": "set corpus.tokenizer: bpe, which keeps them, or take them out of the text",
+            }
 
 
 if __name__ == "__main__":

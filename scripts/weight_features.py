@@ -18,11 +18,17 @@ def main(snakemake):
         strict=True,
     )
     for step, checkpoint, features_path, diagrams_path in jobs:
-        matrices = checkpoints.iterate_matrices(checkpoints.locate(checkpoint))
-        features, diagrams = weights.compute_features(matrices, settings, model=model)
+        found, noted = _job.measured(snakemake, step, "weights", measure, checkpoint, settings, model)
+        features, diagrams = found or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
-        tables.write(tables.feature_rows(features, **where), features_path, metadata)
-        tables.write(tables.diagram_rows(diagrams, **where), diagrams_path, metadata)
+        told = tables.with_warnings(metadata, noted)
+        tables.write(tables.feature_rows(features, **where), features_path, told)
+        tables.write(tables.diagram_rows(diagrams, **where), diagrams_path, told)
+
+
+def measure(checkpoint, settings, model):
+    matrices = checkpoints.iterate_matrices(checkpoints.locate(checkpoint))
+    return weights.compute_features(matrices, settings, model=model)
 
 
 if __name__ == "__main__":

@@ -341,7 +341,7 @@ def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(hub, tmp_path,
 
 def test_in_a_process_of_its_own_with_nothing_but_the_environment(hub, tmp_path):
     code = (
-        "import json, sys; from toposcale import checkpoints\n"
+        "import json, sys; from toposcale import checkpoints; from toposcale.checkpoints import hub\n"
         f"source = hub.HubSource({REPO!r}, 'step{{step}}')\n"
         "names = [name for name, _ in checkpoints.iterate_matrices(source.fetch(10))]\n"
         "json.dump([len(names), 'torch' in sys.modules], sys.stdout)"

@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 import scipy.stats
 
+import configuration
+from paths import ROOT
+from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.correlations import correlation_table, partial_correlation_table
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.pooled import pooled_surrogate_test, pooled_table
@@ -22,6 +25,8 @@ from toposcale.analysis.transitions import (
 from toposcale.analysis.verdicts import POOLED, verdict_table
 from toposcale.features.registry import group_of
 from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
+from toposcale.io import schemas
+from toposcale.io import tables as arrow_tables
 
 N = 51
 STEPS = 100 * np.arange(N)
@@ -406,3 +411,37 @@ def test_the_array_modules_do_not_import_pandas():
     code = "import sys\n" + "".join(f"import toposcale.statistics.{name}\n" for name in modules)
     code += "assert 'pandas' not in sys.modules and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "src"}, timeout=60)
+
+
+def test_weights_without_any_loss_go_through_every_analysis(run):
+    features, metrics, _ = run
+    tables = {table: schemas.BY_NAME[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
+    tables |= {
+        "features": features,
+        "all_features": features,
+        "metrics": metrics[:0],
+        "models": arrow_tables.from_rows(
+            schemas.MODELS,
+            [
+                {"model": model, "seed": 0, "n_parameters": size, "final_step": 5000}
+                for model, size in SIZES.items()
+            ],
+        ).to_pandas(),
+        "training": schemas.TRAINING.frame([]).assign(model=""),
+        "vectors": schemas.VECTORS.frame([]),
+        "published": pd.read_csv(
+            ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}
+        ),
+    }
+    given = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
+    settings = {**given["statistics"], "fractions": [0.5], "budget": 0, "graphs": ["grid8"], "seeds": [0]}
+    settings |= {"training_settings": given["training"], "corpus_settings": given["corpus"]}
+    for name, analysis in ANALYSES.items():
+        chosen = {key: settings[key] for key in analysis.settings} | (
+            {"resamples": 20} if "resamples" in analysis.settings else {}
+        )
+        made = load(name)(**{table: tables[table] for table in analysis.reads}, **chosen)
+        tables |= made
+        assert all(list(made[table].columns) == schemas.BY_NAME[table].names for table in made), name
+    assert tables["verdicts"].empty
+    assert tables["summary"]["answer"].str.contains("needs a loss").all()

@@ -22,31 +22,84 @@ def matrices(path: Path) -> dict[str, np.ndarray]:
     return dict(checkpoints.iterate_matrices(path))
 
 
-def test_sources_of_files_and_of_folders(tmp_path):
+def saved(path, **tensors):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step-{:08d}.safetensors",
+        "step{}.safetensors",
+        "step{}/model.safetensors",
+        "checkpoint-{}/model.safetensors",
+    ],
+)
+def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
     for step in (0, 30, 200):
-        save_file({"w": MATRIX}, tmp_path / f"step-{step:08d}.safetensors")
-        (tmp_path / f"step{step}").mkdir()
-        save_file({"w": MATRIX}, tmp_path / f"step{step}" / "model.safetensors")
-    for kind in ("gpt", "folder"):
-        source = checkpoints.open_source(kind, {"path": tmp_path, "steps": []})
-        assert source.steps() == [0, 30, 200]
-        path = source.fetch(30)
-        np.testing.assert_array_equal(matrices(path)["w"], MATRIX)
-        source.release(30)
-        assert path.exists()
-        with pytest.raises(UserError, match="no checkpoint of step 31; the nearest are 0, 30, 200"):
-            source.fetch(31)
-        with pytest.raises(UserError, match="no checkpoint of step 7"):
-            checkpoints.open_source(kind, {"path": tmp_path, "steps": [0, 7]}).steps()
+        saved(tmp_path / name.format(step), w=MATRIX)
+    source = checkpoints.FolderSource(tmp_path)
+    assert source.steps() == [0, 30, 200]
+    np.testing.assert_array_equal(matrices(source.checkpoint(30))["w"], MATRIX)
+    with pytest.raises(UserError, match="no checkpoint of step 31; the nearest are 0, 30, 200"):
+        source.checkpoint(31)
+    with pytest.raises(UserError, match="no checkpoint of step 7"):
+        checkpoints.FolderSource(tmp_path, wanted=(0, 7)).steps()
 
 
 def test_no_folder_and_no_checkpoints(tmp_path):
     with pytest.raises(UserError, match="no such folder of checkpoints"):
-        checkpoints.open_source("folder", {"path": tmp_path / "none"}).steps()
+        checkpoints.FolderSource(tmp_path / "none").steps()
     with pytest.raises(UserError, match="no checkpoint there has a name of this pattern"):
-        checkpoints.open_source("folder", {"path": tmp_path}).steps()
-    with pytest.raises(ValueError, match="kind must be"):
-        checkpoints.open_source("disk", {})
+        checkpoints.FolderSource(tmp_path).steps()
+
+
+def test_damaged_checkpoints_and_those_of_another_shape_are_gaps_with_a_reason(tmp_path):
+    for step in (10, 20, 30):
+        saved(tmp_path / f"step{step}.safetensors", w=MATRIX)
+    half = saved(tmp_path / "step40.safetensors", w=MATRIX)
+    half.write_bytes(half.read_bytes()[:-5])
+    saved(tmp_path / "step50.safetensors", w=MATRIX[:2])
+    saved(tmp_path / "step60.safetensors", other=MATRIX)
+    steps, gaps = checkpoints.FolderSource(tmp_path).usable_steps()
+    assert steps == (10, 20, 30)
+    assert sorted(gaps) == [40, 50, 60]
+    assert all(str(tmp_path / f"step{step}.safetensors") in reason for step, reason in gaps.items())
+
+
+def test_of_two_shapes_as_frequent_the_later_counts(tmp_path):
+    for step, tensor in ((10, MATRIX), (20, MATRIX[:2])):
+        saved(tmp_path / f"step{step}.safetensors", w=tensor)
+    assert checkpoints.FolderSource(tmp_path).usable_steps()[0] == (20,)
+
+
+def test_a_folder_without_one_usable_checkpoint_is_refused(tmp_path):
+    (tmp_path / "step10.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="no checkpoint can be used"):
+        checkpoints.FolderSource(tmp_path).usable_steps()
+
+
+def test_the_last_whole_state_of_a_trainer_counts(tmp_path):
+    source = checkpoints.FolderSource(tmp_path)
+    whole = json.dumps({"log_history": [], "global_step": 1})
+    for step, state in ((10, whole), (20, whole), (30, whole[:9])):
+        saved(tmp_path / f"checkpoint-{step}" / "model.safetensors", w=MATRIX)
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    assert source.trainer_state() == str(tmp_path / "checkpoint-20" / "trainer_state.json")
+    assert checkpoints.FolderSource(tmp_path, wanted=(30,)).trainer_state() is None
+
+
+def test_what_a_checkpoint_lacks_to_read_a_text_is_told(tmp_path):
+    file = saved(tmp_path / "step1.safetensors", w=MATRIX)
+    assert "config.json" in checkpoints.missing_parts(file)
+    folder = saved(tmp_path / "checkpoint-1" / "model.safetensors", w=MATRIX).parent
+    assert "config.json" in checkpoints.missing_parts(folder)
+    (folder / "config.json").write_text("{}")
+    assert "tokenizer" in checkpoints.missing_parts(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    assert checkpoints.missing_parts(folder) == ""
 
 
 # Matrices.
@@ -244,3 +297,45 @@ def test_safetensors_need_no_heavy_import(tmp_path):
         [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def tiny_models():
+    import transformers
+
+    sizes = {"vocab_size": 11}
+    yield (
+        transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(n_embd=8, n_layer=2, n_head=2, n_positions=16, **sizes)
+        )
+    )
+    llama = transformers.LlamaConfig(
+        hidden_size=8,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=16,
+        **sizes,
+    )
+    yield transformers.LlamaForCausalLM(llama)
+
+
+@pytest.mark.parametrize("model", list(tiny_models()), ids=["gpt2", "llama"])
+def test_rows_of_a_block_are_its_outputs_in_every_architecture(tmp_path, model):
+    import torch
+
+    model.save_pretrained(tmp_path)
+    found = matrices(tmp_path)
+    linear = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module).__name__ in ("Conv1D", "Linear") and f"{name}.weight" in found
+    }
+    assert len(linear) >= 8
+    for name, module in linear.items():
+        matrix = found[f"{name}.weight"]
+        with torch.no_grad():
+            # Column i of the matrix is what the layer makes of input i alone.
+            inputs = torch.eye(matrix.shape[1])
+            outputs = module(inputs) - module(torch.zeros_like(inputs))
+        np.testing.assert_allclose(matrix.T, outputs.numpy(), atol=1e-6, err_msg=name)

@@ -118,8 +118,8 @@ def test_every_key_has_a_description_a_type_and_a_default():
             "config key models.m.revisions is missing; for kind hub it must be a text",
         ),
         ({"kind": "folder"}, "config key models.m.path is missing"),
-        ({"kind": "table", "path": "x", "n_parameters": 9}, "config key models.m.tokens_per_step is missing"),
-        ({"kind": "folder", "path": "x", "final_step": 9}, "models.m.final_step is given, but means nothing"),
+        ({"kind": "table", "path": "x"}, "config key models.m.n_parameters is missing"),
+        ({"kind": "gpt", "final_step": 9}, "models.m.final_step is given, but means nothing"),
         (
             {"kind": "folder", "path": "x", "d_model": 8},
             "config key models.m.d_model is given, but means nothing",
@@ -133,6 +133,38 @@ def test_every_key_has_a_description_a_type_and_a_default():
 )
 def test_a_model_needs_the_keys_of_its_kind(model, words):
     assert words in complaint(models={"m": model})
+
+
+def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    file = tmp_path / "mine" / "run.yaml"
+    content = {
+        "models": {"a": {"path": "losses.csv"}, "b": {"path": "/absolute"}},
+        "metrics": {"tables": ["t.csv"], "harness": "evals"},
+    }
+    file.write_text(yaml.safe_dump(content))
+    on_top = {**content, "metrics": {"tables": ["t.csv"], "harness": "of the command line"}}
+    found = configuration.rebase(on_top, [file])
+    assert found["models"] == {"a": {"path": "mine/losses.csv"}, "b": {"path": "/absolute"}}
+    assert found["metrics"] == {"tables": ["mine/t.csv"], "harness": "of the command line"}
+
+
+def test_every_file_that_is_named_must_be_there(tmp_path):
+    (tmp_path / "there.csv").touch()
+    models = {"m": {"kind": "folder", "path": str(tmp_path / "gone")}}
+    metrics = {
+        "tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")],
+        "harness": str(tmp_path / "evals"),
+    }
+    with pytest.raises(configuration.ConfigurationError) as error:
+        configuration.check_files(configuration.resolve({"models": models, "metrics": metrics}))
+    lines = str(error.value).splitlines()
+    assert [line.split(" does not exist")[0] for line in lines] == [
+        f"config key metrics.tables: {tmp_path}/t.csv",
+        f"config key metrics.harness: {tmp_path}/evals",
+        f"config key models.m.path: {tmp_path}/gone",
+    ]
 
 
 def test_every_section_refuses_unknown_keys():

@@ -1,4 +1,6 @@
-"""Loss curves as tables: what is read, what stands for a checkpoint, and one line for what is wrong."""
+"""Loss curves as trackers leave them: what is read under which names, and one line for what is wrong."""
+
+import json
 
 import numpy as np
 import pandas as pd
@@ -8,11 +10,23 @@ from toposcale.io import loss_curves
 from toposcale.io.errors import UserError
 
 
-def written(tmp_path, columns, name="losses.csv"):
+def written(tmp_path, columns, name="losses.csv", separator=","):
     frame = pd.DataFrame(columns)
     path = tmp_path / name
-    frame.to_csv(path, index=False) if name.endswith(".csv") else frame.to_parquet(path)
+    frame.to_parquet(path) if name.endswith(".parquet") else frame.to_csv(path, index=False, sep=separator)
     return path
+
+
+def state_file(tmp_path, history, **facts):
+    path = tmp_path / loss_curves.TRAINER_STATE
+    path.write_text(json.dumps({"log_history": history, "global_step": 20, **facts}))
+    return path
+
+
+def metrics_of(curve, *checkpoints):
+    return {
+        (row["step"], row["metric"]): row["value"] for row in curve.metric_rows("m", checkpoints).to_pylist()
+    }
 
 
 @pytest.mark.parametrize("name", ["losses.csv", "losses.parquet"])
@@ -20,63 +34,179 @@ def test_rows_are_sorted_and_what_is_missing_is_nan(tmp_path, name):
     path = written(
         tmp_path, {"loss": [2.0, 3.0], "step": [10, 5], "lr": [0.1, 0.2], "mine": ["a", "b"]}, name
     )
-    log, metrics = loss_curves.read(path, "m")
+    curve = loss_curves.read(path)
+    log = curve.log()
     assert log.column_names == ["step", "loss", "gradient_norm", "learning_rate"]
     assert log["step"].to_pylist() == [5, 10]
     assert log["loss"].to_pylist() == [3.0, 2.0]
     assert log["learning_rate"].to_pylist() == [0.2, 0.1]
     assert np.isnan(log["gradient_norm"].to_pylist()).all()
-    assert [(row["step"], row["metric"], row["value"]) for row in metrics.to_pylist()] == [
-        (5, "training_loss", 3.0),
-        (10, "training_loss", 2.0),
-    ]
+    assert metrics_of(curve) == {(5, "training_loss"): 3.0, (10, "training_loss"): 2.0}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Step", "train/loss", "eval/loss", "train/learning_rate"),  # W&B, under the Trainer
+        ("_step", "loss", "val_loss", "lr"),
+        ("step", "train_loss", "val_loss", "lr-AdamW"),  # Lightning
+        ("Step", "my-run - train/loss", "my-run - eval/loss", "my-run - train/learning_rate"),  # a W&B chart
+        ("iteration", "Training_Loss", "Validation/Loss", "learning_rate"),
+    ],
+)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_names_of_trackers_and_every_separator_are_read(tmp_path, names, separator):
+    values = ([1, 2], [4.5, 3.5], [5.0, 4.0], [0.1, 0.2])
+    curve = loss_curves.read(
+        written(tmp_path, dict(zip(names, values, strict=True)), "export.tsv", separator)
+    )
+    log = curve.log()
+    assert (log["step"].to_pylist(), log["loss"].to_pylist()) == ([1, 2], [4.5, 3.5])
+    assert log["learning_rate"].to_pylist() == [0.1, 0.2]
+    assert metrics_of(curve)[1, "validation_loss"] == 5.0
+
+
+def test_extremes_beside_a_chart_are_no_loss(tmp_path):
+    columns = {"Step": [1], "r - loss": [2.0], "r - loss__MIN": [1.0], "r - loss__MAX": [3.0]}
+    assert loss_curves.read(written(tmp_path, columns)).log()["loss"].to_pylist() == [2.0]
+
+
+def test_a_decimal_comma_is_read(tmp_path):
+    path = tmp_path / "losses.csv"
+    path.write_text("step;loss\n1;4,5\n2;3,25\n")
+    assert loss_curves.read(path).log()["loss"].to_pylist() == [4.5, 3.25]
+
+
+def test_rows_of_one_step_are_joined_and_contradictions_refused(tmp_path):
+    rows = {"step": [5, 5, 9], "train_loss": [2.0, None, 1.0], "val_loss": [None, 2.5, None]}
+    curve = loss_curves.read(written(tmp_path, rows))
+    assert curve.log()["step"].to_pylist() == [5, 9]
+    assert metrics_of(curve)[5, "validation_loss"] == 2.5
 
 
 def test_checkpoints_are_where_the_validation_loss_is(tmp_path):
     path = written(
         tmp_path, {"step": [0, 1, 2, 3], "loss": [4.0, 3, 2, 1], "val_loss": [4.5, None, None, 1.5]}
     )
-    log, metrics = loss_curves.read(path, "m")
-    assert len(log) == 4
-    rows = metrics.to_pandas()
-    assert rows[rows["metric"] == "validation_loss"]["value"].tolist() == [4.5, 1.5]
-    assert rows[rows["metric"] == "training_loss"]["step"].tolist() == [0, 3]
+    curve = loss_curves.read(path)
+    assert len(curve.log()) == 4
+    assert metrics_of(curve) == {
+        (0, "validation_loss"): 4.5,
+        (3, "validation_loss"): 1.5,
+        (0, "training_loss"): 4.0,
+        (3, "training_loss"): 1.0,
+    }
+
+
+def test_a_checkpoint_between_logged_steps_has_the_loss_that_was_logged_next(tmp_path):
+    curve = loss_curves.read(written(tmp_path, {"step": [10, 20], "loss": [4.0, 3.0]}))
+    found = metrics_of(curve, 0, 5, 10, 15, 25)
+    # The mean over steps 11 to 20 is logged at 20 and holds step 15; nothing was logged of step 0 or after 20.
+    assert found[5, "training_loss"] == 4.0
+    assert found[15, "training_loss"] == 3.0
+    assert not {(0, "training_loss"), (25, "training_loss")} & set(found)
 
 
 def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path):
     steps = np.arange(5000)
-    _, metrics = loss_curves.read(written(tmp_path, {"step": steps, "loss": 1 / (1 + steps)}), "m")
-    kept = metrics["step"].to_numpy()
+    curve = loss_curves.read(written(tmp_path, {"step": steps, "loss": 1 / (1 + steps)}))
+    kept = sorted(step for step, _ in metrics_of(curve))
     assert len(kept) == loss_curves.MOST_CHECKPOINTS
     assert (kept[0], kept[-1]) == (0, 4999)
     assert np.ptp(np.diff(kept)) <= 1
 
 
+def test_the_state_of_a_trainer_is_read(tmp_path):
+    history = [
+        {"step": 10, "loss": 4.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1},
+        {
+            "step": 10,
+            "eval_loss": 4.2,
+            "eval_runtime": 3.0,
+            "eval_samples_per_second": 9.0,
+            "eval_accuracy": 0.3,
+        },
+        {"step": 20, "loss": 3.0, "grad_norm": 0.4, "learning_rate": 5e-4},
+        {"step": 20, "train_runtime": 100.0, "train_loss": 3.5, "total_flos": 1e9},
+    ]
+    curve = loss_curves.read(state_file(tmp_path, history))
+    log = curve.log()
+    assert log["loss"].to_pylist() == [4.0, 3.0]
+    assert log["gradient_norm"].to_pylist() == [0.5, 0.4]
+    assert log["learning_rate"].to_pylist() == [1e-3, 5e-4]
+    assert metrics_of(curve) == {
+        (10, "training_loss"): 4.0,
+        (10, "validation_loss"): 4.2,
+        (10, "accuracy"): 0.3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "tokens"),
+    [
+        ({"num_input_tokens_seen": 20 * 512}, 512),
+        ({"total_flos": 6 * 1000 * 20 * 512}, 512),
+        ({"num_input_tokens_seen": 20 * 512, "total_flos": 1.0}, 512),
+        ({"num_input_tokens_seen": 0, "total_flos": 0}, None),
+        ({"total_flos": 6 * 1000 * 20 * 512.5}, None),
+        ({}, None),
+    ],
+)
+def test_tokens_a_step_are_what_the_trainer_counted_or_unknown(facts, tokens):
+    assert loss_curves.tokens_per_step({"global_step": 20, **facts}, 1000) == tokens
+
+
+def test_scalars_of_tensorboard_are_read(tmp_path):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard", reason="needs the package tensorboard")
+    with tensorboard.SummaryWriter(str(tmp_path / "events")) as writer:
+        for step in (10, 20):
+            writer.add_scalar("train/loss", 40.0 / step, step)
+        writer.add_scalar("eval/loss", 2.5, 20)
+    curve = loss_curves.read(tmp_path / "events")
+    assert curve.log()["loss"].to_pylist() == [4.0, 2.0]
+    assert metrics_of(curve)[20, "validation_loss"] == 2.5
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"step": [1], "perplexity": [2.0]}, "no column loss; it needs step, loss"),
+        ({"step": [1], "ppl": [2.0]}, "no column for loss; its columns are step, ppl (separated by commas)"),
+        (
+            {"loss": [2.0], "time": [1]},
+            "no column for step; its columns are loss, time (separated by commas)",
+        ),
         ({"step": [], "loss": []}, "no rows"),
-        ({"step": [1, 2, 2], "loss": [1, 2, 3]}, "step 2 stands there 2 times"),
+        (
+            {"step": [1, 2, 2], "loss": [1, 2, 3]},
+            "step 2 stands there more than once, with different values of loss",
+        ),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),
         ({"step": [-1], "loss": [1]}, "step holds -1"),
         ({"step": [1, None], "loss": [1, 2]}, "step is missing in 1 rows"),
         ({"step": [1], "loss": ["low"]}, "column loss is not all numbers"),
         (
             {"step": [1], "loss": [1], "lr": [0.1], "learning_rate": [0.1]},
-            "more than one column learning_rate",
+            "columns learning_rate and lr both hold the learning rate",
         ),
     ],
 )
 def test_one_line_says_what_is_wrong(tmp_path, columns, said):
     path = written(tmp_path, columns)
     with pytest.raises(UserError) as caught:
-        loss_curves.read(path, "m")
+        loss_curves.read(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"gone\.csv: not a readable Parquet or CSV table"):
-        loss_curves.read(tmp_path / "gone.csv", "m")
+    with pytest.raises(UserError, match=r"gone\.csv: no such file"):
+        loss_curves.read(tmp_path / "gone.csv")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"log_history": 3, "global_step": 1}'])
+def test_a_damaged_state_is_one_line(tmp_path, content):
+    path = tmp_path / loss_curves.TRAINER_STATE
+    path.write_text(content)
+    with pytest.raises(UserError, match="not the state of a Trainer"):
+        loss_curves.read(path)

@@ -152,20 +152,3 @@ def test_what_cannot_be_answered_says_so(question):
     text = list(answers(verdicts=empty).values())[question]
     assert text.startswith("Could not be tested. ")
     assert ". No " in text
-
-
-def test_warnings_name_checkpoint_and_cause():
-    features = pd.DataFrame(
-        [("m", 10, 1.0), ("m", 20, np.nan), ("m", 20, 2.0)], columns=["model", "step", "value"]
-    )
-    metrics = pd.DataFrame([("m", 10, np.inf)], columns=["model", "step", "value"])
-    table = summary.warnings(
-        features, metrics, {"p": {"5": "step7"}, "q": None}, {"train": 3, "validation": 0}
-    )
-    said = {(row.model, None if pd.isna(row.step) else row.step): row.warning for row in table.itertuples()}
-    assert said[("", None)].startswith("3 characters of the train text")
-    assert said[("p", 5)] == "serves the weights of step7"
-    assert "not compared" in said[("q", None)]
-    assert said[("m", 20)] == "1 of 2 features are NaN or infinite"
-    assert said[("m", 10)] == "1 of 1 metrics are NaN or infinite"
-    assert len(table) == 5

@@ -67,4 +67,6 @@ def test_a_wrong_loss_table_is_named_in_one_line(curves):
     (curves.path / "live.csv").write_text("step,perplexity\n1,2\n")
     done = curves.snakemake("tables", check=False)
     assert done.returncode
-    assert "toposcale: loss_table: live.csv: no column loss; it needs step, loss" in done.stderr
+    assert (
+        "toposcale: loss_table: live.csv: no column for loss; its columns are step, perplexity" in done.stderr
+    )

@@ -181,10 +181,13 @@ def made(tmp_path_factory):
     workspace.config = starting_configuration()
     (workspace.path / "scores.csv").write_text("model,step,metric,value\n")
     (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
+    (workspace.path / "scores").mkdir()
     for step in (0, 4, 8):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)
-        tensor_files.write(folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {})
+        tensor_files.write(
+            folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {"d_model": "3"}
+        )
     listed = workspace.snakemake("--summary").stdout.splitlines()[1:]
     for line in listed:
         path = workspace.path / line.split("\t")[0]

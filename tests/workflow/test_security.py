@@ -87,7 +87,7 @@ def test_shell_metacharacters_in_every_text_of_the_configuration_are_only_text(t
     workspace.config["metrics"]["harness"] = NASTY
     status, said = faults.run(workspace, "results/small/tables/metrics.parquet")
     [line] = faults.complaints(said)
-    assert line.startswith("toposcale: metrics_table: a b;touch owned;")
+    assert line.startswith("toposcale: config key metrics.harness: a b;touch owned;")
     # A brace is Snakemake's own, and refused.
     (workspace.path / "{owned}.txt").touch()
     workspace.config["corpus"]["train"] = ["*owned*.txt"]

@@ -81,7 +81,7 @@ rule warnings_table:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         duplicates=of_every_model(DUPLICATES, PUBLISHED),
-        corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
+        corpus=rules.corpus.output.description if RUNNABLE else [],
     output:
         **table_files("warnings"),
     log:
@@ -89,6 +89,13 @@ rule warnings_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
+        gaps={name: dict(model.gaps) for name, model in MODELS.items() if model.gaps},
+        not_runnable={
+            name: model.not_runnable
+            for name, model in MODELS.items()
+            if model.not_runnable
+        },
+        leave_out=config["hub"]["duplicates"] == "leave_out",
         code=fingerprint("warnings_table.py"),
     message:
         "What to know before trusting a number"

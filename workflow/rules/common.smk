@@ -26,9 +26,7 @@ PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
 # Models whose losses stand in a file of the user's; of some there is nothing but this file.
-CURVES = {
-    name: model.loss_curve for name, model in MODELS.items() if model.loss_curve
-}
+CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss_curve}
 WITH_FEATURES = [name for name, model in MODELS.items() if model.kind != "table"]
 WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Models that can read a text.
@@ -134,6 +132,11 @@ def settings_of(*keys):
 def seed_of(wildcards):
     """The seed of a model."""
     return MODELS[wildcards.model].seed
+
+
+def not_made_here(wildcards):
+    """Whether the checkpoints of a model come from elsewhere, so that one that is damaged cannot be made again."""
+    return wildcards.model not in TRAINED
 
 
 def on_attempt(amount):

@@ -51,6 +51,7 @@ for cut in CUTS["weights"]:
         params:
             settings=without(config["weights"], "jobs"),
             steps=cut.steps_of,
+            leave_gaps=not_made_here,
             code=fingerprint("weight_features.py"),
         message:
             f"Topology of the weights of {cut.where}"
@@ -103,6 +104,7 @@ for cut in CUTS["embeddings"]:
         params:
             settings=without(config["embeddings"], "enabled", "every", "jobs"),
             steps=cut.steps_of,
+            leave_gaps=not_made_here,
             code=fingerprint("embeddings.py"),
         message:
             f"Embeddings and perplexity of {cut.where}"

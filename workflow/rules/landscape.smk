@@ -45,6 +45,7 @@ for cut in CUTS["landscape"]:
         params:
             settings=LANDSCAPE_SETTINGS,
             steps=cut.steps_of,
+            leave_gaps=not_made_here,
             code=fingerprint("loss_landscape.py"),
         message:
             f"Loss landscape of {cut.where}"

@@ -125,6 +125,7 @@ rule metrics_table:
     resources:
         mem_mb=on_attempt(2000),
     params:
+        models=list(MODELS),
         steps={name: MODELS[name].steps for name in TRAINED},
         # In a list, since Snakemake looks for wildcards in a text.
         harness=[config["metrics"]["harness"]],

@@ -86,7 +86,7 @@ ANALYSES = {
     "summary": _analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        "verdicts forecast_evaluation decision_evaluation",
+        "metrics verdicts forecast_evaluation decision_evaluation",
         "summary",
     ),
     "graph_dependence": _analysis(

@@ -22,7 +22,7 @@ def ranking_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
     """The tables ranking and feature_groups."""
-    if features.empty:
+    if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     return {
         "ranking": ranking_table(features, metrics, seed=seed, resamples=resamples),

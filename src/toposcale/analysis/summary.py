@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,10 @@ from toposcale.statistics.multiple_testing import benjamini_hochberg
 LEVEL = 0.05
 UNTESTED = "Could not be tested"
 BASELINE = "power_law"
+NEEDS_A_LOSS = (
+    "This question needs a loss at the checkpoints, and the run knows none: name a table of losses under metrics.tables, "
+    "or keep the trainer_state.json beside the weights."
+)
 METHODS = {
     "topology_rate": "the rate of neural persistence",
     "combined": "its mean with the power law",
@@ -36,10 +39,16 @@ class Answer(NamedTuple):
 
 
 def summary_tables(
-    verdicts: pd.DataFrame, forecast_evaluation: pd.DataFrame, decision_evaluation: pd.DataFrame
+    metrics: pd.DataFrame,
+    verdicts: pd.DataFrame,
+    forecast_evaluation: pd.DataFrame,
+    decision_evaluation: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
-    """The table summary."""
-    return {"summary": summary(verdicts, forecast_evaluation, decision_evaluation)}
+    """The table summary. Without any metric, each answer says what it needs."""
+    table = summary(verdicts, forecast_evaluation, decision_evaluation)
+    if metrics.empty:
+        table = table.assign(verdict=UNTESTED, answer=NEEDS_A_LOSS)
+    return {"summary": table}
 
 
 def summary(

@@ -19,7 +19,7 @@ def verdict_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
     """The tables correlations, partial_correlations, pooled_correlations and verdicts."""
-    if features.empty:
+    if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
     partial = partial_correlation_table(features, metrics, seed=seed, resamples=resamples)

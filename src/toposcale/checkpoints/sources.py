@@ -14,8 +14,8 @@ from pathlib import Path
 from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
 from toposcale.io import loss_curves
 from toposcale.io.errors import UserError
-from toposcale.io.tensor_files import read_metadata
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
+from toposcale.io.tensor_files import read_metadata
 
 PATTERNS = (
     "checkpoint-{step}",

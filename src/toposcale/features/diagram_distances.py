@@ -52,8 +52,11 @@ def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]
     return features
 
 
-def consecutive_distances(diagrams: Sequence[pa.Table]) -> list[dict[str, dict[str, float]]]:
-    """`distances` of every checkpoint from the one before it: one entry fewer than there are checkpoints."""
+def consecutive_distances(diagrams: Sequence[pa.Table | None]) -> list[dict[str, dict[str, float]]]:
+    """`distances` of every checkpoint from the one before it: one entry fewer than there are checkpoints.
+
+    None stands for a checkpoint that could not be measured; the entries to and from it are empty.
+    """
     if len(diagrams) < 2:
         warnings.warn("one checkpoint alone has no consecutive distances", stacklevel=2)
-    return [distances(a, b) for a, b in pairwise(diagrams)]
+    return [{} if a is None or b is None else distances(a, b) for a, b in pairwise(diagrams)]

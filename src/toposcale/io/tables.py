@@ -6,6 +6,7 @@ schema is fixed, and the compression and its level are pinned here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,19 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     """What `write` stored beside the rows."""
     stored = pq.read_schema(path).metadata or {}
     return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
+
+
+def read_warnings(path: str | Path) -> list[dict[str, Any]]:
+    """What `with_warnings` noted beside the rows of a table: rows for the warnings table, empty where there are none."""
+    return json.loads(read_metadata(path).get("warnings", "[]"))
+
+
+def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Metadata for `write` with what a reader of the table has to know.
+
+    noted: rows with the keys model, step (None for the whole model), concerns, warning, remedy.
+    """
+    return {**metadata, **({"warnings": json.dumps([dict(row) for row in noted])} if noted else {})}
 
 
 def read_any(path: str | Path) -> tuple[pa.Table, str]:

@@ -1,0 +1,73 @@
+"""Warnings: each names the model, the step, what it concerns, and what can be done."""
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis import warnings
+from toposcale.io import schemas
+from toposcale.io.schemas import ALL_LAYERS
+
+METRICS = pd.DataFrame([("m", 10, "perplexity", np.inf)], columns=["model", "step", "metric", "value"])
+
+
+def features(*rows):
+    return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
+
+
+def rows_of(table):
+    return [tuple(row) for row in table[["model", "steps", "concerns", "warning"]].itertuples(index=False)]
+
+
+def test_a_matrix_with_nan_is_one_warning_and_the_rest_of_the_checkpoint_none():
+    bad = [
+        ("m", step, "weights", "q", name, np.nan)
+        for step in (20, 30)
+        for name in ("frobenius_norm", "stable_rank")
+    ]
+    good = [
+        ("m", 20, "weights", "k", "frobenius_norm", 1.0),
+        ("m", 30, "weights", ALL_LAYERS, "frobenius_norm", np.nan),
+    ]
+    table = warnings.warning_table(features(*bad, *good), METRICS[:0])
+    assert rows_of(table) == [("m", "20, 30", "weights: q", "its features are NaN: it holds NaN or infinity")]
+    assert "diverged" in table["remedy"].item()
+
+
+def test_one_feature_that_is_nan_is_named_with_its_layers():
+    rows = [("m", 5, "weights", layer, "frobenius_norm", 1.0) for layer in "ab"]
+    rows += [("m", 5, "weights", layer, "stable_rank", value) for layer, value in (("a", np.nan), ("b", 2.0))]
+    rows += [("m", 5, "weights", "a", "spectral_norm", 3.0)]
+    [(model, steps, concerns, warning)] = rows_of(warnings.warning_table(features(*rows), METRICS[:0]))
+    assert (model, steps, warning) == ("m", "5", "NaN or infinite in a")
+    assert "rank" in concerns.lower()
+
+
+def test_a_metric_that_is_not_finite_is_named():
+    [row] = rows_of(warnings.warning_table(features(), METRICS))
+    assert row == ("m", "10", "metric: perplexity", "NaN or infinite")
+
+
+def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
+    noted = warnings.gaps("m", {40: "cut short", 50: "cut short", 60: "another shape"})
+    noted.append({"model": "n", "step": None, "concerns": "embeddings", "warning": "w", "remedy": "r"})
+    table = warnings.warning_table(features(), METRICS[:0], noted)
+    assert list(table.columns) == list(schemas.WARNINGS.names)
+    assert rows_of(table) == [
+        ("m", "40, 50", "checkpoint", "cut short"),
+        ("m", "60", "checkpoint", "another shape"),
+        ("n", "", "embeddings", "w"),
+    ]
+    assert (table["remedy"] != "").all()
+
+
+def test_many_steps_are_a_span():
+    noted = warnings.gaps("m", dict.fromkeys(range(0, 70, 10), "cut short"))
+    assert warnings.warning_table(features(), METRICS[:0], noted)["steps"].item() == "0 to 60 (7 checkpoints)"
+
+
+def test_a_distance_from_a_checkpoint_of_nan_is_no_warning_of_its_own():
+    rows = [("m", 20, "weights", "q", "h0_total", np.nan)]
+    rows += [("m", 30, "weights", layer, "h0_wasserstein_1", np.nan) for layer in ("q", ALL_LAYERS)]
+    rows += [("m", 30, "weights", "q", name, 1.0) for name in ("h0_total", "stable_rank")]
+    table = warnings.warning_table(features(*rows), METRICS[:0])
+    assert [(steps, concerns) for _, steps, concerns, _ in rows_of(table)] == [("20", "weights: q")]

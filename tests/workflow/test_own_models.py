@@ -1,0 +1,177 @@
+"""A person's own training: folders that transformers' Trainer left, bare files of weights, and what is wrong with some."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
+
+from workspace import new_workspace
+
+# One worker for all of them: they share one training.
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("own")]
+
+STEPS, EVERY, CONTEXT = 60, 5, 8
+
+
+def train(path, model):
+    """A real Trainer on cyclic texts: 2 x 4 texts of 8 tokens a step, logged every two steps."""
+    texts = (torch.arange(CONTEXT) + torch.arange(64)[:, None]) % 16
+    data = [{"input_ids": text, "labels": text} for text in texts]
+    arguments = TrainingArguments(
+        str(path),
+        max_steps=STEPS,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        learning_rate=1e-2,
+        lr_scheduler_type="cosine",
+        logging_steps=2,
+        eval_strategy="steps",
+        eval_steps=EVERY,
+        save_steps=EVERY,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data[:8])
+    trainer.train()
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folders of a two-layer Llama and a two-layer GPT-2, and the Trainers."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("own")
+    gpt2 = GPT2Config(vocab_size=16, n_positions=CONTEXT, n_embd=8, n_layer=2, n_head=2)
+    llama = LlamaConfig(
+        vocab_size=16,
+        hidden_size=8,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=CONTEXT,
+    )
+    models = {"gpt2": GPT2LMHeadModel(gpt2), "llama": LlamaForCausalLM(llama)}
+    return path, {name: train(path / name, model) for name, model in models.items()}
+
+
+def table(workspace, name):
+    return pd.read_parquet(workspace.results / "tables" / f"{name}.parquet")
+
+
+def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(trained, tmp_path):
+    path, trainers = trained
+    own = new_workspace(tmp_path / "work")
+    own.config = {
+        "run": "small",
+        "models": {name: {"kind": "folder", "path": str(path / name)} for name in trainers},
+    }
+    own.snakemake()
+    assert (own.results / "report.html").exists()
+    models = table(own, "models").set_index("model")
+    for name, trainer in trainers.items():
+        assert models.loc[name, "tokens_per_step"] == 4 * 2 * CONTEXT
+        assert models.loc[name, "final_step"] == STEPS
+        assert models.loc[name, "n_parameters"] == sum(value.numel() for value in trainer.model.parameters())
+    metrics = table(own, "metrics").set_index(["model", "metric", "step"])["value"].sort_index()
+    for name, trainer in trainers.items():
+        evaluated = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
+        assert metrics[name, "validation_loss"].to_dict() == evaluated
+        # The checkpoint of step 5 lies between the logged steps 4 and 6.
+        logged = {row["step"]: row["loss"] for row in trainer.state.log_history if "loss" in row}
+        assert metrics[name, "training_loss", 5] == logged[6]
+    forecasts = table(own, "forecasts")
+    assert set(forecasts.dropna(subset=["forecast"])["model"]) == set(trainers)
+    assert set(table(own, "decisions")["model"]) & set(trainers)
+    remedies = table(own, "warnings").set_index("concerns")["remedy"]
+    assert "tokenizer" in remedies["embeddings, landscape"].iloc[0]
+    said = own.snakemake("advice").stdout
+    assert all(name in said for name in trainers)
+
+
+def damage(folder):
+    """One checkpoint with a NaN weight, one of another shape, one that is half written."""
+    nan = load_file(folder / "step15.safetensors")
+    name = next(name for name in nan if name.endswith("q_proj.weight"))
+    nan[name][0, 0] = np.nan
+    save_file(nan, folder / "step15.safetensors")
+    other = load_file(folder / "step30.safetensors")
+    save_file({name: tensor[:4] for name, tensor in other.items()}, folder / "step30.safetensors")
+    whole = (folder / "step40.safetensors").read_bytes()
+    (folder / "step40.safetensors").write_bytes(whole[: len(whole) // 2])
+
+
+def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained, tmp_path):
+    path, _ = trained
+    own = new_workspace(tmp_path / "work")
+    (own.path / "files").mkdir()
+    for step in range(EVERY, STEPS + 1, EVERY):
+        weights = path / "llama" / f"checkpoint-{step}" / "model.safetensors"
+        shutil.copy(weights, own.path / "files" / f"step{step}.safetensors")
+    damage(own.path / "files")
+    own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "files"}}}
+    own.snakemake()
+    assert (own.results / "report.html").exists()
+    assert table(own, "summary")["answer"].str.contains("needs a loss").all()
+    features = table(own, "features").query("feature == 'frobenius_norm' and source == 'weights'")
+    measured = sorted(set(range(EVERY, STEPS + 1, EVERY)) - {30, 40})
+    assert sorted(features.loc[features["layer"] == "all", "step"]) == measured
+    warnings = table(own, "warnings")
+    assert set(warnings["model"]) == {"mine"}
+    assert (warnings["remedy"] != "").all()
+    said = {row.steps: f"{row.concerns}: {row.warning}" for row in warnings.itertuples() if row.steps}
+    assert sorted(said) == ["15", "30", "40"]
+    assert "q_proj" in said["15"]
+    assert "shapes" in said["30"]
+    assert "step40.safetensors" in said["40"]
+    assert "config.json" in warnings.set_index("steps").loc["", "warning"]
+
+
+def test_a_table_with_names_that_fit_no_model_is_a_warning_that_names_both(trained, tmp_path):
+    path, _ = trained
+    own = new_workspace(tmp_path / "work")
+    own.config = {
+        "run": "small",
+        "models": {"mine": {"kind": "folder", "path": str(path / "gpt2")}},
+        "metrics": {"tables": ["accuracy.csv"]},
+    }
+    rows = [{"model": name, "step": 10, "metric": "accuracy", "value": 0.5} for name in ("mine", "other")]
+    pd.DataFrame(rows).to_csv(own.path / "accuracy.csv", index=False)
+    own.snakemake("results/small/tables/warnings.parquet")
+    warning = table(own, "warnings").set_index("model").loc["other"]
+    assert "accuracy.csv" in warning["concerns"]
+    assert "'other'" in warning["warning"]
+    assert "mine" in warning["warning"]
+    found = table(own, "metrics").query("metric == 'accuracy'")
+    assert found["model"].tolist() == ["mine"]
+
+
+def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
+    """Its header is whole, so only the job that reads it can see the damage."""
+    path, _ = trained
+    own = new_workspace(tmp_path / "work")
+    shutil.copytree(path / "gpt2", own.path / "gpt2")
+    index = own.path / "gpt2" / "checkpoint-20" / "model.safetensors"
+    header = index.read_bytes()
+    size = int.from_bytes(header[:8], "little")
+    entries = json.loads(header[8 : 8 + size])
+    assert "__metadata__" in entries
+    torch.save({"wte": "no tensor"}, own.path / "gpt2" / "checkpoint-20" / "pytorch_model.bin")
+    index.unlink()
+    own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "gpt2"}}}
+    own.snakemake("results/small/tables/warnings.parquet")
+    warnings = table(own, "warnings").set_index("steps")
+    assert "pytorch_model.bin" in warnings.loc["20", "warning"]
+    assert 20 not in set(table(own, "features")["step"])
