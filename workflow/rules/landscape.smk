@@ -6,7 +6,14 @@ LANDSCAPE_SETTINGS = without(
 # The landscape along the training trajectory is one surface and some lines.
 PATH_SETTINGS = {
     key: config["landscape"][key]
-    for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
+    for key in (
+        "batch_size",
+        "max_tokens",
+        "repeats",
+        "resolution",
+        "path_resolution",
+        "device",
+    )
 }
 
 
