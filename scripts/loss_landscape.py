@@ -6,7 +6,7 @@ from toposcale.features import gradients, landscape
 from toposcale.io import schemas, tables
 from toposcale.landscape import LandscapeSettings
 
-NOTHING = landscape.Description({}, {}, {}, {}, None, None, None)
+NOTHING = landscape.Description({}, {}, {}, {}, surfaces={}, profiles={}, density=None)
 
 
 def main(snakemake):
@@ -22,11 +22,11 @@ def main(snakemake):
         write(found, files, tables.with_warnings(metadata, noted), **where)
 
 
-def measure(path, model, snakemake, **where):
+def measure(path, loaded, snakemake, **where):
     """The landscape around one checkpoint."""
     settings = snakemake.params.settings
-    losses = _landscape.probe_losses(path, model, snakemake.input.corpus, settings)
-    parameters = dict(model.module.named_parameters())
+    losses = _landscape.probe_losses(path, loaded, snakemake.input.corpus, settings)
+    parameters = dict(loaded.module.named_parameters())
     return landscape.compute_features(losses, parameters, settings_of(settings), **where)
 
 
