@@ -7,6 +7,7 @@ random planes in several draws, merge trees and curvature. Writes a table, the s
 
 import argparse
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -60,7 +61,7 @@ def network(width: int = 50, depth: int = 4) -> nn.Module:
     """tanh units in float64."""
     sizes = [2] + [width] * depth
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in pairwise(sizes):
         layers += [nn.Linear(n_in, n_out), nn.Tanh()]
     return nn.Sequential(*layers, nn.Linear(width, 1)).double()
 

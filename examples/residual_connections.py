@@ -2,7 +2,9 @@
 
 A convolutional network of 20 layers learns scikit-learn's handwritten digits, with and without shortcuts around its pairs
 of layers (He et al. 2016; the shortcuts have no parameters). Around each trained network: random planes, merge trees
-and curvature of the loss on a fixed batch of training images. Writes a table, the surfaces and two figures.
+and curvature of the loss on a fixed batch of training images. The batch normalisation goes by the statistics of that
+batch, as in training; by those of the training, which weights far from it do not fit, both kinds of landscape are
+one steep funnel (--statistics running). Writes a table, the surfaces and two figures.
 """
 
 import argparse
@@ -81,6 +83,7 @@ def measure(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, draws: int, resolution: int, probes: int
 ):
     """Rows of features, one a draw of directions, and the surface of each draw."""
+    # In training mode the batch normalisation goes by the batch; module_loss leaves the running means as they are.
     loss = module_loss(model, lambda module: functional.cross_entropy(module(images), labels))
     parameters = dict(model.named_parameters())
     for draw in range(draws):
@@ -97,7 +100,15 @@ def measure(
 
 
 def run(
-    *, seeds: int, draws: int, epochs: int, resolution: int, batch: int, blocks: int = 3, probes: int = 200
+    *,
+    seeds: int,
+    draws: int,
+    epochs: int,
+    resolution: int,
+    batch: int,
+    statistics: str = "batch",
+    blocks: int = 3,
+    probes: int = 200,
 ):
     """Tables: features by condition, seed and draw; surfaces by the same."""
     digits = load_digits()
@@ -113,6 +124,7 @@ def run(
         with torch.no_grad():
             accuracy = float((model(images[held_out]).argmax(1) == labels[held_out]).float().mean())
         probe = training[:batch]
+        model.train(statistics == "batch")
         measured = measure(
             model, images[probe], labels[probe], draws=draws, resolution=resolution, probes=probes
         )
@@ -156,6 +168,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--resolution", type=int, default=21)
     parser.add_argument("--batch", type=int, default=64, help="training images that the loss is measured on")
+    parser.add_argument("--statistics", choices=["batch", "running"], default="batch")
     arguments = vars(parser.parse_args())
     output = arguments.pop("output")
     output.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from toposcale.features import gradients, landscape
 from toposcale.io import schemas, tables
 from toposcale.landscape import LandscapeSettings
 
-NOTHING = landscape.Description({}, {}, {}, {}, None, None, None)
+NOTHING = landscape.Description({}, {}, {}, {}, surfaces={}, profiles={}, density=None)
 
 
 def main(snakemake):

@@ -15,7 +15,8 @@ from toposcale.features.registry import registered
 from toposcale.io import schemas
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
-GRAPHS = re.compile(r"_(grid4|grid8|delaunay|gabriel|aknn8|\{graph\})$")
+GRAPHS = re.compile(r"_(grid4|grid8|delaunay|aknn8|\{graph\})$")
+PLANES = re.compile(r"_((random|top|negative|mixed)_[\d.e+-]+|ball|bowl|\{plane\})$")
 SUFFIXES = ("_whole", "_z_permuted", "_z_gaussian", "_spread", "_standard_error", "_scaled")
 
 
@@ -24,7 +25,7 @@ def documented(feature):
     for suffix in SUFFIXES:
         if feature.endswith(suffix):
             return f"`*{suffix}`" in METHOD and documented(feature.removesuffix(suffix))
-    feature = re.sub(r"^h[0-9]_", "h{k}_", GRAPHS.sub("", feature))
+    feature = re.sub(r"^h[0-9]_", "h{k}_", PLANES.sub("", GRAPHS.sub("", feature)))
     return f"`{feature}`" in METHOD
 
 

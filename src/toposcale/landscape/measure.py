@@ -113,13 +113,12 @@ def measure_landscape(
         directions = _plane(kind, parameters, pairs, settings)
         for extent in extents:
             plane = plane_name(kind, extent)
-            shape, found = _empty_surface(settings), {}
+            shape = _empty_surface(settings)
             if directions is not None:
                 surfaces[plane] = loss_surface(
                     loss, parameters, directions, steps=settings.resolution, extent=extent, threads=settings.threads
                 )  # fmt: skip
-                shape, found = _shape(surfaces[plane], settings)
-                trees[plane] = found
+                shape, trees[plane] = _shape(surfaces[plane], settings)
             features[WHOLE] |= {_of_plane(name, plane): value for name, value in shape.items()}
     ball = _ball(loss, parameters, settings) if settings.ball_points else None
     if ball is not None:
