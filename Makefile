@@ -11,11 +11,24 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-.PHONY: run watch docs test test-slurm lint bench check-gpu reference rulegraph clean
+SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 
-run: $(VENV)/.runtime
-	$(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
+.PHONY: run advice unlock watch docs test test-slurm lint bench check-gpu reference clean distclean config-is-there
+
+run: config-is-there $(VENV)/.runtime
+	@$(SNAKEMAKE)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
+
+# On the run as far as it has come, while it goes on too: that is why it takes no lock.
+advice: config-is-there $(VENV)/.runtime
+	@$(SNAKEMAKE) --nolock --quiet all -- advice
+
+# After a run that was killed outright.
+unlock: config-is-there $(VENV)/.runtime
+	@$(SNAKEMAKE) --unlock
+
+config-is-there:
+	@test -f "$(CONFIG)" || { echo "toposcale: $(CONFIG): no such configuration; name one with CONFIG=FILE" >&2; exit 1; }
 
 # A local page that follows a training: make watch FOLDER=topology
 watch: $(VENV)/.runtime
@@ -56,17 +69,29 @@ reference: $(VENV)/.runtime
 	  $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
 
 clean:
-	rm -rf "$(VENV)" .snakemake
+	rm -rf "$(VENV)" build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@echo "Left: results/, .snakemake/ (Snakemake's records of them), and the caches of pip and of Hugging Face. make distclean"
+	@echo "removes results/ and .snakemake/ too."
+
+distclean: clean
+	find results -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
+	rm -rf .snakemake
+	@echo "Left: the caches of pip (python -m pip cache purge) and of Hugging Face (~/.cache/huggingface)."
 
 $(VENV)/.runtime: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "toposcale needs Python 3.11 or later; name it with make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) workflow/download.py
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.runtime requirements-test.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
+	touch $@
+
+$(VENV)/.peers: $(VENV)/.test requirements-peers.lock
+	-$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-peers.lock
 	touch $@
 
 $(VENV)/.slurm: $(VENV)/.runtime requirements-slurm.lock

@@ -13,6 +13,7 @@ sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 import configuration
 import environment
 import plan
+import recorded
 from fingerprint import fingerprint
 from toposcale.io.errors import UserError
 
@@ -31,6 +32,7 @@ try:
     environment.refuse_space(sys.executable)
     config = configuration.resolve(configuration.rebase(config, workflow.configfiles))
     configuration.check_files(config)
+    recorded.check(config, Path("results", config["run"]))
 except (UserError, configuration.ConfigurationError) as error:
     sys.exit(f"toposcale: {error}")
 
@@ -52,5 +54,7 @@ rule all:
     input:
         rules.tables.input,
         rules.figures.input,
-        rules.report.output,
+        rules.report.output.page,
         rules.explorer.output,
+    message:
+        f"{RUN}: report, explorer, figures and tables"

@@ -34,9 +34,14 @@ _PACKAGES = (
 )
 
 
+CAUSE = ".cause.txt"
+"""What stands in this file beside a job's log is why it failed, in one line."""
+
+
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
     """Call `main(snakemake)`; on failure leave one line on the terminal, the traceback in the log, and exit status 1."""
     log = Path(str(snakemake.log))
+    log.with_suffix(CAUSE).unlink(missing_ok=True)
     logging.raiseExceptions = False  # a log on a full disk says nothing, and no traceback either
     try:
         with _alone(log):
@@ -47,6 +52,8 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             start = time.perf_counter()
             main(snakemake)
             _write_cost(log.with_suffix(".cost.json"), time.perf_counter() - start)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # Snakemake, which was interrupted too, says so
     except (UserError, OSError, MemoryError) as error:
         _fail(snakemake.rule, str(error) or type(error).__name__, log)
     except Exception as error:
@@ -126,5 +133,8 @@ def _fail(rule: str, message: str, log: Path) -> None:
     logging.error(message)
     with suppress(OSError), log.open("a") as file:
         traceback.print_exc(file=file)
-    print(f"toposcale: {rule}: {' '.join(message.split())}", file=sys.stderr)
+    cause = f"toposcale: {rule}: {' '.join(message.split())}"
+    with suppress(OSError):
+        log.with_suffix(CAUSE).write_text(cause + "\n", encoding="utf-8")  # for the last line of the run
+    print(cause, file=sys.stderr)
     raise SystemExit(1)

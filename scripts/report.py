@@ -1,6 +1,7 @@
 """One page that shows the run: what was run, the answers, figures, tables, warnings, and how to make it again."""
 
 import hashlib
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -19,6 +20,9 @@ def main(snakemake):
     config = yaml.safe_load(Path(given.configuration).read_text())
     corpus = files.read_json(given.corpus) if given.corpus else None
     read = _tables.read_inputs(snakemake, PARTS)
+    patch = uncommitted(params.home)
+    with files.atomic_write(snakemake.output.changes) as path:
+        path.write_bytes(patch)
     page = report.report(
         run=config["run"],
         config_text=Path(given.configuration).read_text(),
@@ -32,12 +36,22 @@ def main(snakemake):
         rerun=provenance.rerun(
             {Path(path).stem: tables.read_metadata(path) for path in given.made},
             run=config["run"],
+            patch=snakemake.output.changes if patch else "",
             lock_name=Path(params.lock).name,
             lock_hash=hashlib.sha256(Path(params.lock).read_bytes()).hexdigest(),
         ),
     )
-    with files.atomic_write(snakemake.output[0]) as path:
+    with files.atomic_write(snakemake.output.page) as path:
         path.write_text(page)
+
+
+def uncommitted(home):
+    """The changes of the workflow since its last commit, as `git apply` takes them; empty where there are none."""
+    command = ["git", "-C", home, "diff", "HEAD", "--binary", "--no-ext-diff"]
+    try:
+        return subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return b""  # no git, or no clone
 
 
 def picture(path):

@@ -1,5 +1,7 @@
 """The configuration with every default filled in: with it and the revision, a run can be made again."""
 
+from pathlib import Path
+
 import yaml
 
 import _job
@@ -9,6 +11,10 @@ from toposcale.io import files
 def main(snakemake):
     with files.atomic_write(snakemake.output[0]) as path:
         path.write_text(yaml.safe_dump(snakemake.params.config, sort_keys=False))
+    # Lost together with Snakemake's records: see workflow/recorded.py.
+    mark = Path(snakemake.params.mark)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 if __name__ == "__main__":

@@ -401,10 +401,10 @@ def outputs(path: str) -> str:
     return "".join(
         f"{name + ':':9s} results/{run}/{path}\n"
         for name, path in (
-            ("Report", "report.html"),
             ("Explorer", "explorer.html"),
             ("Figures", "figures/"),
             ("Tables", "tables/"),
+            ("Report", "report.html"),
         )
     )
 

@@ -1,42 +1,142 @@
-"""`python -m toposcale watch FOLDER`."""
+"""`python -m toposcale`: the features of a checkpoint, what changed between two, and a page that follows a training."""
+
+from __future__ import annotations
 
 import argparse
+import os
 import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from toposcale import __version__
 from toposcale.io.errors import UserError
 
+_EXAMPLES = """commands:
+  python -m toposcale describe model.safetensors
+  python -m toposcale describe checkpoint-500 --layers '*attn*' --csv > features.csv
+  python -m toposcale compare checkpoint-100 checkpoint-500
+  python -m toposcale watch my-run
 
-def main() -> int:
-    parser = argparse.ArgumentParser("python -m toposcale")
-    commands = parser.add_subparsers(dest="command", required=True)
-    add_watch(commands)
-    given = parser.parse_args()
+A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
+  toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) tells the rest.
+Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; the exit status is 1 for what is wrong with a checkpoint, 2 for a wrong command."""
+    given = _parser().parse_args(arguments)
+    warnings.showwarning = lambda message, *_: print(f"toposcale: {message}", file=sys.stderr)
     try:
-        watch(given)
-    except UserError as error:
-        print(f"toposcale: {error}", file=sys.stderr)
+        if given.command == "watch":
+            _watch(given)
+        else:
+            _show(_table(given), csv=given.csv)
+    except (UserError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # of `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"toposcale: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("toposcale: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
-def add_watch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    text = (
-        "follow a training on a local page: a monitor's folder, or one of checkpoints such as the Trainer's"
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m toposcale",
+        description="Topology, norms and spectra of the weights of language models.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"toposcale {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, checkpoints, text in (
+        ("describe", ["checkpoint"], "features of every weight matrix: layer, feature, value"),
+        (
+            "compare",
+            ["before", "after"],
+            "changes of every feature, and how far the persistence diagrams moved",
+        ),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        for checkpoint in checkpoints:
+            command.add_argument(
+                checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder"
+            )
+        command.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
+        command.add_argument(
+            "--layers",
+            action="append",
+            metavar="GLOB",
+            help="only matrices of such a name; may be given again",
+        )
+        command.add_argument(
+            "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
+        )
+        command.set_defaults(checkpoints=checkpoints)
+    text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
     command = commands.add_parser("watch", help=text, description=text)
     command.add_argument("folder", metavar="FOLDER")
     command.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
-    command.add_argument(
-        "--every", type=float, default=2.0, metavar="SECONDS", help="between two looks at the folder"
-    )
+    command.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks")
+    return parser
 
 
-def watch(given: argparse.Namespace) -> None:
+def _watch(given: argparse.Namespace) -> None:
     try:
-        from toposcale.pages.watch import watch as follow
+        from toposcale.pages.watch import watch
     except ImportError as error:
         raise UserError(f"watch needs {error.name}: pip install 'toposcale[workflow]'") from error
-    follow(given.folder, port=given.port, every=given.every)
+    watch(given.folder, port=given.port, every=given.every)
+
+
+def _table(given: argparse.Namespace) -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from toposcale.features import description
+
+    call = getattr(description, given.command)
+    checkpoints = [getattr(given, name) for name in given.checkpoints]
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        return call(
+            *checkpoints,
+            layers=given.layers or "*",
+            model=given.model,
+            progress=lambda matrices, total: bar.track(matrices, total=total, description="Measuring"),
+        )
+
+
+def _show(table: Any, *, csv: bool) -> None:
+    if csv:
+        table.to_csv(sys.stdout, index=False, lineterminator="\n")
+    else:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = Table(box=None, pad_edge=False)
+        shown.add_column("layer", overflow="fold")
+        shown.add_column("feature", no_wrap=True)
+        for name in table.columns[2:]:
+            shown.add_column(name, justify="right", no_wrap=True)
+        last = ""
+        for layer, feature, *values in table.itertuples(index=False):
+            # A layer is named where it begins; a distance stands under change alone.
+            is_distance = len(values) == 3 and all(np.isnan(values[:2])) and not np.isnan(values[2])
+            numbers = [f"{value:.6g}" for value in values]
+            numbers = ["", "", numbers[2]] if is_distance else numbers
+            shown.add_row(*map(Text, ["" if layer == last else layer, feature, *numbers]))
+            last = layer
+        Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

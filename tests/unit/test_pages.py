@@ -59,6 +59,23 @@ def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
     assert not provenance.rerun({"features": stored}, run="mine", lock_name="x", lock_hash="0")["changed"]
 
 
+def test_a_run_is_exact_only_of_one_clean_revision():
+    def told(*revisions, patch=""):
+        tables = {str(i): {"revision": one} for i, one in enumerate(revisions)}
+        return provenance.rerun(tables, run="mine", lock_name="x", lock_hash="0", patch=patch)
+
+    assert told("a" * 40)["exact"]
+    assert not told("a" * 40, "b" * 40)["exact"]
+    assert not told("unknown")["exact"]
+    dirty = told("a" * 40 + "-dirty", patch="results/mine/changes.patch")
+    assert not dirty["exact"]
+    assert dirty["patch"] == "changes.patch"
+    assert dirty["commands"].splitlines()[:2] == [
+        "git checkout " + "a" * 40,
+        "git apply results/mine/changes.patch",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "text", "key"),
     [

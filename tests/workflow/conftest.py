@@ -1,10 +1,12 @@
-"""The smallest run, undisturbed, and copies of it to disturb."""
+"""The smallest run, undisturbed, and copies of it to disturb; a copy of the project in a path with a space."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 import faults
+from paths import ROOT
 from workspace import Workspace
 
 
@@ -21,3 +23,21 @@ def copy(undisturbed, tmp_path) -> Workspace:
     """That run in a folder of its own, with all that Snakemake knows of it."""
     shutil.copytree(undisturbed.path, tmp_path / "copy")
     return Workspace(tmp_path / "copy", undisturbed.config)
+
+
+PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")
+LOCKS = ("requirements.lock", "pyproject.toml")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy of the project in a folder whose path has a space."""
+    copy = tmp_path_factory.mktemp("with") / "a space" / "toposcale"
+    copy.mkdir(parents=True)
+    for name in (*PROJECT, *LOCKS):
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    return copy

@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from toposcale import checkpoints
 from toposcale.features import weights
-from toposcale.io import schemas, tables
+from toposcale.io import loss_curves, schemas, tables
 from toposcale.monitor import TopologyCallback
 from toposcale.monitor.folder import Folder
 from workspace import new_workspace
@@ -82,6 +82,21 @@ def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(
     written = rows.set_index(["layer", "feature"])["value"].to_dict()
     expected = {(layer, name): value for layer in features for name, value in features[layer].items()}
     assert written == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_folder_of_the_same_training_says_the_same(monitored):
+    made, _ = monitored
+    state = made.path / "trainer" / f"checkpoint-{STOPPED_AT}" / loss_curves.TRAINER_STATE
+    curve, folder = loss_curves.read(state), Folder(made.path / "topology", NAME)
+    log = tables.gather(schemas.TRAINING, folder.files("training").values())
+    assert log == curve.log()
+    metrics = tables.gather(schemas.METRICS, folder.files("metrics/monitor").values())
+    assert metrics == curve.metric_rows(NAME, folder.steps())
+    told = checkpoints.trainer_facts(state)
+    facts = folder.facts()
+    assert told["tokens_per_step"] == facts["tokens_per_step"] == 8 * 8
+    assert told["final_step"] == facts["final_step"] == STEPS
+    assert checkpoints.count_parameters(state.parent) == facts["n_parameters"]
 
 
 def test_advice_on_a_training_that_is_under_way(monitored):

@@ -1,9 +1,7 @@
 """Paths with a space: the project, its configuration and its results may have one, its environment may not."""
 
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,23 +11,6 @@ from paths import ROOT
 from toposcale.io.errors import UserError
 
 pytestmark = pytest.mark.workflow
-
-PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")
-LOCKS = ("requirements.lock", "pyproject.toml")
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
-    """A copy of the project in a folder whose path has a space."""
-    copy = tmp_path_factory.mktemp("with") / "a space" / "toposcale"
-    copy.mkdir(parents=True)
-    for name in (*PROJECT, *LOCKS):
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, copy / name)
-    return copy
 
 
 def test_a_run_in_a_path_with_a_space_is_that_of_any_other(project, undisturbed, tmp_path):

@@ -135,6 +135,7 @@ rule advice:
 
 rule tables:
     input:
+        f"{RUN}/config.yaml",
         [
             path
             for table, path in TABLE_FILES.items()

@@ -1,5 +1,6 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
 from plan import step_name
+import last_line
 import re
 from glob import glob
 
@@ -62,6 +63,16 @@ wildcard_constraints:
 
 
 environment.prepare(HOME)
+last_line.hear_interrupts()
+
+
+onsuccess:
+    last_line.of_success(RUN)
+
+
+onerror:
+    last_line.of_failure(RUN, log)
+
 
 # The work of each producer, cut into jobs.
 STEPS = {name: model.steps for name, model in MODELS.items()}

@@ -17,10 +17,13 @@ rule resolved_configuration:
         f"{RUN}/config.yaml",
     log:
         f"{LOGS}/resolved_configuration.log",
+    # First of all, so that what is made from here on has its record.
+    priority: 1_000_000_000
     conda:
         "../../envs/toposcale.yaml"
     params:
         config=config,
+        mark=str(recorded.mark(Path(RUN))),
     message:
         "The configuration with every default filled in: {output}"
     script:
@@ -44,17 +47,19 @@ rule report:
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
         page=page_files("report"),
     output:
-        f"{RUN}/report.html",
+        page=f"{RUN}/report.html",
+        changes=f"{RUN}/changes.patch",
     log:
         f"{LOGS}/report.log",
     conda:
         "../../envs/toposcale.yaml"
     params:
         logs=LOGS,
+        home=str(HOME),
         lock=str(HOME / "requirements.lock"),
         code=fingerprint("report.py"),
     message:
-        "The report: {output}"
+        "The report: {output.page}"
     script:
         "../../scripts/report.py"
 

@@ -7,6 +7,7 @@ shards). Nothing here imports torch unless a `.bin` file has to be read.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 import zipfile
@@ -28,6 +29,12 @@ _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
     r"|tokens_embed|positions_embed)\.weight$"
 )
+
+# The table of tokens, and the matrix that turns the last layer into scores of tokens: many models tie them.
+_TOKENS = re.compile(
+    r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$"
+)
+_SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
 
 # transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
@@ -99,17 +106,62 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
 
     Rows are outputs also where the file has them as columns: see `stored_transposed`.
     float64, float32 and float16 come as they are stored, bfloat16 and float8 as float32, which holds them exactly.
-    Left out: what is not 2-D, whole numbers, and the buffers `attention.bias`, `attention.masked_bias` and
-    `rotary_emb.inv_freq`. UserError as in `weight_files`, and for a `.bin` that holds more than tensors.
+    Left out: what is not 2-D, whole numbers, the second copy of tied weights, and the buffers `attention.bias`,
+    `attention.masked_bias` and `rotary_emb.inv_freq`. UserError as in `weight_files`, and for a `.bin` that holds more
+    than tensors.
     """
     files = weight_files(checkpoint)
+    copies = tied_copies(files)
     transposed = stored_transposed({name: shape for file in files for name, shape in _shapes(file).items()})
     for file in files:
         if file.suffix == ".safetensors":
             check_content(file)
         for name, tensor in (_safetensors_tensors if file.suffix == ".safetensors" else _bin_tensors)(file):
-            if tensor.ndim == 2 and tensor.dtype.kind == "f":
+            if tensor.ndim == 2 and tensor.dtype.kind == "f" and name not in copies:
                 yield name, tensor.T if name in transposed else tensor
+
+
+def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+    """As `iterate_matrices`, of tensors by name that are in memory: of NumPy, or of PyTorch on any device."""
+    transposed = stored_transposed({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    seen = set()
+    for name, tensor in tensors.items():
+        if len(tensor.shape) != 2 or is_buffer(name):
+            continue
+        of_torch = hasattr(tensor, "detach")
+        values = _torch_values(tensor.detach().cpu()) if of_torch else exact(np.asarray(tensor))
+        address = tensor.data_ptr() if of_torch else values.__array_interface__["data"][0]
+        place = address, tuple(tensor.shape)
+        if values.dtype.kind == "f" and (place not in seen or not values.size):
+            seen.add(place)
+            yield name, values.T if name in transposed else values
+
+
+def tied_copies(files: Sequence[Path]) -> set[str]:
+    """Names of output matrices in safetensors files that hold the table of tokens once more, value by value.
+
+    The format knows no tensor under two names, so that some programs store tied weights twice.
+    """
+    shapes = {file: _shapes(file) for file in files if file.suffix == ".safetensors"}
+    named = {name: (file, shape) for file, found in shapes.items() for name, shape in found.items()}
+    return {
+        head
+        for head in filter(_SCORES.search, named)
+        for table in filter(_TOKENS.search, named)
+        if named[head][1] == named[table][1] and _same_values(table, head, named)
+    }
+
+
+def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]]]) -> bool:
+    """Whether two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
+    (file, shape), (other_file, _) = named[one], named[other]
+    with opened(file) as tensors, opened(other_file) as others:
+        slices = tensors.get_slice(one), others.get_slice(other)
+        for row in range(0, shape[0], 1024):
+            block, other_block = (part[row : min(row + 1024, shape[0])] for part in slices)
+            if block.tobytes() != other_block.tobytes():
+                return False
+    return True
 
 
 def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
@@ -146,14 +198,19 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
-    """Number of stored weights, buffers left out; a tensor that is stored twice (tied weights) is counted twice.
+    """Number of stored weights, buffers left out; tied weights count once.
 
     Without `embeddings` the tables of token and position embeddings, known by their names, are left out.
     """
+    copies = tied_copies(weight_files(checkpoint))
+    shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
+    return count_weights(shapes, embeddings=embeddings)
+
+
+def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
+    """Number of weights in tensors of those names and shapes; without `embeddings` as in `count_parameters`."""
     return sum(
-        int(np.prod(shape))
-        for name, shape in tensor_shapes(checkpoint).items()
-        if embeddings or not _EMBEDDINGS.search(name)
+        math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name)
     )
 
 
@@ -202,29 +259,42 @@ def _safetensors_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
 def _bin_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
     for name, tensor in _load_bin(file).items():
         if not is_buffer(name):
-            known = (
-                not tensor.is_floating_point() or tensor.itemsize > 2 or str(tensor.dtype) == "torch.float16"
-            )
-            yield name, (tensor if known else tensor.float()).numpy()
+            yield name, _torch_values(tensor)
+
+
+def _torch_values(tensor: Any) -> np.ndarray:
+    """A tensor of PyTorch as an array; bfloat16 and float8 as float32, which holds them exactly."""
+    known = not tensor.is_floating_point() or tensor.itemsize > 2 or str(tensor.dtype) == "torch.float16"
+    return (tensor if known else tensor.float()).numpy()
 
 
 def _load_bin(file: Path) -> dict[str, Any]:
-    """The tensors of a `.bin`, mapped from disk where its layout allows; nothing in it is ever executed."""
-    import torch
+    """The tensors of a `.bin`, mapped from disk where its layout allows; nothing in it is ever executed.
+
+    Tied weights stand in it under two names, and are kept under the first.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(f"{file}: only safetensors are read without PyTorch: pip install torch") from error
 
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_is_archive(file))
     except pickle.UnpicklingError as error:
         raise UserError(f"{file}: holds something other than tensors, which is not loaded") from error
-    except (RuntimeError, OSError, EOFError, ValueError) as error:
+    except Exception as error:  # a file that is no .bin at all fails anywhere in the reader
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
     if not isinstance(tensors, dict) or not all(
         isinstance(value, torch.Tensor) for value in tensors.values()
     ):
         raise UserError(f"{file}: not a table of tensors by name")
-    return tensors
+    places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
+    first = {place: name for name, place in reversed(places.items())}
+    return {
+        name: tensor for name, tensor in tensors.items() if first[places[name]] == name or not tensor.numel()
+    }
 
 
 def _is_archive(file: Path) -> bool:

@@ -146,8 +146,9 @@ def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
     Sums for counts and totals, as published; the root of the summed squares for norms and l2 totals, so that the
     model's Frobenius norm is the norm of its weights; the largest for maxima; the mean for all that is left, neural
-    persistence among it.
+    persistence among it. The order of the layers does not matter, to the last bit.
     """
+    features = {layer: features[layer] for layer in sorted(features)}
     names = dict.fromkeys(name for layer in features.values() for name in layer)
     return {
         name: float(

@@ -161,7 +161,8 @@ def _all_matched(allowed: NDArray[np.bool_]) -> bool:
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
     # Built by hand: scipy's conversion from the dense array takes longer than the matching.
-    columns = np.nonzero(allowed)[1]
-    row_starts = np.concatenate([[0], np.cumsum(degrees)])
+    # 32 bits, since older versions of scipy match with nothing else.
+    columns = np.nonzero(allowed)[1].astype(np.int32)
+    row_starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
     graph = csr_array((np.ones(len(columns), bool), columns, row_starts), shape=allowed.shape)
     return bool((maximum_bipartite_matching(graph, perm_type="column") >= 0).all())

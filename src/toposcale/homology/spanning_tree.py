@@ -41,7 +41,9 @@ def kruskal(n_vertices: int, edges: Edges) -> tuple[NDArray[np.float64], NDArray
     first = np.sort(np.unique(low * n_vertices + high, return_index=True)[1])
     # Edges enter by rank, heaviest first: positive numbers, since a weight of 0 would be no edge to scipy.
     ranks = np.arange(1.0, len(first) + 1)
-    graph = csr_array((ranks, (low[first], high[first])), shape=(n_vertices, n_vertices))
+    # Older versions of scipy find trees with 32-bit indices only.
+    ends = low[first].astype(np.int32), high[first].astype(np.int32)
+    graph = csr_array((ranks, ends), shape=(n_vertices, n_vertices))
     forest = minimum_spanning_tree(graph)
     if forest.nnz == 0:
         raise RuntimeError("a round of edges joined no two components")  # rather than go round for ever

@@ -7,17 +7,16 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from toposcale.monitor.loop import TopologyMonitor
-
-# What the Trainer measures of itself, not of the model.
-_OF_THE_TRAINER = ("_runtime", "_per_second", "_time")
+from toposcale.checkpoints.matrices import count_weights
+from toposcale.io import loss_curves
+from toposcale.monitor.loop import TopologyMonitor, plain_name
 
 
 class TopologyCallback(TrainerCallback):
     """Monitors the model of a Trainer: `Trainer(..., callbacks=[TopologyCallback("topology", "my-gpt", every=100)])`.
 
-    The arguments are those of `TopologyMonitor`; `start` and `final_step` come from the Trainer, which also knows
-    the tokens of a step where its argument include_num_input_tokens_seen is set. There is a snapshot at the start, every
+    The arguments are those of `TopologyMonitor`; `start`, `final_step` and the tokens of a step come from the
+    Trainer, as from its trainer_state.json in a folder of checkpoints. There is a snapshot at the start, every
     `every` steps and at the end. Losses, gradient norms and learning rates are rows of the training log where the
     Trainer logs them, so let logging_steps divide `every`. `eval_loss` becomes the metric validation_loss, any other
     `eval_NAME` that is a number the metric NAME.
@@ -26,6 +25,7 @@ class TopologyCallback(TrainerCallback):
     def __init__(self, folder: str | Path, name: str = "model", **options: Any) -> None:
         self._arguments = (folder, name)
         self._options = options
+        self._told: int | None = None
         self.monitor: TopologyMonitor | None = None
 
     def on_train_begin(
@@ -55,7 +55,10 @@ class TopologyCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Keep a logged loss for the training log."""
-        if self.monitor is not None and logs and "loss" in logs:
+        if self.monitor is None:
+            return
+        self._tell_tokens(state, kwargs.get("model"))
+        if logs and "loss" in logs:
             self.monitor.log_loss(
                 logs["loss"], gradient_norm=logs.get("grad_norm"), learning_rate=logs.get("learning_rate")
             )
@@ -71,16 +74,7 @@ class TopologyCallback(TrainerCallback):
         """Keep what was evaluated for the metrics table."""
         if self.monitor is None:
             return
-        named = {
-            name.removeprefix("eval_"): value
-            for name, value in (metrics or {}).items()
-            if name.startswith("eval_")
-            and not name.endswith(_OF_THE_TRAINER)
-            and isinstance(value, int | float)
-        }
-        if "loss" in named:
-            named["validation_loss"] = named.pop("loss")
-        self.monitor.log(**named)
+        self.monitor.log(**loss_curves.evaluated(metrics or {}))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -88,8 +82,21 @@ class TopologyCallback(TrainerCallback):
         """Take the snapshot of the last weights, wait for the work in the background, and say what it cost."""
         if self.monitor is None:
             return
-        if state.num_input_tokens_seen and state.global_step:
-            self.monitor.tell(tokens_per_step=round(state.num_input_tokens_seen / state.global_step))
+        self._tell_tokens(state, kwargs["model"])
         if self.monitor.last_snapshot != self.monitor.last_step:
             self.monitor.snapshot(kwargs["model"])
         self.monitor.close()
+
+    def _tell_tokens(self, state: TrainerState, model: Any) -> None:
+        """The tokens of a step, where the Trainer knows them by now and the user has not said them."""
+        if self.monitor is None or "tokens_per_step" in self._options or model is None:
+            return
+        known = {
+            name: getattr(state, name, None)
+            for name in ("global_step", "num_input_tokens_seen", "total_flos")
+        }
+        shapes = {plain_name(name): value.shape for name, value in model.named_parameters()}
+        tokens = loss_curves.tokens_per_step(known, count_weights(shapes, embeddings=False))
+        if tokens is not None and tokens != self._told:
+            self._told = tokens
+            self.monitor.tell(tokens_per_step=tokens)

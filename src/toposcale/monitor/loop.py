@@ -233,7 +233,7 @@ class TopologyMonitor:
 
     def _matrices(self, model: nn.Module) -> dict[str, Tensor]:
         """The matrices that the settings want, by the names that they have in a checkpoint, cut to `max_rows`."""
-        named = {_plain_name(name): value.detach() for name, value in model.named_parameters()}
+        named = {plain_name(name): value.detach() for name, value in model.named_parameters()}
         if any(hasattr(value, "full_tensor") for value in named.values()):
             raise UserError(
                 "the weights are in pieces on several processes (FSDP), and only whole ones can be monitored"
@@ -348,7 +348,7 @@ def _kept(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name of a weight without those of what wraps the model (DistributedDataParallel, torch.compile)."""
     return name.replace("_orig_mod.", "").removeprefix("module.")
 

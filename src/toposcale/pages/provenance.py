@@ -151,9 +151,13 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
 
 
 def rerun(
-    metadata: Mapping[str, Mapping[str, str]], *, run: str, lock_name: str, lock_hash: str
+    metadata: Mapping[str, Mapping[str, str]], *, run: str, lock_name: str, lock_hash: str, patch: str = ""
 ) -> dict[str, Any]:
-    """The commands that make the run again, and the revisions and packages that its tables (by name) were made with."""
+    """The commands that make the run again, and the revisions and packages that its tables (by name) were made with.
+
+    `patch`: the file with the changes that are not committed, empty where there are none. It is exact where every table was
+    made of one revision without changes.
+    """
     revisions: dict[str, list[str]] = {}
     versions: dict[str, set[str]] = {}
     for name, stored in metadata.items():
@@ -163,6 +167,7 @@ def rerun(
     revision = max(revisions, key=lambda one: len(revisions[one]), default="unknown")
     commands = [
         f"git checkout {revision.removesuffix(CHANGED)}",
+        *([f"git apply {patch}"] if patch else []),
         f"make run CONFIG={run}.yaml",
         f"# or, in an environment with {lock_name}:  snakemake --cores 2 --configfile {run}.yaml",
     ]
@@ -170,6 +175,8 @@ def rerun(
         "commands": "\n".join(commands),
         "revisions": [(one, ", ".join(made)) for one, made in revisions.items()],
         "changed": any(one.endswith(CHANGED) for one in revisions),
+        "exact": len(revisions) == 1 and revision != "unknown" and not revision.endswith(CHANGED),
+        "patch": Path(patch).name,
         "versions": [(package, " and ".join(sorted(found))) for package, found in sorted(versions.items())],
         "lock_name": lock_name,
         "lock_hash": lock_hash,

@@ -33,7 +33,6 @@ from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 
 ADDRESS = "127.0.0.1"
-PORT = 8765
 METHOD = "power_law"
 FORECAST_POINTS = 24
 
@@ -210,8 +209,8 @@ def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table])
         setattr(seen, table.name, pa.concat_tables([getattr(seen, table.name), *rows]))
 
 
-def watch(folder: str | Path, *, port: int = PORT, every: float = 2.0) -> None:
-    """Serve the page of a folder until Ctrl-C, looking for new checkpoints every so many seconds.
+def watch(folder: str | Path, *, port: int, every: float) -> None:
+    """Serve the page of a folder until Ctrl-C, looking for new checkpoints every so many seconds; port 0 is any free one.
 
     UserError: no such folder, or a port that is taken.
     """

@@ -1,0 +1,137 @@
+"""One checkpoint, or what lies between two, as a table in one call: `toposcale.describe` and `toposcale.compare`.
+
+The features are those that the workflow computes of a checkpoint's weights. PyTorch is not imported for files and arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.checkpoints.matrices import iterate_arrays, iterate_matrices, tensor_shapes
+from toposcale.features import diagram_distances, weights
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+from toposcale.io.schemas import ALL_LAYERS
+
+Matrices = Iterator[tuple[str, np.ndarray]]
+Progress = Callable[[Matrices, int], Iterable[tuple[str, np.ndarray]]]
+"""Is handed the matrices and their number, and passes them on: `rich.progress.track` and the like."""
+
+
+def describe(
+    source: Any,
+    *,
+    layers: str | Sequence[str] = "*",
+    model: str = "model",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """The features of every weight matrix, and of the whole model under the layer "all": layer, feature, value.
+
+    source: a safetensors or `.bin` file, a folder in the layout of Hugging Face, a PyTorch module, or 2-D arrays by name.
+    layers: globs on names of matrices. settings: fields of `weights.Settings`, such as max_points.
+    model: the name of the model in a run. With it the numbers are those of the run, since the rows that stand for a matrix
+    of more than max_points rows depend on the name.
+
+    A matrix with a NaN has NaN features and a RuntimeWarning. UserError: no such checkpoint, a damaged one, or no matrix.
+    """
+    features, _ = _measured(source, layers, model, progress, settings)
+    return pd.DataFrame(_rows(features), columns=["layer", "feature", "value"])
+
+
+def compare(
+    before: Any,
+    after: Any,
+    *,
+    layers: str | Sequence[str] = "*",
+    model: str = "model",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """What changed between two checkpoints: layer, feature, before, after, change.
+
+    The arguments are those of `describe`. A distance between the persistence diagrams of a layer (`h0_wasserstein_1` and so
+    on) belongs to both checkpoints: it stands under change alone. A layer of one checkpoint only has a NaN for the other.
+    UserError as in `describe`, and for two checkpoints without a common layer.
+    """
+    (earlier, first), (later, second) = (
+        _measured(one, layers, model, progress, settings) for one in (before, after)
+    )
+    common = first.keys() & second.keys()
+    if not common:
+        raise UserError(
+            f"the two have no layer in common; the first has {_listed(first)}, the second {_listed(second)}"
+        )
+    bars = (
+        tables.diagram_rows(
+            {layer: found for layer, found in diagrams.items() if layer in common},
+            model=model,
+            step=step,
+            source="weights",
+        )
+        for step, diagrams in enumerate((first, second))
+    )
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for side, features in (("before", earlier), ("after", later)):
+        for layer, name, value in _rows(features):
+            rows.setdefault((layer, name), {})[side] = value
+    for values in rows.values():
+        values["change"] = values.get("after", np.nan) - values.get("before", np.nan)
+    for layer, name, value in _rows(diagram_distances.distances(*bars)):
+        rows[layer, name] = {"change": value}
+    # The rows of a layer stand together, in the order of the layers, the whole model last.
+    order = {layer: place for place, layer in enumerate({**first, **second, ALL_LAYERS: None})}
+    keys = sorted(rows, key=lambda key: order[key[0]])
+    columns = ["layer", "feature", "before", "after", "change"]
+    return pd.DataFrame([dict(zip(columns, key, strict=False)) | rows[key] for key in keys], columns=columns)
+
+
+def _measured(
+    source: Any,
+    layers: str | Sequence[str],
+    model: str,
+    progress: Progress | None,
+    settings: Mapping[str, Any],
+) -> tuple[dict[str, weights.Features], dict[str, weights.Diagrams]]:
+    include = (layers,) if isinstance(layers, str) else tuple(layers)
+    chosen = weights.Settings(include=include, **settings)
+    names, matrices = _opened(source)
+    wanted = [name for name in names if chosen.wants(name)]
+    if not wanted:
+        what = source if isinstance(source, str | os.PathLike) else type(source).__name__
+        there = f"its layers are {_listed(names)}" if names else "it has none"
+        raise UserError(f"{what}: no weight matrix is called {' or '.join(include)}; {there}")
+    matrices = (pair for pair in matrices if chosen.wants(pair[0]))
+    return weights.compute_features(
+        progress(matrices, len(wanted)) if progress else matrices, chosen, model=model
+    )
+
+
+def _opened(source: Any) -> tuple[list[str], Matrices]:
+    """Names of the 2-D tensors, and the matrices, one at a time."""
+    if isinstance(source, str | os.PathLike):
+        shapes: Mapping[str, Sequence[int]] = tensor_shapes(os.fspath(source))
+        matrices = iterate_matrices(os.fspath(source))
+    elif isinstance(source, Mapping) or hasattr(source, "named_parameters"):
+        # Parameters that a module has under two names come once.
+        named = dict(source if isinstance(source, Mapping) else source.named_parameters())
+        shapes, matrices = {name: value.shape for name, value in named.items()}, iterate_arrays(named)
+    else:
+        raise TypeError(
+            f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}"
+        )
+    return [name for name, shape in shapes.items() if len(shape) == 2], matrices
+
+
+def _rows(features: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, float]]:
+    return [(layer, name, float(value)) for layer, named in features.items() for name, value in named.items()]
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,96 @@
+"""The wheel in an empty environment: the lines for users of the library alone run there, without torch or snakemake."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from paths import ROOT
+
+# `-m "not registry"` leaves it out; without an index of packages it is skipped.
+pytestmark = [pytest.mark.registry, pytest.mark.xdist_group("wheel")]
+
+
+def run(*command, folder):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with an environment that holds the wheel and what it asks for, and two checkpoints."""
+    folder = tmp_path_factory.mktemp("wheel")
+    # A copy, since a build leaves files beside the sources, and takes up those that an earlier one left.
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (folder / "project").mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / "project")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", folder / "project/src", ignore=ignored)
+    wheel = "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, folder / "project"
+    built = run(sys.executable, "-m", "pip", *wheel, folder=folder)
+    assert built.returncode == 0, built.stderr
+    [wheel] = folder.glob("toposcale-*.whl")
+    run(sys.executable, "-m", "venv", folder / "env", folder=folder)
+    done = run(
+        folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, folder=folder
+    )
+    if done.returncode:
+        pytest.skip(f"no package index to install from: {done.stderr.strip().splitlines()[-1]}")
+    for step in (100, 500):
+        (folder / f"checkpoint-{step}").mkdir()
+        weights = np.random.default_rng(step).standard_normal((24, 8)).astype(np.float32)
+        named = {"model.layers.0.attn.weight": weights, "model.layers.0.mlp.weight": weights[:16] + 1}
+        save_file(named, folder / f"checkpoint-{step}" / "model.safetensors")
+    save_file(named, folder / "model.safetensors")
+    return folder
+
+
+def test_the_slim_install_has_neither_torch_nor_snakemake(installed):
+    done = run(installed / "env/bin/python", "-m", "pip", "list", "--format", "freeze", folder=installed)
+    names = {line.partition("==")[0].lower() for line in done.stdout.splitlines()}
+    assert "toposcale" in names
+    assert not {"torch", "snakemake", "transformers", "matplotlib"} & names
+
+
+def test_the_lines_for_users_of_the_library_run(installed):
+    python = installed / "env/bin/python"
+    table = run(
+        python, "-m", "toposcale", "describe", "model.safetensors", "--layers", "*attn*", folder=installed
+    )
+    assert table.returncode == 0, table.stderr
+    assert "model.layers.0.attn.weight" in table.stdout
+    assert "mlp" not in table.stdout
+    csv = run(installed / "env/bin/toposcale", "describe", "model.safetensors", "--csv", folder=installed)
+    assert csv.stdout.startswith("layer,feature,value\n")
+    program = """
+import toposcale
+described = toposcale.describe("checkpoint-500")
+assert list(described.columns) == ["layer", "feature", "value"]
+moved = toposcale.compare("checkpoint-100", "checkpoint-500")
+assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
+"""
+    done = run(python, "-c", program, folder=installed)
+    assert done.returncode == 0, done.stderr
+    missing = run(python, "-m", "toposcale", "describe", "missing.safetensors", folder=installed)
+    assert missing.returncode == 1
+    assert missing.stderr == "toposcale: missing.safetensors: no such checkpoint\n"
+    assert "compare" in run(python, "-m", "toposcale", "--help", folder=installed).stdout
+
+
+def test_a_bin_file_says_that_it_needs_torch(installed):
+    (installed / "old.bin").write_bytes(b"\x80\x02}q\x00.")
+    done = run(installed / "env/bin/python", "-m", "toposcale", "describe", "old.bin", folder=installed)
+    assert done.returncode == 1
+    assert done.stderr == "toposcale: old.bin: only safetensors are read without PyTorch: pip install torch\n"

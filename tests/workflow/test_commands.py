@@ -1,0 +1,232 @@
+"""Every command that the README and the notebooks print does what it says, in a folder with a space in its path.
+
+The environment lies elsewhere. The part on one's own models is run as it stands; a run that would take long is planned.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+
+from paths import ROOT
+from small_hub import Repository, SmallHub
+from tiny_model import save_checkpoints
+
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("commands")]
+
+README = (ROOT / "README.md").read_text()
+OWN = README.split("\n## Your own models\n")[1].split("\n## ")[0]
+
+# Added to the README's configuration: the same run, shorter.
+SHORTER = {
+    "training": {
+        **{"steps": 20, "checkpoint_every": 5, "batch_size": 2, "context": 16, "warmup_steps": 2},
+        **{"validation_windows": 4, "jobs": "model"},
+    },
+    "weights": {"jobs": "model"},
+    "embeddings": {"enabled": False},
+    "statistics": {"resamples": 10},
+}
+
+
+def blocks(text, language=""):
+    """The code blocks of a language, or of none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [block for name, block in fenced if name == language]
+
+
+def commands(text):
+    """The lines of the code blocks without a language, and what stands in backticks and is a command."""
+    lines = "".join(blocks(text)).replace("\\\n", " ").splitlines()
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    found = [re.sub(r"\s+#.*", "", line).strip() for line in [*lines, *spans]]
+    starts = ("make ", ".venv/bin/", "snakemake ", "python -m toposcale", "sbatch ")
+    return list(dict.fromkeys(line for line in found if line.startswith(starts)))
+
+
+def notebook_text():
+    cells = [
+        cell.source
+        for path in sorted((ROOT / "examples").glob("*.ipynb"))
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown"
+    ]
+    return "\n".join(cells)
+
+
+@pytest.fixture(scope="module")
+def place(project, tmp_path_factory):
+    """The project's copy with what the README names in it, and an environment of another path."""
+    environment = tmp_path_factory.mktemp("elsewhere") / "env"
+    environment.mkdir()
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (environment / name).symlink_to(Path(sys.prefix) / name)
+    for name in (".runtime", ".test"):  # what `make` looks at to see whether there is something to install
+        (environment / name).touch()
+    generator = np.random.default_rng(0)
+    for folder in (project, project / "my-run"):
+        for step in (100, 200, 300, 400, 500):
+            checkpoint = folder / f"checkpoint-{step}"
+            checkpoint.mkdir(parents=True)
+            shapes = {"model.layers.0.attn.weight": (12, 6), "model.layers.0.mlp.weight": (18, 6)}
+            weights = {
+                name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+            }
+            save_file(weights, checkpoint / "model.safetensors")
+            history = [
+                {"step": at, "loss": 2 + 30 / at, "learning_rate": 1e-3} for at in range(10, step + 1, 10)
+            ]
+            history += [{"step": at, "eval_loss": 2.1 + 30 / at} for at in range(100, step + 1, 100)]
+            state = {
+                "global_step": step,
+                "max_steps": 1000,
+                "num_input_tokens_seen": 512 * step,
+                "log_history": history,
+            }
+            (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    losses = [f"{step},{2 + 40 / (step + 10)},{2.1 + 40 / (step + 10)}" for step in range(0, 1000, 10)]
+    (project / "losses.csv").write_text("\n".join(["step,loss,val_loss", *losses]) + "\n")
+    [configuration] = blocks(OWN, "yaml")
+    config = yaml.safe_load(configuration)
+    assert config["run"] == "mine"
+    (project / "mine.yaml").write_text(configuration + yaml.safe_dump(SHORTER))
+    return project, environment
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """What the README's repository is here: a tiny model at each of the steps that are named."""
+    folder = tmp_path_factory.mktemp("hub")
+    saved = list(save_checkpoints(folder / "saved").values())
+    steps = yaml.safe_load(blocks(OWN, "yaml")[0])["models"]["pythia-70m"]["steps"]
+    files = [{file.name: file.read_bytes() for file in one.iterdir()} for one in saved]
+    branches = {f"step{step}": files[i] for i, step in enumerate(steps)}
+    with SmallHub() as running:
+        running.repositories["EleutherAI/pythia-70m"] = Repository(branches | {"main": files[-1]}, {})
+        yield {"HF_ENDPOINT": running.url, "HF_HOME": str(folder / "home")}
+
+
+def shell(place, command, **variables):
+    """Run a command as it is printed: only `.venv` is another folder."""
+    project, environment = place
+    command = command.replace(".venv/bin/", f"{environment}/bin/")
+    path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
+    given = (
+        os.environ | {"VENV": str(environment), "PATH": path, "PYTHONPATH": str(project / "src")} | variables
+    )
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=project,
+        env=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+def last_line(done):
+    return (done.stdout + done.stderr).rstrip().splitlines()[-1]
+
+
+def test_ones_own_models_as_the_readme_has_them(place, hub):
+    project, _ = place
+    printed = commands(OWN)
+    assert len(printed) == 4
+    for command in printed:
+        done = shell(place, command, **hub)
+        assert done.returncode == 0, command + done.stdout + done.stderr
+        if command.startswith("make run"):
+            assert last_line(done).split() == ["Report:", "results/mine/report.html"]
+            assert (project / "results/mine/report.html").exists()
+        if command.startswith("make advice"):
+            for model in ("trainer", "curve", "tiny"):
+                assert f"{model} has done" in done.stdout
+    assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
+    [program] = blocks(OWN, "python")
+    done = shell(place, f"python -c '{program}'")
+    assert done.returncode == 0, done.stderr
+    again = shell(place, "make run CONFIG=mine.yaml", **hub)
+    assert "Nothing to be done" in again.stdout + again.stderr
+    assert last_line(again).split() == ["Report:", "results/mine/report.html"]
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in commands(README + notebook_text()) if one not in commands(OWN)]
+)
+def test_any_other_command_is_planned_without_complaint(place, command):
+    words = command.split()
+    if words[0] == "sbatch":
+        assert (ROOT / words[1]).exists()
+        return
+    for name in ("train.txt", "valid.txt"):
+        (place[0] / name).write_text("to be read " * 500)
+    if "CONFIG=config/paper.yaml" not in command and words[0] == "make":
+        command += " --dry-run"  # make's own: every target that is named is there
+    elif "advice" not in words:
+        command = command.replace("snakemake ", "snakemake --dry-run --quiet all ", 1)
+    if "slurm" in command:
+        pytest.importorskip("snakemake_executor_plugin_slurm", reason="SLURM's plugin is not installed")
+    done = shell(place, command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if words[-1] == "advice":
+        assert "Nothing is known of any model" in done.stdout
+
+
+def test_a_missing_configuration_is_one_line(place):
+    for target in ("run", "advice", "unlock"):
+        done = shell(place, f"make {target} CONFIG=missing.yaml")
+        assert done.returncode != 0
+        said = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
+        assert said == ["toposcale: missing.yaml: no such configuration; name one with CONFIG=FILE"]
+
+
+def test_clean_says_what_it_leaves_and_distclean_removes_it(tmp_path):
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "results" / "README.md").write_text("kept")
+    (tmp_path / ".snakemake").mkdir()
+    (tmp_path / ".venv").mkdir()
+    make = ["make", "-f", str(ROOT / "Makefile"), "VENV=.venv"]
+    done = subprocess.run([*make, "clean"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not (tmp_path / ".venv").exists()
+    assert (tmp_path / "results" / "mine").exists()
+    assert "Left: results/, .snakemake/" in done.stdout
+    subprocess.run([*make, "distclean"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["README.md"]
+
+
+def test_the_last_line_of_a_failure_is_its_cause(undisturbed, copy):
+    (copy.path / "train.txt").write_bytes(b"\xff\xfe" * 100)
+    done = copy.snakemake(check=False)
+    assert done.returncode != 0
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert last.startswith("toposcale: corpus: ")
+    assert "train.txt" in last
+
+
+def test_ctrl_c_says_interrupted(copy):
+    copy.config["training"] |= {"steps": 200_000, "checkpoint_every": 100_000}
+    command = copy.command()
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "Train" in line:
+            os.killpg(process.pid, signal.SIGINT)
+            break
+    said += process.stderr.readlines()
+    assert process.wait(timeout=120) != 0
+    assert said[-1].startswith("toposcale: interrupted"), "".join(said[-20:])
+    assert "Traceback" not in "".join(said)

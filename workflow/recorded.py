@@ -1,0 +1,64 @@
+"""What a run was made with, compared with what it is asked for now.
+
+While Snakemake has its records, in .snakemake, it makes anew what a changed key asks for. Without them everything that is
+there looks done, so a changed key is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toposcale.io.errors import UserError
+
+RECORD = "config.yaml"
+"""The file of a run that holds the configuration that its results were made with."""
+
+# Keys of how the work is done, not of what comes of it.
+_HOW = ("jobs", "device", "cache", "keep")
+
+
+def mark(results: Path) -> Path:
+    """A file beside Snakemake's own records, which is gone when they are; made together with `RECORD`."""
+    return Path(".snakemake", "toposcale", results.name)
+
+
+def check(config: Mapping[str, Any], results: Path) -> None:
+    """Raise `UserError` where results were made with other keys, and Snakemake does not know any more what with which."""
+    record = results / RECORD
+    if not record.exists() or mark(results).exists():
+        return
+    try:
+        recorded = yaml.safe_load(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{record}: not readable, and Snakemake's records of the run (.snakemake) are gone; delete {results}"
+        ) from error
+    changed = [f"{key} (it was {_shown(was)})" for key, was in _changes(recorded, config)]
+    if changed:
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise UserError(
+            f"{results} was made with other values of {', '.join(changed[:5])}{more}, and Snakemake's records of it "
+            f"(.snakemake) are gone: give the old values again, or another name as run, or delete {results}"
+        )
+
+
+def _changes(recorded: Any, present: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys whose values differ, with the recorded ones; of models also those that only one of the two has."""
+    if not isinstance(recorded, dict) or not isinstance(present, dict):
+        if recorded != present:
+            yield path, recorded
+        return
+    of_models = path.split(".")[0] == "models"
+    for key in dict.fromkeys([*recorded, *present]):
+        if of_models or (key in recorded and key in present and key not in _HOW):
+            yield from _changes(recorded.get(key), present.get(key), f"{path}.{key}".lstrip("."))
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is None else json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
