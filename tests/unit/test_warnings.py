@@ -63,3 +63,11 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
 def test_many_steps_are_a_span():
     noted = warnings.gaps("m", dict.fromkeys(range(0, 70, 10), "cut short"))
     assert warnings.warning_table(features(), METRICS[:0], noted)["steps"].item() == "0 to 60 (7 checkpoints)"
+
+
+def test_a_distance_from_a_checkpoint_of_nan_is_no_warning_of_its_own():
+    rows = [("m", 20, "weights", "q", "h0_total", np.nan)]
+    rows += [("m", 30, "weights", layer, "h0_wasserstein_1", np.nan) for layer in ("q", ALL_LAYERS)]
+    rows += [("m", 30, "weights", "q", name, 1.0) for name in ("h0_total", "stable_rank")]
+    table = warnings.warning_table(features(*rows), METRICS[:0])
+    assert [(steps, concerns) for _, steps, concerns, _ in rows_of(table)] == [("20", "weights: q")]

@@ -185,7 +185,9 @@ def made(tmp_path_factory):
     for step in (0, 4, 8):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)
-        tensor_files.write(folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {})
+        tensor_files.write(
+            folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {"d_model": "3"}
+        )
     listed = workspace.snakemake("--summary").stdout.splitlines()[1:]
     for line in listed:
         path = workspace.path / line.split("\t")[0]

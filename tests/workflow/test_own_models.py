@@ -85,7 +85,7 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
         assert models.loc[name, "tokens_per_step"] == 4 * 2 * CONTEXT
         assert models.loc[name, "final_step"] == STEPS
         assert models.loc[name, "n_parameters"] == sum(value.numel() for value in trainer.model.parameters())
-    metrics = table(own, "metrics").set_index(["model", "metric", "step"])["value"]
+    metrics = table(own, "metrics").set_index(["model", "metric", "step"])["value"].sort_index()
     for name, trainer in trainers.items():
         evaluated = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
         assert metrics[name, "validation_loss"].to_dict() == evaluated

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.features.registry import lookup
+from toposcale.homology.distances import KINDS
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -46,6 +47,8 @@ def gaps(model: str, reasons: Mapping[int, str], concerns: str = "checkpoint") -
 def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """A row for each matrix of which every feature is NaN, and for each feature that is NaN in other layers."""
     undefined = ~np.isfinite(features["value"].to_numpy(dtype=np.float64))
+    # A distance from a checkpoint that is NaN is NaN, too: that checkpoint has its own row.
+    whole_before: dict[tuple[str, str], list[str]] = {}
     for (model, step, source), bad in features[undefined].groupby(["model", "step", "source"]):
         own = features[
             (features["model"] == model) & (features["step"] == step) & (features["source"] == source)
@@ -53,6 +56,8 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         total, lost = own.groupby("layer").size(), bad.groupby("layer").size()
         # Features that no NaN changes, such as counts of layers, may remain: most is all.
         whole = [layer for layer in lost.index if layer != ALL_LAYERS and 2 * lost[layer] > total[layer]]
+        before = whole_before.get((model, source), [])
+        whole_before[model, source] = whole
         where = {"model": str(model), "step": int(step)}
         for layer in whole:
             yield where | {
@@ -61,6 +66,8 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 "remedy": _DIVERGED,
             }
         rest = bad[~bad["layer"].isin([*whole, ALL_LAYERS] if whole else [])]
+        moved = rest["feature"].str.endswith(KINDS)
+        rest = rest[~(moved & rest["layer"].isin([*before, ALL_LAYERS] if before else []))]
         for name, layers in rest.groupby("feature")["layer"]:
             feature = lookup(str(name), str(source))
             at = "" if list(layers) == [ALL_LAYERS] else f" in {', '.join(layers)}"
