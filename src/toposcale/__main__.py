@@ -18,11 +18,11 @@ _EXAMPLES = """commands:
   python -m toposcale describe model.safetensors
   python -m toposcale describe checkpoint-500 --layers '*attn*' --csv > features.csv
   python -m toposcale compare checkpoint-100 checkpoint-500
-  python -m toposcale watch topology
+  python -m toposcale watch my-run
 
 A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
   toposcale.describe(checkpoint), toposcale.compare(one, other); help(toposcale.describe) tells the rest.
-Watch a training of your own: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
+Measure a training while it goes on: toposcale.monitor. A whole study, with report and forecasts: the Snakemake workflow.
 """
 
 
@@ -80,8 +80,20 @@ def _parser() -> argparse.ArgumentParser:
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
         )
         command.set_defaults(checkpoints=checkpoints)
-    _add_watch(commands)
+    text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
+    command = commands.add_parser("watch", help=text, description=text)
+    command.add_argument("folder", metavar="FOLDER")
+    command.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
+    command.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="between two looks")
     return parser
+
+
+def _watch(given: argparse.Namespace) -> None:
+    try:
+        from toposcale.pages.watch import watch
+    except ImportError as error:
+        raise UserError(f"watch needs {error.name}: pip install 'toposcale[workflow]'") from error
+    watch(given.folder, port=given.port, every=given.every)
 
 
 def _table(given: argparse.Namespace) -> Any:
@@ -125,26 +137,6 @@ def _show(table: Any, *, csv: bool) -> None:
             last = layer
         Console(width=None if sys.stdout.isatty() else 200).print(shown)
     sys.stdout.flush()
-
-
-def _add_watch(commands: Any) -> None:
-    text = (
-        "follow a training on a local page: a monitor's folder, or one of checkpoints such as the Trainer's"
-    )
-    command = commands.add_parser("watch", help=text, description=text)
-    command.add_argument("folder", metavar="FOLDER")
-    command.add_argument("--port", type=int, default=8765, help="of the page, 0 for any that is free")
-    command.add_argument(
-        "--every", type=float, default=2.0, metavar="SECONDS", help="between two looks at the folder"
-    )
-
-
-def _watch(given: argparse.Namespace) -> None:
-    try:
-        from toposcale.pages.watch import watch as follow
-    except ImportError as error:
-        raise UserError(f"watch needs {error.name}: pip install 'toposcale[workflow]'") from error
-    follow(given.folder, port=given.port, every=given.every)
 
 
 if __name__ == "__main__":

@@ -185,4 +185,4 @@ def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        watch.watch(tmp_path / "nothing")
+        watch.watch(tmp_path / "nothing", port=0, every=1.0)

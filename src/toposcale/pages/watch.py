@@ -33,7 +33,6 @@ from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 
 ADDRESS = "127.0.0.1"
-PORT = 8765
 METHOD = "power_law"
 FORECAST_POINTS = 24
 
@@ -130,17 +129,20 @@ class Follower:
         steps, gaps = source.usable_steps()
         seen.gaps = list(gaps.values())
         state = source.trainer_state()
+        whole = source.checkpoint(steps[-1])
         facts: dict[str, Any] = {"final_step": max(steps), "tokens_per_step": None}
         if state is not None:
-            curve = self._once(Path(state), loss_curves.read, state)
-            facts |= {key: value for key, value in checkpoints.trainer_facts(Path(state)).items() if value}
+            curve, stated = self._once(Path(state), _logged, state)
+            inner = checkpoints.count_parameters(whole, embeddings=False)
+            facts["tokens_per_step"] = loss_curves.tokens_per_step(stated, inner)
+            facts["final_step"] = stated.get("max_steps") or max(steps)
             _add(seen, schemas.METRICS, name, [curve.metric_rows(name, steps)])
             _add(seen, schemas.TRAINING, name, [curve.log()])
         for step in steps:
             measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             for table, rows in zip((schemas.FEATURES, schemas.DIAGRAMS), measured, strict=True):
                 _add(seen, table, name, [rows])
-        size = checkpoints.count_parameters(source.checkpoint(steps[-1]))
+        size = checkpoints.count_parameters(whole)
         seen.models.append({"model": name, "family": name, "seed": 0, "n_parameters": size, **facts})
         return seen
 
@@ -184,6 +186,11 @@ def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
 _FAN = {"values": "value", "low": "low", "high": "high"}
 
 
+def _logged(state: str) -> tuple[loss_curves.LossCurve, dict[str, Any]]:
+    """The losses in the state of a Trainer, and that state."""
+    return loss_curves.read(state), loss_curves.trainer_state(state)
+
+
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
     """The features and diagrams of a checkpoint's weights."""
     matrices = checkpoints.iterate_matrices(checkpoint)
@@ -210,8 +217,8 @@ def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table])
         setattr(seen, table.name, pa.concat_tables([getattr(seen, table.name), *rows]))
 
 
-def watch(folder: str | Path, *, port: int = PORT, every: float = 2.0) -> None:
-    """Serve the page of a folder until Ctrl-C, looking for new checkpoints every so many seconds.
+def watch(folder: str | Path, *, port: int, every: float) -> None:
+    """Serve the page of a folder until Ctrl-C, looking for new checkpoints every so many seconds; port 0 is any free one.
 
     UserError: no such folder, or a port that is taken.
     """
