@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
-import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend
 
-import sweep
-from schedule_keys import schedule_contradictions
-
-SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
-
-
-def _is_finite_number(_checker: Any, value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:
-        return False  # a whole number beyond the largest float
-
-
-def _is_text(_checker: Any, value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value and not re.search("[\ud800-\udfff]", value)
-
-
-# JSON has no NaN and no infinity, but YAML has, and no bound of the schema would stop a NaN. A NUL and a lone half of
-# a character fit in no path.
-Validator = extend(
-    Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"number": _is_finite_number, "string": _is_text}
-    ),
-)
-
-# Ten times what a run of a week would have; planning more would fill the memory before anything was said.
-MOST_CHECKPOINTS = 100_000
+from config_schema import Validator, schema
+from contradictions import contradictions
+from wording import allowed, explain, join, shown
 
 
 class ConfigurationError(ValueError):
     """What is wrong with the configuration, one line a mistake."""
-
-
-@cache
-def schema() -> dict[str, Any]:
-    """The schema, read once."""
-    return yaml.safe_load(SCHEMA_PATH.read_text())
 
 
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +32,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         errors = sorted(
             Validator(schema()).iter_errors(completed), key=lambda e: list(map(str, e.absolute_path))
         )
-        lines = [line for error in errors for line in _explain(error)]
+        lines = [line for error in errors for line in explain(error)]
     except ConfigurationError:
         raise
     except (RecursionError, ValueError):
@@ -78,7 +40,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
             "config key (top) is nested too deeply, holds itself, or holds a number of thousands of digits"
         ) from None
     if not lines:
-        lines = list(_contradictions(completed))
+        lines = list(contradictions(completed))
     if lines:
         raise ConfigurationError("\n".join(dict.fromkeys(lines)))
     return completed
@@ -120,7 +82,7 @@ def _read(file: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{file}: holds {_shown(content)}, but a configuration is a section of keys")
+        raise ConfigurationError(f"{file}: holds {shown(content)}, but a configuration is a section of keys")
     return content
 
 
@@ -145,7 +107,7 @@ def check_files(config: Mapping[str, Any]) -> None:
     harness = config["metrics"]["harness"]
     named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
     named += [
-        (_join("models", name, key), model.get(key, ""))
+        (join("models", name, key), model.get(key, ""))
         for name, model in config["models"].items()
         for key in ("path", "schedule", "tokenizer")
     ]
@@ -175,7 +137,7 @@ def _complete(schema: Mapping[str, Any], value: Any) -> Any:
         for key, item in value.items():
             key = str(key)  # YAML reads a name such as 70 as a number
             if key in completed:
-                raise ConfigurationError(f"config key {_join(key)} stands twice, as a text and as a number")
+                raise ConfigurationError(f"config key {join(key)} stands twice, as a text and as a number")
             inner = properties.get(key, others if isinstance(others, Mapping) else {})
             # An empty section (`training:` with nothing under it) means its defaults.
             completed[key] = _complete(
@@ -193,7 +155,9 @@ def _complete(schema: Mapping[str, Any], value: Any) -> Any:
 def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
     """The type that a value should have; of several, the one that it can have."""
     kinds = schema.get("type")
-    if isinstance(kinds, list) and "object" in kinds:
+    if not isinstance(kinds, list):
+        return kinds
+    if "object" in kinds:
         return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
     if "array" in kinds and (isinstance(value, list) or str(value).lstrip().startswith("[")):
         return "array"
@@ -217,224 +181,16 @@ def _coerce(kind: str, text: str) -> Any:
     return value if right else text
 
 
-def _explain(error: ValidationError) -> Iterator[str]:
-    """One line for a mistake: where it is, what is there, what would be right."""
-    where = _join(*error.absolute_path)
-    if error.validator == "additionalProperties":
-        allowed = list(error.schema.get("properties", {}))
-        for key in sorted(set(map(str, error.instance)) - set(allowed)):
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(allowed)}"
-            yield f"config key {_join(*error.absolute_path, key)} is unknown; {hint}"
-        return
-    if error.validator == "required":
-        for key in sorted(set(error.validator_value) - set(error.instance)):
-            what = _allowed(error.schema["properties"][key])
-            yield f"config key {_join(*error.absolute_path, key)} is missing; it must be {what}"
-        return
-    if "propertyNames" in error.absolute_schema_path:
-        yield (
-            f"config key {where}: the name {error.instance!r} is not safe in a path; "
-            "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
-        )
-        return
-    if error.validator == "pattern":
-        yield (
-            f"config key {where} holds {_shown(error.instance)}, which is not safe in a path; "
-            "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
-        )
-        return
-    hint = ""
-    if error.validator == "enum" and isinstance(error.instance, str):
-        near = difflib.get_close_matches(error.instance, error.validator_value, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-    yield f"config key {where or '(top)'} holds {_shown(error.instance)}, but must be {_allowed(error.schema)}{hint}"
-
-
-def _contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    """What no schema can say: keys that are each right and do not go together."""
-    for name, model in config["models"].items():
-        yield from _model_contradictions(name, model)
-    corpus = config["corpus"]
-    for key in ("train", "validation"):
-        if corpus["source"] == "files" and not corpus[key]:
-            yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
-        if corpus["source"] != "files" and corpus[key]:
-            yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
-    for path in config["metrics"]["tables"]:
-        yield from _braces("metrics.tables", path)
-    if config["weights"]["null_draws"] == 1:
-        yield "config key weights.null_draws holds 1, but must be 0 or at least 2: one draw has no spread"
-    if config["landscape"]["resolution"] % 2 == 0:
-        yield (
-            f"config key landscape.resolution holds {config['landscape']['resolution']}, but must be odd: "
-            "the checkpoint stands in the middle"
-        )
-    swept = list(_sweep_contradictions(config))
-    yield from swept or _training_contradictions(config)
-
-
-def _sweep_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    swept, models = config["sweep"], config["models"]
-    for name in swept["models"]:
-        if name not in models or models[name]["kind"] != "gpt":
-            near = difflib.get_close_matches(name, models, n=1)
-            hint = f"; did you mean {near[0]}?" if near and near[0] != name else ""
-            yield f"config key sweep.models holds {_shown(name)}, but must name models of kind gpt{hint}"
-    keys = [key for key in sweep.NAMES if swept[key]]
-    if keys and not swept["models"]:
-        yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
-
-
-def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    cells = {run.cell: run for run in sweep.runs({**config["sweep"], "seeds": 1})}
-    entries = set(config["models"]) - set(config["sweep"]["models"])
-    for name in sorted(name for name in entries if config["models"][name]["kind"] == "gpt"):
-        cells[name] = sweep.Run(name, name, name, 0, {})
-    copies = config["sweep"]["seeds"]
-    copies = len(copies) if isinstance(copies, list) else copies
-    checkpoints, trained = 0, 0
-    for run in cells.values():
-        training = sweep.training_of(config, run)
-        schedule = training.get("schedule")
-        if isinstance(schedule, Mapping):
-            own = "schedule" in config["models"][run.entry]
-            where = _join("models", run.entry, "schedule") if own else "training.schedule"
-            yield from schedule_contradictions(where, schedule, training["steps"])
-        repeats = copies if run.training or run.entry in config["sweep"]["models"] else len(config["seeds"])
-        trained += repeats
-        checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
-        if training["warmup_steps"] >= training["steps"]:
-            yield (
-                f"config key training.warmup_steps holds {training['warmup_steps']}, "
-                f"but must be less than training.steps, {training['steps']}"
-                + (f" (of {run.cell})" if training != config["training"] else "")
-            )
-    if checkpoints > MOST_CHECKPOINTS:
-        yield (
-            f"config key training.checkpoint_every holds {config['training']['checkpoint_every']}, which makes more "
-            f"than {MOST_CHECKPOINTS} checkpoints of {trained} models with {config['training']['steps']} steps; "
-            "make it larger"
-        )
-
-
-NEEDED = {
-    "gpt": ("d_model", "n_layers", "n_heads"),
-    "hub": ("repo", "revisions", "steps"),
-    "folder": ("path",),
-    "monitor": ("path",),
-    "table": ("path", "n_parameters"),
-    "planned": ("n_parameters", "schedule"),
-}
-"""Keys without which an entry of `models:` of that kind means nothing."""
-
-# What a person knows of a training that was made elsewhere.
-_TOLD = ("tokens_per_step", "final_step", "warmup_steps")
-ALLOWED = {
-    "gpt": (*NEEDED["gpt"], "training", "embeddings"),
-    "hub": (*NEEDED["hub"], *_TOLD, "embeddings", "tokenizer"),
-    "folder": (*NEEDED["folder"], "pattern", "steps", *_TOLD, "embeddings", "tokenizer"),
-    "monitor": (*NEEDED["monitor"], *_TOLD),
-    "table": (*NEEDED["table"], *_TOLD),
-    "planned": (*NEEDED["planned"], "tokens_per_step"),
-}
-"""Keys that mean something for an entry of that kind, beside `kind`, `family` and `schedule`, which every one has."""
-
-
-def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
-    where = _join("models", name)
-    kind = model["kind"]
-    for key in NEEDED[kind]:
-        if key not in model:
-            what = _allowed(schema()["properties"]["models"]["additionalProperties"]["properties"][key])
-            yield f"config key {where}.{key} is missing; for kind {kind} it must be {what}"
-    known = {*ALLOWED[kind], "schedule"}
-    for other in sorted({key for keys in ALLOWED.values() for key in keys} - known):
-        if other in model:
-            yield f"config key {where}.{other} is given, but means nothing for kind {kind}"
-    if kind == "gpt" and not set(NEEDED["gpt"]) - set(model) and model["d_model"] % model["n_heads"]:
-        yield (
-            f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
-        )
-    if ".seed" in name:
-        yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
-    yield from _braces(f"{where}.path", model.get("path", ""))
-    if kind != "gpt" and isinstance(model.get("schedule"), Mapping):
-        yield from schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
-    for key in ("revisions", "pattern"):
-        if key in model and "{step}" not in model[key]:
-            yield f"config key {where}.{key} holds {_shown(model[key])}, but must have {{step}} in it"
-
-
-def _braces(where: str, path: str) -> Iterator[str]:
-    if set(path) & set("{}"):
-        yield f"config key {where} holds {_shown(path)}, but Snakemake takes a brace in a path for a wildcard"
-
-
-def _join(*parts: Any) -> str:
-    """A dotted path; a name that would not print as it is, is shown escaped."""
-    names = [str(part) for part in parts if part != ""]
-    return ".".join(
-        name if re.fullmatch(r"[\w.{}-]+", name, re.ASCII) else json.dumps(name) for name in names
-    )
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = json.dumps(value, default=str)
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-    ):  # it holds itself, has keys of other kinds, or too many digits
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _allowed(schema: Mapping[str, Any]) -> str:
-    """What a key may hold, in words."""
-    if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
-    kinds = schema.get("type", "")
-    if isinstance(kinds, list):
-        return " or ".join("null" if kind == "null" else _allowed({**schema, "type": kind}) for kind in kinds)
-    name = {
-        "integer": "an integer",
-        "number": "a number",
-        "boolean": "true or false",
-        "string": "a text",
-        "array": "a list",
-        "object": "a section of keys",
-    }.get(kinds, "something else")
-    bounds = [
-        f"{words} {schema[key]}"
-        for key, words in (
-            ("minimum", "at least"),
-            ("exclusiveMinimum", "more than"),
-            ("maximum", "at most"),
-            ("exclusiveMaximum", "less than"),
-            ("minItems", "of length at least"),
-            ("minLength", "of length at least"),
-            ("minProperties", "of length at least"),
-        )
-        # Of a number or a list, each has bounds of its own.
-        if key in schema and (kinds == "array") == (key == "minItems")
-    ]
-    if schema.get("uniqueItems") and kinds == "array":
-        bounds.append("without repeats")
-    return " ".join([name, ", ".join(bounds)]).strip()
-
-
 def documented_keys() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every key of the schema with its description, in order, as (dotted path, schema of the key)."""
 
     def walk(part: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for key, inner in part.get("properties", {}).items():
-            yield _join(path, key), inner
-            yield from walk(inner, _join(path, key))
+            yield join(path, key), inner
+            yield from walk(inner, join(path, key))
         others = part.get("additionalProperties")
         if isinstance(others, Mapping):
-            yield from walk(others, _join(path, "{name}"))
+            yield from walk(others, join(path, "{name}"))
 
     return walk(schema(), "")
 
@@ -458,7 +214,7 @@ def reference() -> str:
         if part.get("type") == "object" and "properties" in part:
             default = ""
         meaning = " ".join(part["description"].split())
-        lines.append(f"| `{path}` | {meaning} | {_allowed(part)} | {default} |")
+        lines.append(f"| `{path}` | {meaning} | {allowed(part)} | {default} |")
     return "\n".join(lines) + "\n"
 
 

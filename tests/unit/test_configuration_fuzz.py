@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import configuration
+import contradictions
 import plan
 from toposcale.io.errors import UserError
 
@@ -121,7 +122,7 @@ def planned_or_explained(keys):
     assert SAFE.fullmatch(config["run"])
     assert all(SAFE.fullmatch(name) for name in models)
     assert sum(len(model.steps) for model in models.values() if model.kind == "gpt") <= (
-        configuration.MOST_CHECKPOINTS
+        contradictions.MOST_CHECKPOINTS
     )
     for model in models.values():
         assert all(isinstance(step, int) and step >= 0 for step in model.steps)

@@ -36,7 +36,7 @@ def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> st
         return f"This run could not test whether topology tells more than the norm does: {why}."
     found = family[(family["beyond_the_norm"] == YES) & _is_topology(family)]
     if len(found):
-        clearest = _name(found.loc[found["beyond_the_norm_q"].idxmin()])
+        clearest = _name(found.iloc[found["beyond_the_norm_q"].argmin()])
         what = f"In this run topology tells something of the {name} that the norm does not"
         return f"{what}: {_count(len(found), 'feature')}, clearest {clearest}."
     if own["found"] != YES:
@@ -55,7 +55,7 @@ def following(family: pd.DataFrame) -> Answer:
     numbers, verdict = [], f"{len(followers)} of {len(known)}"
     topological = followers[_is_topology(followers)]
     if len(topological):
-        closest = topological.loc[topological["follows_the_loss_rho"].abs().idxmax()]
+        closest = topological.iloc[topological["follows_the_loss_rho"].abs().argmax()]
         text += f" The closest of topology is {_name(closest)}."
         numbers.append(f"{_name(closest)}: {_rho(closest)}")
     norm = known[(known[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]

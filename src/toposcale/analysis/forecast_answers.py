@@ -87,7 +87,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     numbers = "; ".join(said) + ("." if said else "")
     if judged.empty:
         return Answer(UNTESTED, text + " No method that reads topology could forecast at that point.")
-    best = judged.loc[judged["improvement_percent"].idxmax()]
+    best = judged.iloc[judged["improvement_percent"].argmax()]
     word = "closer" if best["improvement_percent"] >= 0 else "further off"
     text += f" With topology it comes {abs(best['improvement_percent']):.0f}% {word} at best."
     if runs < FEWEST_RUNS:

@@ -6,10 +6,12 @@ spectra, or topology too. Whole cells, or whole sizes, are left out, forecast fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
 from toposcale.analysis.over_seeds import EARLY, SHARE, value_at_share
@@ -85,11 +87,11 @@ def predictors(
     return {"loss": base, "plain": plain, "topology": topology}, final, runs
 
 
-def _errors(table: Floats, target: Floats, groups: Sequence[object], predict: Predict) -> Floats:
+def _errors(table: Floats, target: Floats, groups: NDArray[Any], predict: Predict) -> Floats:
     """Absolute error of every run, forecast from the runs of the other groups."""
-    labels, errors = np.asarray(groups), np.empty(len(target))
-    for group in np.unique(labels):
-        held = labels == group
+    errors = np.empty(len(target))
+    for group in np.unique(groups):
+        held = groups == group
         errors[held] = np.abs(predict(table[~held], target[~held], table[held]) - target[held])
     return errors
 
@@ -97,8 +99,8 @@ def _errors(table: Floats, target: Floats, groups: Sequence[object], predict: Pr
 def _chance(
     sets: dict[str, Floats],
     target: Floats,
-    groups: Sequence[object],
-    cells: Sequence[object],
+    groups: NDArray[Any],
+    cells: NDArray[Any],
     errors: dict[str, Floats],
     seed: int,
     permutations: int,
@@ -106,11 +108,10 @@ def _chance(
     """Share of permutations of the topology among the runs of each cell in which it helps as much."""
     random, width = np.random.default_rng(seed), sets["plain"].shape[1]
     observed, as_good = errors["topology"].mean(), 1
-    labels = np.asarray(cells)
     for _ in range(permutations):
         order = np.arange(len(target))
-        for cell in np.unique(labels):
-            order[labels == cell] = random.permutation(order[labels == cell])
+        for cell in np.unique(cells):
+            order[cells == cell] = random.permutation(order[cells == cell])
         table = np.column_stack([sets["plain"], sets["topology"][order, width:]])
         as_good += _errors(table, target, groups, _ridge).mean() <= observed
     return as_good / (permutations + 1)

@@ -126,7 +126,7 @@ def between_runs_table(
         return schemas.BETWEEN_RUNS.frame([])
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
-    norm = early.reindex(columns=names).loc[WEIGHT_NORM].to_numpy(np.float64)
+    norm = early.reindex(columns=names).loc[WEIGHT_NORM, :].to_numpy(np.float64)
     controls = np.vstack([before, now, (now - now.mean()) ** 2, norm])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
         return schemas.BETWEEN_RUNS.frame([])

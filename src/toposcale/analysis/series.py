@@ -195,7 +195,7 @@ def _norms(wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_]) -> Floats
     found = []
     for name in dict.fromkeys([ALL_LAYERS, layer]):
         key = (source, name, feature)
-        norm = wide.loc[key].to_numpy(np.float64)[pattern] if key in wide.index else np.array([np.nan])
+        norm = wide.loc[key, :].to_numpy(np.float64)[pattern] if key in wide.index else np.array([np.nan])
         if np.isfinite(norm).all():
             found.append(norm)
         elif name == ALL_LAYERS:

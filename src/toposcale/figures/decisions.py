@@ -69,8 +69,9 @@ def _fans(
     axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
     tail = losses[losses["step"] >= 0.1 * final]["value"]
     lowest, highest = tail.min(), tail.max()
-    for fraction, rows in forecasts.groupby("fraction"):
-        row = rows.sort_values("method", key=lambda names: names.map(DEFAULTS.index)).iloc[0]
+    by_default = forecasts.sort_values("method", key=lambda names: names.map(DEFAULTS.index))
+    for row in by_default.drop_duplicates("fraction").sort_values("fraction").to_dict("records"):
+        fraction = row["fraction"]
         colour = _COLOURS[fractions.index(fraction) % 4] if fraction in fractions else _COLOURS[0]
         start = fraction * final
         at = float(np.interp(start, losses["step"], losses["value"]))

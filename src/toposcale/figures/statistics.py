@@ -297,11 +297,18 @@ def power(
         axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
         axes.set_xlabel("correlation of innovations (size, 0 to 1)")
     panels[0].set_ylabel("found (%)")
-    look = {"linestyle": "", "markersize": 8}
     keys = [
         Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),
-        Line2D([], [], color=MUTED, marker="|", label="measured,\nnot found", **look),
-        Line2D([], [], color=SEVERAL_COLOURS[1], marker="|", label="measured,\nfound", **look),
+        Line2D([], [], color=MUTED, marker="|", markersize=8, linestyle="", label="measured,\nnot found"),
+        Line2D(
+            [],
+            [],
+            color=SEVERAL_COLOURS[1],
+            marker="|",
+            markersize=8,
+            linestyle="",
+            label="measured,\nfound",
+        ),
         Line2D([], [], color=SEVERAL_COLOURS[2], marker="D", linestyle="", label="positive\ncontrol"),
     ]
     key_legend(figure, keys, "")

@@ -55,8 +55,8 @@ def parts(
 ) -> dict[str, dict[str, Any]]:
     """What the page draws: "run", and "model-0", "model-1", ... in the order of the run's models.
 
-    The tables are those of a run; `surfaces` (model, step, plane, x, y, loss) may be absent. `told`: by model, what is known
-    beside the tables, `advice` (text) and `forecast` (steps, values, low, high, name).
+    The tables are those of a run; `surfaces` (model, step, plane, x, y, loss) may be absent. `told`: by model, what is
+    known beside the tables, `advice` (text) and `forecast` (steps, values, low, high, name).
     """
     looks = model_appearances(models)
     values = all_values(features, metrics)

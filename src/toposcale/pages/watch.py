@@ -21,9 +21,10 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
-from toposcale.analysis.advice import advice
+from toposcale.analysis.advice import advise, told
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features import weights
+from toposcale.forecasting.decision import MULTIPLES
 from toposcale.forecasting.forecasters import make_forecaster
 from toposcale.forecasting.history import History
 from toposcale.io import loss_curves, schemas, tables
@@ -33,7 +34,9 @@ from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 
 ADDRESS = "127.0.0.1"
-METHOD = "power_law"
+DECISION = {"sizes": MULTIPLES}
+"""What the configuration of a run would say by itself."""
+
 FORECAST_POINTS = 24
 
 
@@ -162,25 +165,28 @@ def outlooks(
     """For each model its `advice`, a text, and its `forecast`, where there is one."""
     numbers = models.astype(dict.fromkeys(("n_parameters", "final_step", "tokens_per_step"), "float64"))
     known = numbers.dropna(subset=["n_parameters", "final_step"])
-    told = {
+    unknown = {
         name: {"advice": "No forecast: the size of the model or its last step is not known."}
         for name in set(models["model"]) - set(known["model"])
     }
     histories = histories_from_tables(features, metrics, log, known)
-    return told | {history.model: _outlook(history, histories) for history in histories}
+    return unknown | {history.model: _outlook(history, histories) for history in histories}
 
 
 def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
     if history.last_step >= history.final_step:
         return {"advice": f"The last of {history.final_step:,} steps is done."}
-    told = {"advice": advice(history, histories, method=METHOD)}
+    advice = advise(history, histories, DECISION)
+    outlook = {"advice": told(advice)}
+    if advice["forecast"] is None:
+        return outlook
     steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, FORECAST_POINTS)))
-    fitted = make_forecaster(METHOD, histories).fit(history)
+    fitted = make_forecaster(advice["method"]).fit(history)
     ahead = [fitted.predict(float(step)) for step in steps]
     if not all(np.isfinite(one.value) for one in ahead):
-        return told
+        return outlook
     ends = {end: rounded([getattr(one, field) for one in ahead]) for end, field in _FAN.items()}
-    return told | {"forecast": {"name": "forecast", "steps": steps.astype(int).tolist(), **ends}}
+    return outlook | {"forecast": {"name": "forecast", "steps": steps.astype(int).tolist(), **ends}}
 
 
 _FAN = {"values": "value", "low": "low", "high": "high"}

@@ -1,8 +1,8 @@
 """p-values for a pair of series that both have memory and both drift, as everything does in training.
 
 The null hypothesis: given its own past, a trend a + b t + c log(1 + t) in the checkpoint number t, and (if
-given) the control series now and in the past, the new that each checkpoint brings to one series (its
-innovation) has a sign that says nothing about the innovation of the other series. "Both fall during training"
+given) the control series now and in the past, the innovation of one series (its value less the predicted one)
+has a sign that says nothing about the innovation of the other series. "Both fall during training"
 is therefore no evidence against it; "whenever one stands above its course so does the other" is.
 
 Surrogates: each series is modelled as an autoregression of order 0 to 3 (chosen by AICc) around that trend; a
@@ -52,7 +52,7 @@ _NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Innovations:
-    """What each of S series adds at each of m = T - start points to what its past and its trend foretold.
+    """Each of S series at each of m = T - start points, less what its past, its trend and the controls predicted.
 
     values (S, m), a row of NaN where nothing is left; n_fitted (S,) coefficients spent; start: first point
     with a value.
@@ -136,7 +136,7 @@ def innovations(series: ArrayLike, controls: ArrayLike | None = None) -> Innovat
 def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
     """Do x and y (S, T), (M, T) move together beyond trend, past and controls (C, T)? Null: module docstring.
 
-    NaN where a series is wholly foretold (constant, an exact trend, a copy of a control).
+    NaN where a series is wholly predicted (constant, an exact trend, a copy of a control).
     """
     untested = innovation_products(x, y, controls)
     return replace(untested, p_value=sign_flip_p_value(untested.statistic, untested.products))
