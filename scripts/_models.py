@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from toposcale import checkpoints
-from toposcale.io.errors import UserError
-from toposcale.training.schedules import knots, plan_of_training, schedule_of
+from toposcale.training.schedules import schedule_of
 
 
 def row(name, facts, *, weights=None, curve=None, last_logged=None):
@@ -25,18 +22,3 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
         if curve is not None:
             told |= {key: value for key, value in checkpoints.trainer_facts(Path(curve)).items() if value}
     return {"model": name} | told | known
-
-
-def planned(row, facts, steps=(), rates=()):
-    """The row with where its plan is known from, and the rows of the schedules table.
-
-    steps, rates: those of the training log.
-    """
-    given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
-    try:
-        known, plan = plan_of_training(row["final_step"], np.asarray(steps), np.asarray(rates, float), given)
-    except UserError as error:
-        raise UserError(f"models.{row['model']}.{error}") from None
-    at = knots(known) if len(known) else []
-    rows = [{"model": row["model"], "step": int(k), "learning_rate": float(known[k])} for k in at]
-    return row | {"plan": plan}, rows

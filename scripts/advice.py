@@ -12,6 +12,7 @@ from toposcale.analysis.advice import advise, told
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.files import atomic_write
+from toposcale.training.schedules import planned
 
 
 def main(snakemake):
@@ -26,13 +27,13 @@ def main(snakemake):
         )
         return
     known = {name: files for name, files in found.items() if name in begun or name in params.planned}
-    planned = [plan_of(name, files, run, params) for name, files in known.items()]
+    plans = [plan_of(name, files, run, params) for name, files in known.items()]
     histories = histories_from_tables(
         pd.concat([files.features for files in begun.values()]),
         pd.concat([files.metrics for files in begun.values()]),
         pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
-        schemas.MODELS.frame([row for row, _ in planned]),
-        schedules=schemas.SCHEDULES.frame([knot for _, knots in planned for knot in knots]),
+        schemas.MODELS.frame([row for row, _ in plans]),
+        schedules=schemas.SCHEDULES.frame([knot for _, knots in plans for knot in knots]),
     )
     under_way = [history for history in histories if history.model in begun and not history.is_finished]
     given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
@@ -72,7 +73,7 @@ def plan_of(name, files, run, params):
     row = _models.row(
         name, params.models[name], weights=weights, curve=params.curves.get(name), last_logged=last
     )
-    return _models.planned(row, params.models[name], files.log["step"], files.log["learning_rate"])
+    return planned(row, params.models[name], files.log["step"], files.log["learning_rate"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import _job
 import _models
 from toposcale.io import files, schemas, tables
 from toposcale.statistics.testable import warmup_of
+from toposcale.training.schedules import planned
 
 
 def main(snakemake):
@@ -26,7 +27,7 @@ def main(snakemake):
             key: value for key, value in facts.items() if value is not None
         }
         row = _models.row(name, told, weights=weights.get(name), curve=curves.get(name), last_logged=last)
-        row, plan = _models.planned(row, facts, steps, rates)
+        row, plan = planned(row, facts, steps, rates)
         if row.get("warmup_steps") is None and name in logs:
             warmup = warmup_of(steps, rates)
             row["warmup_steps"] = None if warmup is None else int(warmup)

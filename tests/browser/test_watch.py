@@ -104,7 +104,9 @@ def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
         browser.wait_for("document.querySelector('#step').value === '50'")
         forecast = f"{drawn}.find((trace) => trace.name === 'forecast')?.customdata.at(-1)[0]"
         assert browser.run(forecast) == FINAL_STEP
-        assert f"of {FINAL_STEP} steps" in browser.run("document.querySelector('#left-name p').textContent")
+        assert f"step 50 of {FINAL_STEP} " in browser.run(
+            "document.querySelector('#left-name p').textContent"
+        )
         norm = "line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')"
         before = browser.run(norm)
         training.reach(60)
@@ -165,6 +167,25 @@ def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
     follower.refresh()
     assert follower.parts["model-0"]["diagrams"][0]["steps"] == [10, 20]
     assert "checkpoint-20" not in follower.parts["run"]["state"]
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        (1e-3, "learning rate 0.001 now, goes to 0 by the end (as given)"),
+        (1.0, "No forecast: models.watched."),
+    ],
+)
+def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_path, noted, expected):
+    training = Monitored(tmp_path)
+    for step in range(10, 60, 10):
+        training.reach(step)
+    plan = {"at": [0, 60, FINAL_STEP], "values": [noted, noted, 0.0]}
+    training.folder.write_facts(schedule=plan)
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert expected in follower.parts["model-0"]["advice"]
+    assert ("forecast" in follower.parts["model-0"]) == (noted == 1e-3)
 
 
 def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):

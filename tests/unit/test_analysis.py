@@ -552,13 +552,18 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         ).to_pandas(),
         "training": schemas.TRAINING.frame([]).assign(model=""),
         "vectors": schemas.VECTORS.frame([]),
+        "schedules": schemas.SCHEDULES.frame([]),
         "published": pd.read_csv(
             ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}
         ),
     }
     given = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
-    settings = {**given["statistics"], "fractions": [0.5], "budget": 0, "graphs": ["grid8"], "seeds": [0]}
-    settings |= {"training_settings": given["training"], "corpus_settings": given["corpus"], "tasks": ["*"]}
+    settings = {
+        **given["statistics"],
+        **{key: given["landscape"][key] for key in ("graphs", "planes", "repeats")},
+        **{"fractions": [0.5], "decision": given["decision"], "tasks": given["metrics"]["tasks"]},
+        **{"training_settings": given["training"], "corpus_settings": given["corpus"], "seeds": [0]},
+    }
     for name, analysis in ANALYSES.items():
         chosen = {key: settings[key] for key in analysis.settings} | (
             {"resamples": 20} if "resamples" in analysis.settings else {}

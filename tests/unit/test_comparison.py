@@ -51,7 +51,7 @@ RUN = comparison.Run(
         ]
     ),
     forecast_evaluation=pd.DataFrame(
-        [{"fraction": 0.2, "method": "combined", "mae": 0.2, "improvement_percent": -5.0}]
+        [{"fraction": 0.2, "method": "combined", "mae": 0.2, "over_power_law_percent": -5.0}]
     ),
 )
 

@@ -108,7 +108,9 @@ def test_every_key_has_a_description_a_type_and_a_default():
         assert part["type"], path
         # What an entry of `models:` needs depends on its kind: see contradictions.NEEDED.
         # A schedule that is left out is a cosine.
-        assert "default" in part or path.startswith(("models.{name}.", "training.schedule", "landscape.planes.")), path
+        assert "default" in part or path.startswith(
+            ("models.{name}.", "training.schedule", "landscape.planes.")
+        ), path
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def test_the_training_loss_stands_in_where_no_validation_loss_was_measured(run):
 def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
     figure = forecast_fans(run["forecasts"], run["metrics"], run["models"], run["schedules"])
     row = run["forecasts"].query("method == 'power_law' and fraction == 0.2 and model == 'tiny-3k'").iloc[0]
-    panel = next(axes for axes in figure.axes if axes.get_title() == "tiny-3k")
+    panel = next(axes for axes in figure.axes if axes.get_title("left") == "tiny-3k")
     corners = [tuple(point) for patch in panel.patches for point in patch.get_xy()]
     final = int(run["models"].set_index("model").loc["tiny-3k", "final_step"])
     assert (final, row["low"]) in corners

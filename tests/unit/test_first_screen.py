@@ -31,6 +31,7 @@ def screen():
         tables["sensitivity"],
         pd.DataFrame(),
         pd.DataFrame(),
+        pd.DataFrame(),
     )["summary"].set_index("position")
     losses = metrics[loss].pivot(index="step", columns="model", values="value")
     series = {

@@ -97,7 +97,12 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
         (7, "validation_loss"): 0.5,
     }
     n_parameters = sum(value.numel() for value in model.parameters())
-    assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8}
+    assert folder.facts() == {
+        "n_parameters": n_parameters,
+        "tokens_per_step": 64,
+        "final_step": 8,
+        "schedule": None,
+    }
 
 
 def test_max_rows_takes_the_same_rows_at_every_step(tmp_path):

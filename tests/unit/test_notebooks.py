@@ -42,5 +42,6 @@ def test_the_monitor_notebook_shows_features_correlations_and_advice(capsys):
     assert set(correlations.index) == {"narrow", "wide"}
     assert correlations["h0_total"].abs().le(1).all()
     said = capsys.readouterr().out
-    assert "narrow has done 240 of 300 steps (80%" in said
-    assert "wide, the next size," in said
+    assert "narrow: step 240 of 300 (80%)" in said
+    assert "wide: step 240 of 300 (80%)" in said
+    assert "start narrow" in said

@@ -32,6 +32,7 @@ from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
+from toposcale.training.schedules import planned
 
 ADDRESS = "127.0.0.1"
 DECISION = {"sizes": MULTIPLES}
@@ -45,6 +46,7 @@ class Seen:
     """What a folder tells so far: tables as in a run, the training logs in one, and why some of it cannot be read."""
 
     models: list[dict[str, Any]]
+    schedules: dict[str, Any]
     features: pa.Table
     metrics: pa.Table
     diagrams: pa.Table
@@ -83,7 +85,7 @@ class Follower:
         made = explorer.parts(
             run=self.folder.name,
             diagrams=seen.diagrams.to_pandas(),
-            told=outlooks(log=seen.log, **frames),
+            told=outlooks(seen.models, seen.schedules, frames["features"], frames["metrics"], seen.log),
             **frames,
         )
         steps = frames["features"]["step"]
@@ -113,7 +115,8 @@ class Follower:
             folder = Folder(self.folder, name)
             if not folder.holds_rows():
                 continue
-            facts = self._once(self.folder / "models" / f"{name}.json", folder.facts)
+            facts = dict(self._once(self.folder / "models" / f"{name}.json", folder.facts))
+            seen.schedules[name] = facts.pop("schedule")
             seen.models.append({"model": name, "family": name, "seed": 0, **facts})
             for kind, table in (
                 ("features/weights", schemas.FEATURES),
@@ -160,16 +163,35 @@ class Follower:
 
 
 def outlooks(
-    models: pd.DataFrame, features: pd.DataFrame, metrics: pd.DataFrame, log: pd.DataFrame
+    models: Sequence[Mapping[str, Any]],
+    schedules: Mapping[str, Any],
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    log: pd.DataFrame,
 ) -> dict[str, dict[str, Any]]:
-    """For each model its `advice`, a text, and its `forecast`, where there is one."""
-    numbers = models.astype(dict.fromkeys(("n_parameters", "final_step", "tokens_per_step"), "float64"))
-    known = numbers.dropna(subset=["n_parameters", "final_step"])
-    unknown = {
-        name: {"advice": "No forecast: the size of the model or its last step is not known."}
-        for name in set(models["model"]) - set(known["model"])
-    }
-    histories = histories_from_tables(features, metrics, log, known)
+    """For each model its `advice`, a text, and its `forecast`, where there is one.
+
+    `schedules`: by model, the plan of the learning rate that a monitor noted.
+    """
+    unknown: dict[str, dict[str, Any]] = {}
+    known, plans = [], []
+    for model in models:
+        name = model["model"]
+        if model["n_parameters"] is None or model["final_step"] is None:
+            unknown[name] = {"advice": "No forecast: the size of the model or its last step is not known."}
+            continue
+        own = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
+        facts = {"schedule": schedules.get(name)}
+        try:
+            row, plan = planned(model, facts, own["step"], own["learning_rate"])
+        except UserError as error:
+            unknown[name] = {"advice": f"No forecast: {error}."}
+            continue
+        known.append(row)
+        plans += plan
+    histories = histories_from_tables(
+        features, metrics, log, schemas.MODELS.frame(known), schedules=schemas.SCHEDULES.frame(plans)
+    )
     return unknown | {history.model: _outlook(history, histories) for history in histories}
 
 
@@ -210,7 +232,7 @@ def _nothing() -> Seen:
         tables.from_rows(table, []) for table in (schemas.FEATURES, schemas.METRICS, schemas.DIAGRAMS)
     )
     columns = ["model", *schemas.TRAINING.frame([]).columns]
-    return Seen([], features, metrics, diagrams, pd.DataFrame(columns=columns), [])
+    return Seen([], {}, features, metrics, diagrams, pd.DataFrame(columns=columns), [])
 
 
 def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table]) -> None:

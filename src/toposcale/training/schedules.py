@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -175,6 +176,24 @@ def plan_of_training(
     if ahead is None:
         return np.empty(0), f"the learning rates after step {int(steps[-1]):,} are not known"
     return np.concatenate([logged, ahead[1:]]), "recognised"
+
+
+def planned(
+    row: Mapping[str, Any], facts: Mapping[str, Any], steps: ArrayLike = (), rates: ArrayLike = ()
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A row of the models table with where its plan is known from, and its rows of the schedules table.
+
+    facts: `schedule`, where it is given, is what `schedule_of` takes. steps, rates: those of the training log.
+    UserError: the log contradicts the schedule.
+    """
+    given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
+    try:
+        known, plan = plan_of_training(row["final_step"], np.asarray(steps), np.asarray(rates, float), given)
+    except UserError as error:
+        raise UserError(f"models.{row['model']}.{error}") from None
+    at = knots(known).tolist() if len(known) else []
+    rows = [{"model": row["model"], "step": k, "learning_rate": float(known[k])} for k in at]
+    return {**row, "plan": plan}, rows
 
 
 def _compare(
