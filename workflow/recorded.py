@@ -38,6 +38,8 @@ def check(config: Mapping[str, Any], results: Path) -> None:
         raise UserError(
             f"{record}: not readable, and Snakemake's records of the run (.snakemake) are gone; delete {results}"
         ) from error
+    if recorded is None:
+        return  # an empty record tells nothing
     changed = [f"{key} (it was {_shown(was)})" for key, was in _changes(recorded, config)]
     if changed:
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""

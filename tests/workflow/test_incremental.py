@@ -74,11 +74,17 @@ CHANGES = {
     "training.sketch.size": (7, {"train"}),
     "training.sketch.every": (2, {"train"}),
     "landscape.dimensions": (3, LANDSCAPE),
-    "landscape.axes": ("eigenvectors", LANDSCAPE),
     "landscape.directions": ("per_checkpoint", LANDSCAPE),
-    "landscape.resolution": (7, WITH_PATH),
-    "landscape.random_extent": (2.0, LANDSCAPE),
-    "landscape.eigenvector_extent": (2.0, LANDSCAPE),
+    "landscape.resolution": (7, LANDSCAPE),
+    "landscape.path_resolution": (7, {"training_path"}),
+    "landscape.planes.random": ([2.0], LANDSCAPE | {"landscape_information"}),
+    "landscape.planes.top": ([0.3], LANDSCAPE | {"landscape_information"}),
+    "landscape.planes.negative": ([0.1], LANDSCAPE | {"landscape_information"}),
+    "landscape.planes.mixed": ([0.3], LANDSCAPE | {"landscape_information"}),
+    "landscape.threshold": (0.1, LANDSCAPE),
+    "landscape.ball_points": (64, LANDSCAPE),
+    "landscape.ball_dimensions": (6, LANDSCAPE),
+    "landscape.trace_accuracy": (0.2, LANDSCAPE),
     "landscape.graphs": (["grid4"], {"loss_landscape", "graph_dependence"}),
     "landscape.batch_size": (3, WITH_PATH),
     "landscape.max_tokens": (7, WITH_PATH),
@@ -100,8 +106,12 @@ CHANGES = {
     "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
     "statistics.seed": (7, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
     "forecasts.fractions": ([0.4], {"forecasts", "decisions"}),
-    "decision.budget": (1e9, {"decisions"}),
-    "decision.method": ("combined", set()),
+    "decision.remaining": (1e9, {"decisions"}),
+    "decision.sizes": ([8], {"decisions"}),
+    # They are read by the advice alone.
+    "decision.gpu_flops": (1e12, set()),
+    "decision.gpu_price": (2.0, set()),
+    "decision.target_loss": (2.0, set()),
     "figures.dpi": (100, {"figures"}),
     "models.{name}.d_model": (8, {"train", "models_table"}),
     "models.{name}.n_layers": (2, {"train", "models_table"}),
@@ -117,6 +127,15 @@ CHANGES = {
             "data_fraction": 0.5,
         }.items()
     },
+    "models.{name}.schedule.shape": ("linear", {"train", "models_table"}),
+    "models.{name}.schedule.peak": (0.001, {"train", "models_table"}),
+    "models.{name}.schedule.warmup_steps": (0, {"train", "models_table"}),
+    "models.{name}.schedule.final": (0.0001, {"train", "models_table"}),
+    "models.{name}.warmup_steps": (1, {"models_table"}),
+    "training.schedule.shape": ("linear", {"train", "models_table", "comparison"}),
+    "training.schedule.peak": (0.001, {"train", "models_table", "comparison"}),
+    "training.schedule.warmup_steps": (0, {"train", "models_table", "comparison"}),
+    "training.schedule.final": (0.0001, {"train", "models_table", "comparison"}),
     "models.{name}.repo": ("x/y", {"fetch", "duplicates", "models_table"}),
     "models.{name}.revisions": ("rev{step}", {"fetch", "duplicates"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
@@ -136,6 +155,22 @@ IDENTITY = {
     "models.{name}.embeddings": "embeddings of the model are made, or leave the tables",
     "models.{name}.pattern": "other files: other inputs",
     "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",
+    **dict.fromkeys(
+        (
+            *(
+                "models.{name}.schedule",
+                "models.{name}.schedule.steps",
+                "training.schedule",
+                "training.schedule.steps",
+            ),
+            *(
+                f"{where}.schedule.{key}"
+                for where in ("models.{name}", "training")
+                for key in ("decay_start", "decay_shape")
+            ),
+        ),
+        "another schedule, as its shape is",
+    ),
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
     "training.checkpoint_every": "other checkpoints, and stretches of training between them",
     **dict.fromkeys(
@@ -230,6 +265,7 @@ def changed(key, value):
         if section == "{name}":
             names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
             names |= {"tokenizer": "published", "n_parameters": "curve", "final_step": "curve"}
+            names |= {"warmup_steps": "curve"} if len(sections) == 2 else {}
             part = part[names.get(last, "one")]
         else:
             part = part.setdefault(section, {})

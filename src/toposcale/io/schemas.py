@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from toposcale.io.table_definitions import DEFINITIONS
+from toposcale.io import analysis_table_definitions, table_definitions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ class Table:
 
 
 def _parsed(text: str) -> dict[str, Table]:
-    """The tables of `table_definitions`."""
+    """The tables of `table_definitions` and `analysis_table_definitions`."""
     found = {}
     for block in text.strip().split("\n\n"):
         head, *lines, last = block.splitlines()
@@ -121,7 +121,7 @@ def _columns(words: list[str]) -> list[Column]:
     ]
 
 
-BY_NAME = _parsed(DEFINITIONS)
+BY_NAME = _parsed(table_definitions.DEFINITIONS) | _parsed(analysis_table_definitions.DEFINITIONS)
 
 FEATURES = BY_NAME["features"]
 DIAGRAMS = BY_NAME["diagrams"]
@@ -171,7 +171,8 @@ def reference() -> str:
     lines = [
         "# Tables",
         "",
-        "Written by `make reference` from `src/toposcale/io/table_definitions.py`; change that file, not this page.",
+        "Written by `make reference` from `table_definitions.py` and `analysis_table_definitions.py` in "
+        "`src/toposcale/io`; change these, not this page.",
         "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too. Columns in **bold** identify a row.",
     ]
     for table in BY_NAME.values():

@@ -1,0 +1,363 @@
+"""What the tables of the analyses hold, as text in the form that `table_definitions` explains."""
+
+DEFINITIONS = """
+correlations: correlation of every feature with every metric, model by model
+  model source layer feature metric
+  n count checkpoints that were used
+  n_left_out count checkpoints of the feature that could not be used
+  spearman interval Spearman correlation; bootstrap of independent checkpoints, as published
+  spearman_block_low number lower end of its moving-block interval
+  spearman_block_high number upper end of its moving-block interval
+  p_spearman number its p-value under independence, as published; counted over all orders up to 7 checkpoints
+  pearson interval Pearson correlation; bootstrap of independent checkpoints, as published
+  pearson_block_low number lower end of its moving-block interval
+  pearson_block_high number upper end of its moving-block interval
+  p_pearson number its p-value under independence, as published
+  spearman_differences interval Spearman correlation of the first differences; moving blocks
+  p_differences number its p-value under independence
+  n_effective number independent points that the autocorrelated pair is worth
+  reason
+  sorted by model source layer feature metric
+
+partial_correlations: partial correlations given the weight norm, the step, or both
+  model source layer feature metric
+  given text what is held fixed: weight_norm, step, weight_norm_and_step
+  n count checkpoints that were used
+  n_left_out count checkpoints of the feature that could not be used
+  partial_spearman interval partial Spearman correlation; moving blocks
+  p_naive number its p-value under independence
+  n_tested count checkpoints of the testable stretch; 0 where there is none
+  innovation_correlation number correlation of the innovations given the control, on the testable stretch
+  p_surrogate number p-value of the innovation test given the control; the trend in the step is always taken out
+  coincides flag the norm moves one way throughout, so that given the norm and given the step are the same
+  n_effective number independent points that the autocorrelated pair is worth
+  reason
+  sorted by model source layer feature metric given
+
+pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are looked at together
+  source layer feature metric
+  given text what is held fixed: nothing, weight_norm, step, weight_norm_and_step
+  n_runs count runs with a correlation
+  n_cells count cells (runs that differ by their seed alone) with a correlation
+  spearman number median over cells of the (partial) Spearman correlation
+  spearman_lowest number lowest of a cell
+  spearman_highest number highest of a cell
+  innovation_correlation number median over cells of the innovation correlation
+  innovation_correlation_lowest number lowest of a cell
+  innovation_correlation_highest number highest of a cell
+  n_tested count runs that entered the test
+  p_surrogate number p-value of the innovation test of all runs together; its sign flips are shared by the runs
+  reason
+  sorted by source layer feature metric given
+
+verdicts: does a feature follow the metric, and does it tell more than the weight norm and the step do: yes, no, not tested
+  model source layer feature metric
+  family text the tests that q-values are corrected over: whole models or layers, the metric, the run or pooled
+  follows_the_loss text yes: Spearman correlation of at least 0.5 in size, with one sign in every cell
+  follows_the_loss_rho number Spearman correlation; over runs the median over cells
+  follows_the_loss_rho_lowest number lowest of a cell
+  follows_the_loss_rho_highest number highest of a cell
+  follows_the_loss_reason text why there is no answer
+  beyond_the_norm text yes: the innovation test given the weight norm has a q of at most 0.05
+  beyond_the_norm_rho number partial Spearman correlation given the norm; over runs the median over cells
+  beyond_the_norm_innovation number innovation correlation given the norm: what is tested; over runs the median over cells
+  beyond_the_norm_p number p-value of the innovation test
+  beyond_the_norm_q number the same after Benjamini-Hochberg over the family
+  beyond_the_norm_reason text why it was not tested
+  beyond_the_step text yes: the innovation test given the step has a q of at most 0.05
+  beyond_the_step_rho number partial Spearman correlation given the step; over runs the median over cells
+  beyond_the_step_innovation number innovation correlation given the step: what is tested; over runs the median over cells
+  beyond_the_step_p number p-value of the innovation test
+  beyond_the_step_q number the same after Benjamini-Hochberg over the family
+  beyond_the_step_reason text why it was not tested
+  within_cells text yes: the run permutation given the norm has a q of at most 0.05
+  within_cells_correlation number mean over runs of the innovation correlation with the own losses
+  within_cells_p number p-value of the run permutation
+  within_cells_q number the same after Benjamini-Hochberg over the family
+  within_cells_reason text why it was not tested
+  between_runs text yes: the test between runs has a q of at most 0.05
+  between_runs_correlation number partial correlation of the final value with the feature at 30% of training
+  between_runs_p number p-value of the test between runs
+  between_runs_q number the same after Benjamini-Hochberg over the family
+  between_runs_reason text why it was not tested
+  sorted by model source layer feature metric
+
+run_permutation: innovations of a feature with the losses of its own run against those of its sister runs, given the norm
+  source layer feature metric
+  n_runs count runs in cells of at least 8 seeds
+  n_cells count these cells
+  n count checkpoints that were used
+  correlation number mean over runs of the correlation with the own losses
+  by_chance number the same over all pairings of runs within a cell
+  p_value number share of pairings as far from by_chance
+  n_pairings count pairings that were counted
+  exact flag whether these are all pairings
+  sorted by source layer feature metric
+
+between_runs: final value of the metric against a feature early in training, over the runs of cells of at least 8 seeds
+  source layer feature metric
+  n_runs count runs
+  n_cells count cells
+  fraction
+  freedom count degrees of freedom that controls and cells leave
+  correlation number partial correlation, given the metric at 20% and 30%, its square, the weight norm, and the cell
+  p_value number its p-value by permutations within cells (Freedman and Lane)
+  n_permutations count permutations that were counted
+  exact flag whether these are all permutations
+  sorted by source layer feature metric
+
+tested_features: how many features of whole models the questions were asked of
+  question text beyond_the_norm or beyond_the_step
+  source
+  measured count features with values
+  testable count features with a testable stretch in at least one run
+  tested count features with a p-value
+  distinct count groups of tested features that move apart: |rho| below 0.95
+  found count features with a yes
+  reason
+  sorted by question source
+
+sensitivity: what the tests over all runs could have shown on the headline metric
+  question text beyond_the_norm or beyond_the_step
+  given text what is held fixed
+  n_runs count runs that entered
+  n_points count checkpoints of the testable stretch, median over runs
+  n_tested count features of the family
+  control_correlation number innovation correlation of the positive control, the metric with noise; mean over runs
+  control_p number its p-value
+  control_q number the same after Benjamini-Hochberg, as one more feature of the family
+  found text yes, no or not tested: whether the positive control was found
+  detectable number innovation correlation that 80% of simulated features need to be found alone in this family
+  reason
+  sorted by question
+
+power: share of simulated features that the tests over all runs find, by the strength of the relation
+  question text beyond_the_norm or beyond_the_step
+  planted number innovation correlation that the noise was chosen for
+  measured number mean innovation correlation of the simulated features
+  found number share of them that is found
+  simulations count simulated features
+  sorted by question planted
+
+ranking: features by how closely they follow a metric
+  metric
+  rank number 1 is the strongest
+  source layer feature
+  group text group of the feature: topology, spectrum, norm, curvature, other
+  n_models
+  strength interval mean over models of |Spearman|
+  over_norm interval strength less that of the plain weight norm
+  sorted by metric rank source layer feature
+
+feature_groups: groups of features compared by how closely they follow a metric
+  metric
+  statistic text mean of the group, or its best feature
+  first text first group
+  second text second group
+  n_first count features of the first group
+  n_second count features of the second group
+  strength_first number strength of the first group
+  strength_second number strength of the second group
+  difference interval first less second; paired moving blocks
+  sorted by metric statistic first second
+
+scaling: power laws in model size of every feature and metric at the last step
+  source layer feature
+  law text power_law (a N^b) or power_law_with_offset (a N^b + c)
+  n_models
+  coefficient number a
+  exponent interval b; Student's t, or an F profile for the law with an offset
+  exponent_bootstrap_low number lower end of the published bootstrap of b
+  exponent_bootstrap_high number upper end of the published bootstrap of b
+  offset number c
+  r_squared number share of the variance explained (of logarithms for the law without an offset)
+  spearman number Spearman correlation of value and size
+  p_spearman number its p-value
+  reason
+  sorted by source layer feature law
+
+size_extrapolation: the largest size predicted from the smaller ones
+  source layer feature
+  law text power_law or power_law_with_offset
+  n_parameters
+  n_models
+  actual number value of the largest size
+  predicted interval prediction from the smaller sizes
+  error number predicted less actual
+  relative_error number error as a share of the actual value
+  reason
+  sorted by source layer feature law
+
+transitions: when each series changes most, and when it settles
+  model source layer feature
+  n count checkpoints
+  transition_step number step that ends the largest change
+  change number that change, signed
+  settled_step number first later step with a change below a tenth of it
+  n_change_points count change points (PELT)
+  reason
+  sorted by model source layer feature
+
+change_points: steps at which a new straight piece of a series begins (PELT)
+  model source layer feature step
+  sorted by model source layer feature step
+
+change_point_coincidence: do the change points of two series fall together more often than by chance
+  first_source text source of the first series
+  first_feature text feature of the first series
+  second_source text source of the second series
+  second_feature text feature of the second series
+  n_models
+  n_first count change points of the first series
+  n_second count change points of the second series
+  observed number change points of the first within one checkpoint of the second
+  expected number the same by chance
+  p_value number p-value over circular shifts
+  p_value_bh number the same after Benjamini-Hochberg
+  sorted by first_source first_feature second_source second_feature
+
+early_stopping: patience on a feature against patience on the validation loss
+  model source layer feature
+  patience count checkpoints without a new record before the rule stops
+  stop_step count step at which the feature stops the training
+  triggered flag whether the rule stopped before the end
+  metric_stop_step count step at which the validation loss stops it
+  metric_triggered flag whether that rule stopped before the end
+  steps_saved count steps between the two
+  loss_given_up number least validation loss up to the one less that up to the other
+  sorted by model source layer feature patience
+
+early_stopping_summary: mean over models of what early stopping saves and costs
+  source layer feature
+  patience count checkpoints without a new record before the rule stops
+  n_models
+  steps_saved interval mean over models
+  loss_given_up interval mean over models
+  sorted by source layer feature patience
+
+forecasts: forecasts of the final loss
+  model fraction
+  method text forecasting method
+  forecast number forecast of the final loss
+  low number lower end of its 95% interval
+  high number upper end of its 95% interval
+  calibrated_to number coverage that the interval was calibrated to on other finished runs; empty: the method's own
+  actual number final loss, where the training is finished
+  error number forecast less actual
+  reason
+  sorted by model fraction method
+
+forecast_evaluation: how good each forecasting method was
+  fraction
+  method text forecasting method
+  n_models
+  n_forecasts count forecasts that could be judged
+  mae interval mean absolute error; bootstrap over models
+  spearman number Spearman correlation of forecast and actual
+  interval_coverage number share of intervals that hold the actual loss
+  baseline text the best method that reads the loss alone, or the number of parameters alone
+  improvement_percent number error saved against the baseline
+  improvement_low number lower end of its 95% interval
+  improvement_high number upper end of its 95% interval
+  wilcoxon_p number signed-rank test against the baseline
+  over_power_law_percent number error saved against the power law
+  permutation_mae number error with the final losses dealt out at random (ridge)
+  permutation_p number share of such deals that are at least as good
+  note text how far the numbers can be read
+  sorted by fraction method
+
+candidates: what could be done with the compute that is left, and the loss at its end
+  model fraction
+  candidate text finish, extend, or start NAME
+  n_parameters
+  steps count steps to come
+  compute number compute of the candidate from now on, FLOP
+  loss interval forecast of the loss at the end of it
+  probability number probability to be the best of the candidates
+  at_stake number expected loss given up by this choice against the best, nats per token
+  is_live flag whether the run is under way
+  sorted by model fraction candidate
+
+decisions: what each policy chooses at a moment of a finished run, and what it costs
+  model fraction
+  policy text advice, always_finish, stop_now or stop_at_random
+  choice text the candidate that is chosen
+  probability number probability to be the best of the candidates, as the advice sees it
+  n_candidates count candidates that it is the best of
+  spent number compute spent when the decision is made, FLOP
+  remaining number compute that will still be spent, FLOP
+  loss number loss at the end of the choice
+  best text the candidate that was truly best
+  best_loss number loss at the end of it
+  regret number loss of the choice less that of the best, at the same total compute
+  truth text observed, or modelled where one of the losses is that of a law fitted to all finished runs
+  reason
+  sorted by model fraction policy
+
+decision_evaluation: how good each policy was, over models
+  fraction
+  policy text advice, always_finish, stop_now or stop_at_random
+  n_decisions count decisions
+  n_modelled count decisions whose truth is modelled
+  share_best number share of decisions for the best candidate
+  regret interval mean over models
+  against_finish interval regret of always finishing less that of the policy, mean over models
+  sorted by fraction policy
+
+comparison: published values beside those of this run
+  source text publication
+  table text table or figure of the publication
+  model step
+  quantity text what was published
+  published number published value
+  ours number value of this run
+  difference number ours less published
+  note text remark of the publication
+  setting text how this run differs from the published one
+  sorted by source table model step quantity
+
+landscape_information: which features of the landscape tell checkpoints apart
+  model
+  feature text the feature of the landscape, of the whole model
+  n_checkpoints count checkpoints
+  n_draws count draws of a probe batch and directions at each
+  mean number mean over the checkpoints
+  spread_over_draws number standard deviation over the draws, root mean square over the checkpoints
+  spread_over_training number standard deviation of the means over the checkpoints
+  intraclass_correlation number share of the variance of one draw that is between checkpoints, by analysis of variance
+  intraclass_correlation_trained number the same without the first checkpoint
+  verdict text informative, uninformative or not tested
+  reason text why it is not informative; empty where it is
+  sorted by model feature
+
+graph_dependence: how much the features of a loss surface depend on the choice of graph
+  model feature
+  n_checkpoints count checkpoints with a surface
+  n_graphs count graphs compared
+  lowest number smallest mean over the checkpoints
+  lowest_graph text graph that has it
+  highest number largest mean over the checkpoints
+  highest_graph text graph that has it
+  spread_over_graphs number standard deviation over graphs at one checkpoint
+  spread_over_repeats number standard deviation over repeated measurements
+  spread_over_training number standard deviation over checkpoints
+  agreement number mean Spearman correlation between two graphs
+  agreement_least number least of these correlations
+  sorted by model feature
+
+warnings: what to know before trusting a number, and what can be done about it
+  model
+  steps text checkpoints that it is about; empty for the whole model
+  concerns text feature, metric or file that it is about
+  warning text what is wrong with it
+  remedy text what can be done about it
+  sorted by model concerns steps warning
+
+summary: the questions of the project, answered by this run
+  position count order of the questions
+  question text the question
+  verdict text the answer in a few words
+  answer text the answer in at most 40 words
+  numbers text the numbers behind it
+  sorted by position
+"""
