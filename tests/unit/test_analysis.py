@@ -201,7 +201,7 @@ def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(ru
     rows = tables["verdicts"]
     rows = rows[(rows.feature == "neural_persistence") & (rows.model != POOLED)]
     assert (rows.beyond_the_norm == "not tested").all()
-    assert (rows.beyond_the_norm_reason == "the warm-up is not known: warmup_steps").all()
+    assert (rows.beyond_the_norm_reason == "the warm-up is not known; give models.{name}.warmup_steps").all()
     assert (tables["sensitivity"].found == "not tested").all()
     assert len(tables["power"]) == 0
 

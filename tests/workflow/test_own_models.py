@@ -99,8 +99,7 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
     assert set(table(own, "decisions")["model"]) & set(trainers)
     remedies = table(own, "warnings").set_index("concerns")["remedy"]
     assert "tokenizer" in remedies["embeddings, landscape"].iloc[0]
-    said = own.snakemake("advice").stdout
-    assert all(name in said for name in trainers)
+    assert "is finished; nothing is left to decide" in own.snakemake("advice").stdout
 
 
 def damage(folder):

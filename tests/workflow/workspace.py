@@ -51,6 +51,7 @@ def small_configuration() -> dict:
             "density_steps": 4,
             "jobs": "model",
         },
+        "trajectory": {"window": 20},
         "statistics": {"resamples": 50},
     }
 

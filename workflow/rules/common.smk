@@ -145,9 +145,9 @@ def asked(paths):
 
     Each file that is named costs Snakemake a millisecond; a sweep has a hundred thousand.
     """
-    there = [os.path.exists(path) for path in paths]
-    missing = [path for path, is_there in zip(paths, there) if not is_there]
-    return [*(path for path in missing[:-1] if any(there)), paths[-1]]
+    missing = [path for path in paths if not os.path.exists(path)]
+    alone = missing if len(missing) < len(paths) else []
+    return [*(path for path in alone if path != paths[-1]), paths[-1]]
 
 
 def of_checkpoints(pattern, model, source="weights", producer=""):

@@ -45,7 +45,7 @@ def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
     """
     times = np.asarray(steps, dtype=np.float64)
     if warmup_steps is None or not np.isfinite(warmup_steps):
-        return Stretch(0, 0, "the warm-up is not known: warmup_steps")
+        return Stretch(0, 0, "the warm-up is not known; give models.{name}.warmup_steps")
     first = int(np.searchsorted(times, WARMUPS * warmup_steps))
     start = stop = first
     begin = first
