@@ -283,7 +283,9 @@ def _verdict(advice: Mapping[str, Any]) -> str:
 
 
 def _last_loss(history: History) -> float | None:
-    losses = history.loss_curve[1]
+    """The loss that was measured last; of a log alone the median of its last rows."""
+    measured = history.checkpoint_losses[np.isfinite(history.checkpoint_losses)]
+    losses = measured if len(measured) else history.loss_curve[1]
     return float(losses[-1]) if len(losses) else None
 
 
