@@ -2,7 +2,10 @@
 # The keys of `hub:` say how files are fetched, not which, so the scripts read them from the configuration: as params
 # they would make every checkpoint new.
 
+import json
+
 MANIFEST = f"{RUN}/checkpoints/{{model}}/step-{{step}}.json"
+SOURCE = f"{RUN}/checkpoints/{{model}}/source.json"
 DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
 SIZE = f"{RUN}/checkpoints/{{model}}/step-{{step}}.size.json"
 TURN = f"{RUN}/checkpoints/{{model}}/step-{{step}}.turn"
@@ -14,6 +17,7 @@ unless_kept = (lambda path: path) if config["hub"]["keep"] else temp
 
 
 localrules:
+    source,
     duplicates,
     turn,
     fetch,
@@ -44,6 +48,23 @@ rule duplicates:
 
 # At most `hub.resident` checkpoints are in the cache at a time where they are removed again: each waits for the one that
 # many places before it.
+# Which repository the checkpoints are of: another one makes every checkpoint new. Snakemake does not compare the params
+# of a job whose ancient inputs are made anew, so these stand in a file.
+rule source:
+    output:
+        SOURCE,
+    log:
+        f"{LOGS}/source/{{model}}.log",
+    wildcard_constraints:
+        model=one_of(PUBLISHED),
+    params:
+        source=settings_of("repo", "revisions"),
+    message:
+        "Where {wildcards.model} is published"
+    run:
+        Path(output[0]).write_text(json.dumps(params.source) + "\n", encoding="utf-8")
+
+
 rule turn:
     input:
         lambda wildcards: resident_before(wildcards),
@@ -60,6 +81,7 @@ rule turn:
 # `ancient`: what is compared or released later makes no checkpoint new.
 rule fetch:
     input:
+        SOURCE,
         turn=ancient(TURN),
         duplicates=ancient(DUPLICATES),
     output:
