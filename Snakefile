@@ -39,6 +39,7 @@ except (UserError, configuration.ConfigurationError) as error:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/checkpoints.smk"

@@ -1,0 +1,197 @@
+# What rules read: input functions, and the files and facts of models.
+
+
+def training_log_parts(wildcards):
+    """The stretches of a model's training log."""
+    if wildcards.model in MONITORED:
+        return monitored_files("training", [wildcards.model])
+    return of_checkpoints(TRAINING_LOG, wildcards.model, producer="training")
+
+
+def weights_of(model, step):
+    """What holds the weights of a checkpoint: a file of ours, the user's file or folder, or a manifest of a download."""
+    if MODELS[model].kind == "gpt":
+        return CHECKPOINT.format(model=model, step=step)
+    if MODELS[model].kind == "hub":
+        return MANIFEST.format(model=model, step=step)
+    return MODELS[model].settings["checkpoints"][int(step)]
+
+
+def checkpoints_of(cut):
+    """An input function: the weights of the checkpoints that a job of a cut does."""
+
+    def paths(wildcards):
+        return checkpoint_files(wildcards.model, cut.steps_of(wildcards))
+
+    return paths
+
+
+def checkpoint_files(model, steps):
+    """The weights of some checkpoints of a model; where one job makes them all, those to name."""
+    paths = [weights_of(model, step_name(step)) for step in steps]
+    together = len(paths) > 1 and made_together(model, "training")
+    return asked(paths) if together else paths
+
+
+def consumers(wildcards):
+    """Everything that reads the weights of a checkpoint."""
+    sources = ["weights"] + [
+        source
+        for source, chosen in CHOSEN.items()
+        if int(wildcards.step) in chosen.get(wildcards.model, ())
+    ]
+    return expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step)
+
+
+def resident_before(wildcards):
+    """What must have left the cache before a checkpoint is fetched."""
+    if config["hub"]["keep"]:
+        return []
+    resources = workflow.resource_settings
+    bound = config["hub"]["resident"] or (resources.cores or resources.nodes or 1) + 1
+    chain = of_every_checkpoint(RELEASED, PUBLISHED)
+    place = chain.index(RELEASED.format(**wildcards)) - bound
+    return chain[place] if place >= 0 else []
+
+
+def checkpoints_of_model(wildcards):
+    """The weights of a model at every checkpoint."""
+    return checkpoint_files(wildcards.model, MODELS[wildcards.model].steps)
+
+
+def sketches_of_model(wildcards):
+    """The sketches of a model's weights on the way to every checkpoint."""
+    return of_checkpoints(SKETCH, wildcards.model, producer="training")
+
+
+def clouds_of_model(wildcards):
+    """The embedded texts of a model at every checkpoint that has any."""
+    return expand(CLOUDS, step=steps(wildcards.model, "embeddings"), **wildcards)
+
+
+def embedded_steps(wildcards):
+    """The checkpoints behind `clouds_of_model`, as numbers."""
+    return list(EMBEDDED[wildcards.model])
+
+
+def steps_of_model(wildcards):
+    """The checkpoints of a model, as numbers."""
+    return list(MODELS[wildcards.model].steps)
+
+
+def landscaped_steps(wildcards):
+    """The checkpoints of a model whose loss landscape is computed, as numbers."""
+    return list(LANDSCAPED[wildcards.model])
+
+
+def weight_diagrams(wildcards):
+    """The diagrams of all weights. (Of a list, Snakemake would compute a hash for each of its files.)"""
+    return of_every_checkpoint(DIAGRAMS, WITH_FEATURES, source="weights")
+
+
+def diagrams_of_model(wildcards):
+    """The diagrams of a model at every checkpoint that a source has."""
+    return of_checkpoints(DIAGRAMS, wildcards.model, wildcards.source)
+
+
+def steps_of_source(wildcards):
+    """The checkpoints behind `diagrams_of_model`, as numbers."""
+    return [int(step) for step in steps(wildcards.model, wildcards.source)]
+
+
+def last_checkpoints(wildcards):
+    """The last checkpoint of each model that has its weights here: its size is the model's."""
+    return [
+        weights_of(model, steps(model)[-1])
+        for model in WITH_WEIGHTS
+        if model not in PUBLISHED
+    ]
+
+
+def monitored_folder(model):
+    """Where a live monitor writes the rows of a model."""
+    return Folder(Path(MODELS[model].settings["path"]), model)
+
+
+def monitored_snapshot(wildcards):
+    """An input function: what a live monitor wrote of one snapshot."""
+    folder, step = monitored_folder(wildcards.model), int(wildcards.step)
+    return {
+        kind: str(folder.file(f"{kind}/weights", step))
+        for kind in ("features", "diagrams")
+    }
+
+
+def monitored_files(kind, models=MONITORED):
+    """The files of one kind that live monitors have written so far."""
+    return [
+        str(path)
+        for model in models
+        for path in monitored_folder(model).files(kind).values()
+    ]
+
+
+def loss_curve_of(wildcards):
+    """The user's file with the losses of a model."""
+    return CURVES[wildcards.model]
+
+
+def facts_of(name):
+    """What the configuration, the plan and a monitor tell of a model: a row of the models table, with None for unknown."""
+    model = MODELS[name]
+    known = {key: model.settings.get(key) for key in FACTS}
+    if model.kind == "gpt":
+        training = model.training
+        known["tokens_per_step"] = training["batch_size"] * training["context"]
+        known["final_step"] = model.steps[-1]
+        known |= {key: training[key] for key in sweep.SIZES}
+        schedule = model.settings["schedule"]
+        known["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
+    # A plan tells its own warm-up, where there is one.
+    plan_of_rates = model.settings.get("schedule")
+    if isinstance(plan_of_rates, dict) and "warmup_steps" in plan_of_rates:
+        known["warmup_steps"] = plan_of_rates["warmup_steps"]
+    own = {
+        "family": model.family,
+        "entry": model.entry,
+        "cell": model.cell,
+        "seed": model.seed,
+    }
+    return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
+
+
+def harness_files():
+    """The results of lm-evaluation-harness that are there now: new ones make the metrics anew."""
+    where = config["metrics"]["harness"]
+    return list(map(str, lm_eval.result_files(where))) if where else []
+
+
+def table_files(*tables):
+    """The files of an analysis: each of its tables as Parquet, and as CSV."""
+    return {table: f"{TABLES}/{table}.parquet" for table in tables} | {
+        f"{table}_csv": f"{TABLES}/{table}.csv" for table in tables
+    }
+
+
+def drawn_together(subject):
+    """The figures of a subject, by name."""
+    return {name: figure for name, figure in DRAWN.items() if figure.subject == subject}
+
+
+def figure_files(subject):
+    """The files of a subject's figures: vectors, and PNG beside them."""
+    names = drawn_together(subject)
+    return {name: FIGURE.format(figure=name) + ".svg" for name in names} | {
+        f"{name}_png": FIGURE.format(figure=name) + ".png" for name in names
+    }
+
+
+def page_files(page):
+    """What a page is made of beside the library's code: a template, style sheets and scripts."""
+    folder = HOME / "src" / "toposcale" / "pages"
+    return [
+        str(path)
+        for name in ("base", page)
+        for path in sorted(folder.glob(f"{name}.*"))
+        if path.suffix != ".py"
+    ]
