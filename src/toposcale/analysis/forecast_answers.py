@@ -11,6 +11,7 @@ import pandas as pd
 from toposcale.analysis.answers import UNTESTED, Answer
 from toposcale.analysis.forecasts import LEAST_COVERAGE, RIVALS
 from toposcale.forecasting.decision import SURE
+from toposcale.statistics.multiple_testing import holm
 
 LEVEL = 0.05
 MOST_NAMED = 5
@@ -94,7 +95,9 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         return Answer(
             f"Not tested: {runs} runs", text, f"{numbers} Below {FEWEST_RUNS} runs there is no verdict."
         )
-    gained = judged[(judged["improvement_low"] > 0) & (_holm(judged["wilcoxon_p"].to_numpy(float)) <= LEVEL)]
+    # A method whose test could not be made counts among the tests, and is never found.
+    corrected = holm(judged["wilcoxon_p"].fillna(1.0).to_numpy(float))
+    gained = judged[(judged["improvement_low"] > 0) & (corrected <= LEVEL)]
     if len(gained):
         return Answer("Yes", text, numbers)
     return Answer(
@@ -169,16 +172,6 @@ def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
         return evaluation
     begun = evaluation[evaluation["fraction"] > 0]
     return begun[begun["fraction"] == begun["fraction"].min()]
-
-
-def _holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction; NaN stays."""
-    known = np.where(np.isfinite(p_values), p_values, 1.0)
-    order = np.argsort(known, kind="stable")
-    steps = known[order] * np.arange(len(known), 0, -1)
-    corrected = np.empty(len(known))
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return corrected
 
 
 def _interval(low: float, high: float, form: str) -> str:

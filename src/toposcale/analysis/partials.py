@@ -36,7 +36,7 @@ from toposcale.statistics.resampling import bootstrap_spearman, moving_block_cou
 CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
 """What a partial correlation is given."""
 NO_NORM = "no weight norm at these checkpoints"
-NOTHING_LEFT = "wholly foretold by its past, the trend or the control"
+NOTHING_LEFT = "fully explained by its past, the trend or the control"
 Column = NDArray[Any]
 
 

@@ -122,11 +122,6 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-def model_order(models: pd.DataFrame) -> list[str]:
-    """Names of the models, smallest first; copies with other seeds together, by seed."""
-    return list(_ordered(models)["model"])
-
-
 def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     """Model -> its appearance, smallest first.
 

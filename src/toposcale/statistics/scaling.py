@@ -126,7 +126,7 @@ def bootstrap_exponents(
 def predict_power_law(
     n_parameters: ArrayLike, values: ArrayLike, target: float, *, confidence: float = 0.95
 ) -> Prediction:
-    """Value foretold at size `target` by a N^b, with the Student prediction interval on the logarithm."""
+    """Value predicted at size `target` by a N^b, with the Student prediction interval on the logarithm."""
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
     at = np.log(target)
@@ -140,7 +140,7 @@ def predict_power_law(
 def predict_power_law_with_offset(
     n_parameters: ArrayLike, values: ArrayLike, target: float, *, confidence: float = 0.95
 ) -> Prediction:
-    """Value foretold at size `target` by a N^b + c, with the interval of values that an F test does not
+    """Value predicted at size `target` by a N^b + c, with the interval of values that an F test does not
     refuse.
 
     A value v belongs to it if adding (target, v) to the data raises the least sum of squares by no more than
