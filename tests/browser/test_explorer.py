@@ -56,7 +56,8 @@ def page(finished, browser):
 
 def moving_surfaces() -> pd.DataFrame:
     """The surfaces of the last step, and at step 0 the same with every loss one and a half times as high and one more."""
-    last = figure_tables.surfaces_table()
+    surfaces = figure_tables.surfaces_table()
+    last = surfaces[surfaces["step"] == figure_tables.LAST_STEP]
     return pd.concat([last, last.assign(step=0, loss=last["loss"] * 1.5 + 1)])
 
 
@@ -217,7 +218,8 @@ def test_what_is_seen_is_exported_as_csv_and_png(page):
     assert [(int(step), float(value)) for _, step, value in rows] == [
         pair for x, y, _ in whole for pair in zip(x, y, strict=True)
     ]
-    page.run(f"Plotly.restyle(document.querySelector('{selector}'), {{visible: 'legendonly'}}, [0])")
+    hidden = f"Plotly.restyle(document.querySelector('{selector}'), {{visible: 'legendonly'}}, [0])"
+    page.run(f"{hidden}.then(() => true)")  # the drawing itself refers to itself: it cannot be handed over
     page.put("#from", "8")
     page.wait_for(f"document.querySelector('{selector}').layout.xaxis.range?.[0] === 8")
     _, *fewer = csv.reader(io.StringIO(page.run(read)))
