@@ -23,50 +23,47 @@ def rows() -> Iterator[Line]:
 
 
 def feature_stage(folder: Path) -> Iterator[Line]:
-    """255 jobs on two cores against one process that computes and writes the same features in a loop."""
+    """255 checkpoints in a job a model on two cores, against one process that does the same in a loop."""
     paths = write_checkpoints(folder)
     wall, cpu = time.perf_counter(), time.process_time()
     for (model, step), path in paths.items():
-        found, diagrams = weights.compute_features(
-            checkpoints.iterate_matrices(path), weights.Settings(), model=model
-        )
+        matrices = checkpoints.iterate_matrices(path)
+        found, diagrams = weights.compute_features(matrices, weights.Settings(), model=model)
         where = {"model": model, "step": step, "source": "weights"}
         tables.write(tables.feature_rows(found, **where), folder / "features.parquet")
         tables.write(tables.diagram_rows(diagrams, **where), folder / "diagrams.parquet")
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    for jobs in ("checkpoint", "model"):
-        shutil.rmtree(folder / "results/paper/features", ignore_errors=True)
-        stage = feature_jobs(folder, paths, jobs)
-        name = f"feature stage of 255 checkpoints, a job a {jobs}"
-        yield Row(f"{name} / one loop, wall", stage.wall, 3, wall)
-        yield Row(f"{name}: added CPU a checkpoint", (stage.cpu - cpu) / len(paths), 0.25)
+    stage = feature_jobs(folder, paths, "model")
+    yield Row("features of 255 checkpoints, a job a model / one loop, wall", stage.wall, 3, wall)
+    yield Row("CPU that this adds to each checkpoint", (stage.cpu - cpu) / len(paths), 0.25)
 
 
 def growth(folder: Path) -> Iterator[Line]:
-    """Whether the cost of a job stays what it is as jobs become more: 1, 2, 4 and 8 x 30 of them."""
+    """Whether the cost of a job stays what it is as jobs become more: 15, 60 and 120 of them."""
     # By step, so that each stretch has as many checkpoints of large models as of small ones.
     chosen = sorted(write_checkpoints(folder), key=lambda checkpoint: checkpoint[1])
     costs = {}
-    for factor in (1, 4, 8):
+    for jobs in (15, 60, 120):
         shutil.rmtree(folder / "results/paper/features", ignore_errors=True)
-        costs[factor] = feature_jobs(folder, chosen[: 30 * factor])
-    for name, first, last in (("30 to 120", 1, 4), ("120 to 240", 4, 8)):
-        each = (costs[last].cpu - costs[first].cpu) / (30 * (last - first))
-        yield Row(f"CPU of one more job, from {name} jobs", each, 0.5)
-    yield Row("largest process, 240 jobs / 30 jobs", costs[8].memory, 1.3, costs[1].memory, unit="MB")
+        costs[jobs] = feature_jobs(folder, chosen[:jobs], "checkpoint")
+    for first, last in ((15, 60), (60, 120)):
+        each = (costs[last].cpu - costs[first].cpu) / (last - first)
+        yield Row(f"CPU of one more job, from {first} to {last} jobs", each, 0.5)
+    yield Row("largest process, 120 jobs / 15 jobs", costs[120].memory, 1.3, costs[15].memory, unit="MB")
 
 
 def planning(folder: Path) -> Iterator[Line]:
     """Dry runs of the paper run, and of one of about 10,000 jobs. (Of a finished run it is the same work.)"""
-    once = min(snakemake(folder, "--dry-run").wall for _ in range(2))
-    yield Row("dry run of config/paper.yaml, wall", once, 5)
     # Quiet in these two ways, Snakemake ends when it has planned, and does not go through the jobs to print them.
-    more = ["--config", "training={checkpoint_every: 6}", "landscape={every: 5}"]
-    many = snakemake(folder, "--dry-run", "--quiet", "rules", "progress", *more).wall
-    yield Row("planning 10,000 jobs, wall", many, 15)
+    arguments = ["--dry-run", "--quiet", "rules", "progress"]
+    once = min(snakemake(folder, *arguments).wall for _ in range(2))
+    yield Row("dry run of config/paper.yaml, wall", once, 5)
+    many = ["training={checkpoint_every: 6, jobs: checkpoint}", "landscape={every: 5}"]
+    many += [f"{section}={{jobs: checkpoint}}" for section in ("weights", "embeddings")]
+    yield Row("planning 10,098 jobs, wall", snakemake(folder, *arguments, "--config", *many).wall, 15)
 
 
-def feature_jobs(folder: Path, chosen: Iterable[tuple[str, int]], jobs: str = "checkpoint") -> Cost:
+def feature_jobs(folder: Path, chosen: Iterable[tuple[str, int]], jobs: str) -> Cost:
     """The weight features of some checkpoints (model, step), a job a checkpoint or a model."""
     targets = [features(model, step) for model, step in chosen]
     cut = ["--config", f"weights={{jobs: {jobs}}}"]
