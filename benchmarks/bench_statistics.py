@@ -1,13 +1,14 @@
-"""Statistics of a paper run, in seconds: 5 models, 51 checkpoints, 560 series, 2 metrics, 1,000 resamples."""
+"""Statistics of a paper run in seconds: 5 models, 51 checkpoints, 560 series, 2 metrics, 1,000 resamples."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.timing import Row
+from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.early_stopping import early_stopping_table
 from toposcale.analysis.ranking import group_table, ranking_table
 from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
@@ -21,8 +22,7 @@ SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368
 def paper_run(
     *, checkpoints: int = 51, layers: int = 16, features: int = 35, seed: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Made-up features, metrics and models tables of a paper run's size: drifts with the loss, the norm, and
-    noise."""
+    """Made-up features, metrics and models tables of a paper run's size: mixtures of loss, norm and noise."""
     rng = np.random.default_rng(seed)
     steps = 100 * np.arange(checkpoints)
     feature_rows, metric_rows = [], []
@@ -52,15 +52,15 @@ def paper_run(
     return pd.concat(feature_rows, ignore_index=True), pd.concat(metric_rows, ignore_index=True), models
 
 
-def rows() -> list[Row]:
-    """Seconds of each table, and of all, on which the limit is."""
+def rows() -> Iterator[Line]:
+    """Seconds of all tables together, each called once."""
     features, metrics, models = paper_run()
-    measured: list[Row] = []
+    total = 0.0
 
-    def timed(function, *arguments, **options):  # type: ignore[no-untyped-def]
-        start = time.perf_counter()
-        result = function(*arguments, **options)
-        measured.append(Row(function.__name__, time.perf_counter() - start, 1, LIMIT, absolute=True))
+    def timed(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        nonlocal total
+        seconds, result = seconds_of(function, *arguments, **options)
+        total += seconds
         return result
 
     timed(verdict_tables, features, metrics, models)
@@ -71,5 +71,4 @@ def rows() -> list[Row]:
     timed(transition_table, features, metrics)
     timed(change_point_coincidence_table, features, metrics)
     timed(early_stopping_table, features, metrics)
-    total = sum(row.ours for row in measured)
-    return [*measured, Row("statistics of a paper run, all", total, 1, LIMIT, absolute=True)]
+    yield Row("statistics of a paper run, 11 tables", total, LIMIT)
