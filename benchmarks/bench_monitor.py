@@ -73,5 +73,5 @@ def rows() -> Iterator[Row]:
     for max_rows, name in ((256, "256 rows a matrix"), (None, "whole matrices")):
         alone, added, taken = measure(model, step, max_rows)
         plain = EVERY * alone
-        yield Row(f"{EVERY} steps of GPT-2 small monitored, {name}", plain + added + taken, plain, LIMIT)
-        yield Row(f"one snapshot of them, {name}", taken, plain, LIMIT - 1)
+        yield Row(f"{EVERY} steps of GPT-2 small monitored, {name}", plain + added + taken, LIMIT, plain)
+        yield Row(f"one snapshot of them, {name}", taken, LIMIT - 1, plain)
