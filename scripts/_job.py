@@ -110,10 +110,8 @@ def of_steps(paths: Any, steps: Sequence[int]) -> list[str]:
     if len(named) == len(steps):
         return named
     last = Path(named[-1])
-    return [
-        str(last.with_name(re.sub(r"step-(\d+)", lambda m, s=step: f"step-{s:0{len(m[1])}d}", last.name)))
-        for step in steps
-    ]
+    kind, digits, ending = re.fullmatch(r"(\w+-)(\d+)(\.\w+)", last.name).groups()
+    return [str(last.with_name(f"{kind}{step:0{len(digits)}d}{ending}")) for step in steps]
 
 
 def siblings(paths: Any, steps: Mapping[str, Sequence[int]]) -> list[str]:

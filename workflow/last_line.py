@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,11 @@ def of_success(run: str) -> None:
     atexit.register(_print, f"Report: {report}" if fresh else f"Results: {run}")
 
 
-def of_failure(run: str, log: str) -> None:
-    """Say why the first job that failed did; where a job could not say it, where Snakemake wrote what it saw."""
+def of_failure(run: str, logs: Sequence[str]) -> None:
+    """Say why the first job that failed did; where a job could not say it, in which logs Snakemake wrote what it saw."""
     if not _interrupted.is_set():
-        atexit.register(
-            _print, cause(run, _start) or f"toposcale: a job failed without a word; {log} names it"
-        )
+        wordless = f"toposcale: a job failed without a word; {' '.join(logs)} names it"
+        atexit.register(_print, cause(run, _start) or wordless)
 
 
 def cause(run: str, since: float) -> str:

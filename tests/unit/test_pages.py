@@ -1,7 +1,6 @@
 """What the pages are made of, without a browser; tests/browser opens them."""
 
 import base64
-import gzip
 import json
 import re
 
@@ -12,6 +11,7 @@ import pytest
 from markupsafe import Markup
 
 import figure_tables
+from page_data import held
 from toposcale.figures import FIGURES, load, style
 from toposcale.landscape.planes import most_telling
 from toposcale.pages import columns, explorer, provenance, report
@@ -185,12 +185,6 @@ def test_a_drawing_that_is_too_large_is_put_in_as_its_png():
     assert drawn == Markup('<img src="data:image/png;base64,{}" alt="X">').format(
         base64.b64encode(b"png").decode()
     )
-
-
-def held(page, name):
-    """What a page holds under a name."""
-    text = re.search(rf'<script type="text/plain" id="{name}">([^<]+)<', page).group(1)
-    return gzip.decompress(base64.b64decode(text)).decode()
 
 
 def test_a_column_keeps_its_gaps():

@@ -1,5 +1,6 @@
 """The smallest run, undisturbed, and copies of it to disturb; a copy of the project in a path with a space."""
 
+import copy as copying
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def undisturbed(tmp_path_factory) -> Workspace:
 def copy(undisturbed, tmp_path) -> Workspace:
     """That run in a folder of its own, with all that Snakemake knows of it."""
     shutil.copytree(undisturbed.path, tmp_path / "copy")
-    return Workspace(tmp_path / "copy", undisturbed.config)
+    return Workspace(tmp_path / "copy", copying.deepcopy(undisturbed.config))
 
 
 PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")

@@ -2,6 +2,8 @@
 
 import pytest
 
+import faults
+
 pytestmark = pytest.mark.workflow
 
 
@@ -27,14 +29,16 @@ def test_a_missing_text(workspace):
 def test_a_text_that_is_too_short(workspace):
     (workspace.path / "validation.txt").write_text("too short")
     text = complaint(workspace)
-    [line] = [line for line in text.splitlines() if line.startswith("toposcale: corpus: ")]
+    [line] = faults.complaints(text)
+    assert line.startswith("toposcale: corpus: ")
     assert "validation" in line
     assert "context" in line
 
 
 def test_a_text_that_is_not_utf8(workspace):
     (workspace.path / "train.txt").write_bytes(b"abc" * 100 + b"\xff" + b"abc" * 100)
-    [line] = [line for line in complaint(workspace).splitlines() if line.startswith("toposcale: corpus: ")]
+    [line] = faults.complaints(complaint(workspace))
+    assert line.startswith("toposcale: corpus: ")
     assert "train.txt" in line
     assert "300" in line
 

@@ -151,7 +151,7 @@ def test_ones_own_models_as_the_readme_has_them(place, hub):
             assert (project / "results/mine/report.html").exists()
         if command.startswith("make advice"):
             for model in ("trainer", "curve", "tiny"):
-                assert f"{model} has done" in done.stdout
+                assert re.search(rf"^{model}: step [\d,]+ of", done.stdout, re.MULTILINE), done.stdout
     assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
     [program] = blocks(OWN, "python")
     done = shell(place, f"python -c '{program}'")
@@ -179,7 +179,7 @@ def test_any_other_command_is_planned_without_complaint(place, command):
         pytest.importorskip("snakemake_executor_plugin_slurm", reason="SLURM's plugin is not installed")
     done = shell(place, command)
     assert done.returncode == 0, done.stdout
-    if words[-1] == "advice":
+    if words[-1] == "advice" and words[0] != "make":
         assert "Nothing is known of any model" in done.stdout
 
 

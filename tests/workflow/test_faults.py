@@ -19,6 +19,7 @@ import pytest
 
 import faults
 from faults import TARGET
+from page_data import held
 from toposcale.io import tensor_files
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
@@ -244,4 +245,6 @@ def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturb
     assert (
         warnings.query("model == 'given' and steps == '2'")["warning"].str.contains("features are NaN").any()
     )
-    assert "features are NaN" in (workspace.results / "report.html").read_text()
+    page = (workspace.results / "report.html").read_text()
+    assert "features are NaN" in held(page, "data-table-warnings")
+    assert '<a href="#warnings">no warnings' not in page

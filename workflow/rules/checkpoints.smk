@@ -46,8 +46,6 @@ rule duplicates:
         "../../scripts/duplicates.py"
 
 
-# At most `hub.resident` checkpoints are in the cache at a time where they are removed again: each waits for the one that
-# many places before it.
 # Which repository the checkpoints are of: another one makes every checkpoint new. Snakemake does not compare the params
 # of a job whose ancient inputs are made anew, so these stand in a file.
 rule source:
@@ -65,6 +63,8 @@ rule source:
         Path(output[0]).write_text(json.dumps(params.source) + "\n", encoding="utf-8")
 
 
+# At most `hub.resident` checkpoints are in the cache at a time where they are removed again: each waits for the one that
+# many places before it.
 rule turn:
     input:
         lambda wildcards: resident_before(wildcards),
