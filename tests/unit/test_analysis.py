@@ -206,6 +206,21 @@ def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(ru
     assert len(tables["power"]) == 0
 
 
+def test_the_reason_that_is_named_is_that_of_the_weights(run):
+    """Other sources have fewer checkpoints, and more features that are not tested."""
+    features, metrics, models = run
+    weights = features[features.source == "weights"]
+    coarse = [
+        weights[weights.step % 2000 == 0].assign(
+            source="landscape", feature=lambda rows, tail=str(number): rows.feature + tail
+        )
+        for number in range(5)
+    ]
+    unknown = models.drop(columns="warmup_steps")
+    tables = verdict_tables(pd.concat([weights, *coarse]), metrics, unknown, seed=1, resamples=20)
+    assert set(tables["sensitivity"].reason) == {"the warm-up is not known; give models.{name}.warmup_steps"}
+
+
 def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown_it(run):
     features, metrics, models = run
     able = one(verdict_tables(*run, seed=1, resamples=20)["sensitivity"], question="beyond_the_norm")

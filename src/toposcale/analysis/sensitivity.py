@@ -41,10 +41,7 @@ def sensitivity_tables(
         n_tested = int(np.isfinite(family).sum())
         row = {"question": question, "given": given, "n_tested": n_tested, "n_runs": len(runs)}
         if not runs or not n_tested:
-            reasons = verdicts.loc[verdicts[f"{question}_reason"] != "", f"{question}_reason"]
-            common = reasons.mode()
-            reason = str(common.iloc[0]) if len(common) else "nothing was measured"
-            rows.append(row | {"found": "not tested", "reason": reason})
+            rows.append(row | {"found": "not tested", "reason": _why_not(verdicts, f"{question}_reason")})
             continue
         weights = run_weights({run.model for run in runs}, cells_of(models))
         control = simulated(runs, weights, given, np.array([CONTROL_CORRELATION]), seed, CONTROL)
@@ -70,6 +67,14 @@ def sensitivity_tables(
         )
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.SENSITIVITY.frame(rows), "power": schemas.POWER.frame(power)}
+
+
+def _why_not(verdicts: pd.DataFrame, column: str) -> str:
+    """The reason that most features of the weights give, which have every checkpoint; without any, most features."""
+    given = verdicts[verdicts[column] != ""]
+    of_weights = given[given["source"] == "weights"]
+    common = (of_weights if len(of_weights) else given)[column].mode()
+    return str(common.iloc[0]) if len(common) else "nothing was measured"
 
 
 def detectable(correlations: Floats, found: Floats) -> float:
