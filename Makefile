@@ -61,6 +61,14 @@ bench: $(VENV)/.test $(VENV)/.peers
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
 
+# The study of docs/study.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
+study: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	$(BIN)/snakemake --cores $(CORES) --configfile config/study.yaml -- measured
+	$(BIN)/snakemake --cores $(CORES) --configfile config/study-data.yaml -- measured
+endif
+	$(BIN)/python scripts/study.py docs/study results/study results/study-data
+
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime
 	$(BIN)/python examples/any_model.py

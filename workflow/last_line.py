@@ -48,9 +48,9 @@ def of_success(run: str) -> None:
 
 
 def of_failure(run: str, logs: Sequence[str]) -> None:
-    """Say why the first job that failed did; where a job could not say it, in which logs Snakemake wrote what it saw."""
+    """Say why the first job that failed did; where it could leave no reason, in which logs Snakemake wrote what it saw."""
     if not _interrupted.is_set():
-        wordless = f"toposcale: a job failed without a word; {' '.join(logs)} names it"
+        wordless = f"toposcale: a job failed and left no reason; {' '.join(logs)} names the job"
         atexit.register(_print, cause(run, _start) or wordless)
 
 

@@ -98,7 +98,7 @@ def test_who_says_something_beyond_the_norm():
     )
     assert "innovation correlation -0.40, p = 0.0033, q = 0.01" in text
     assert (
-        "weights 37 of 69 testable (153 measured), 22 distinct; embeddings none of 153 measured (7 checkpoints)"
+        "weights 37 of 69 testable (153 measured), 22 distinct; not tested: 153 of embeddings (7 checkpoints)"
         in text
     )
     assert "H₀" not in text

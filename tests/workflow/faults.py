@@ -12,7 +12,7 @@ from typing import Any
 from workspace import Workspace, new_workspace
 
 PLANTED = Path(__file__).parent / "planted"
-WORDLESS = "toposcale: a job failed without a word; "
+WORDLESS = "toposcale: a job failed and left no reason; "
 TARGET = "results/small/tables/scaling.parquet"
 """The end of the run under test: an analysis of the features, metrics and models tables."""
 

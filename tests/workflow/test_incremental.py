@@ -242,6 +242,7 @@ def made(tmp_path_factory):
     (workspace.path / "tokenizer").mkdir()
     (workspace.path / "curve.csv").write_text("step,loss\n1,2\n")
     (workspace.path / "scores").mkdir()
+    (workspace.path / "scores" / "results.json").write_text("{}")
     for step in (0, 4, 8):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)

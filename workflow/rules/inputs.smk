@@ -163,7 +163,12 @@ def facts_of(name):
 def harness_files():
     """The results of lm-evaluation-harness that are there now: new ones make the metrics anew."""
     where = config["metrics"]["harness"]
-    return list(map(str, lm_eval.result_files(where))) if where else []
+    files = list(map(str, lm_eval.result_files(where))) if where else []
+    if where and not files:
+        sys.exit(
+            f"toposcale: config key metrics.harness: {where}: no JSON file of lm-evaluation-harness is there"
+        )
+    return files
 
 
 def table_files(*tables):

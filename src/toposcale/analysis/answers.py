@@ -100,16 +100,19 @@ def beyond(
 
 
 def counted(tested: pd.DataFrame) -> str:
-    """How many features of each source were tested: "weights 37 of 69 testable (153 measured), 22 distinct"."""
-    parts = []
-    for row in tested.to_dict("records"):
-        if row["tested"]:
-            parts.append(
-                f"{row['source']} {row['tested']} of {row['testable']} testable ({row['measured']} measured), "
-                f"{row['distinct']} distinct"
-            )
-        else:
-            parts.append(f"{row['source']} none of {row['measured']} measured ({row['reason']})")
+    """How many features of each source were tested: "weights 37 of 69 testable (153 measured), 22 distinct".
+
+    Sources of which nothing was tested follow, those with one reason together.
+    """
+    parts = [
+        f"{row['source']} {row['tested']} of {row['testable']} testable ({row['measured']} measured), "
+        f"{row['distinct']} distinct"
+        for row in tested.to_dict("records")
+        if row["tested"]
+    ]
+    for reason, rows in tested[tested["tested"] == 0].groupby("reason", sort=False):
+        sources = ", ".join(f"{row.measured} of {row.source}" for row in rows.itertuples())
+        parts.append(f"not tested: {sources} ({reason})")
     return "; ".join(parts) + "." if parts else ""
 
 

@@ -86,9 +86,13 @@ def _on_features(
     rows = (verdicts["layer"] == ALL_LAYERS) & (verdicts["metric"] == metric)
     family = verdicts[rows & (verdicts["model"] == POOLED)]
     alone = verdicts[rows & (verdicts["model"] != POOLED)]
-    step = beyond(family, tested_features, sensitivity, "beyond_the_step", metric)
+    norm, step = (
+        beyond(family, tested_features, sensitivity, question, metric)
+        for question in ("beyond_the_norm", "beyond_the_step")
+    )
+    numbers = "For the reasons above." if step == norm else step.numbers + coinciding(alone)
     return headline(family, sensitivity, metric), {
         "follows": following(family),
-        "norm": beyond(family, tested_features, sensitivity, "beyond_the_norm", metric),
-        "step": step._replace(numbers=step.numbers + coinciding(alone)),
+        "norm": norm,
+        "step": step._replace(numbers=numbers),
     }
