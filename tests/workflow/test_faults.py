@@ -132,9 +132,14 @@ def in_a_mount_namespace(script):
     ).returncode:
         pytest.skip("no right here to mount a disk")
     done = subprocess.run(
-        [*command, "sh", "-ec", script], capture_output=True, text=True, timeout=300, check=False
+        [*command, "sh", "-ec", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    return done.stdout + done.stderr
+    return done.stdout
 
 
 def test_a_full_disk_is_one_line_and_the_rerun_completes(undisturbed, copy):
