@@ -597,7 +597,7 @@ def test_rows_without_a_loss_are_the_plan_and_no_progress():
 
 
 def test_the_method_to_trust_follows_from_the_plan():
-    assert every.default_method(run(0)) == "multi_power_law"
+    assert every.default_method(run(0)) == "joint"
     assert every.default_method(replace(run(0), learning_rates=cosine()[:300])) == "power_law"
 
 
