@@ -287,6 +287,18 @@ def test_without_tokens_there_is_a_forecast_and_no_decision():
     assert told(advice).splitlines()[-1].strip().startswith("=> No advice: set models.1M.tokens_per_step")
 
 
+def test_one_candidate_is_nothing_to_choose_between():
+    live = run("1M", 1_000_000, until=0.5)
+    advice = advise(live, [live], {**DECISION, "sizes": []})
+    assert [row["candidate"] for row in advice["candidates"]] == ["finish"]
+    assert (advice["choice"], advice["probability"], advice["at_stake"]) == ("finish", None, None)
+    last = told(advice).splitlines()[-1]
+    assert "Finish it: there is nothing to choose between." in last
+    assert "`kind: planned`" in last
+    assert "decision.sizes" in last
+    assert "best of" not in told(advice)
+
+
 def test_prices_follow_from_what_a_gpu_does():
     live = run("1M", 1_000_000, until=0.5)
     advice = advise(live, [live], {**DECISION, "gpu_flops": 1e12, "gpu_price": 2.0})

@@ -9,13 +9,28 @@ import numpy as np
 
 from toposcale.analysis.decisions import UNDECIDED, known_at, options_of
 from toposcale.forecasting.calibration import Calibration, calibrate, score
-from toposcale.forecasting.decision import FINISH, SURE, Option, best_size, compute_of, rest_of, steps_to
+from toposcale.forecasting.decision import (
+    FEWEST_STEPS,
+    FINISH,
+    SURE,
+    Option,
+    best_size,
+    compute_of,
+    rest_of,
+    steps_to,
+)
 from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction
 from toposcale.forecasting.joint import Joint, JointForecaster
 
 LITTLE = 0.005
 """Loss at stake, in nats, below which a choice is not worth waiting for."""
+
+
+NAME_ANOTHER_SIZE = (
+    "To compare, name another size: an entry of `kind: planned` under models, or a multiple in decision.sizes, of which "
+    f"the compute that is left buys at least {FEWEST_STEPS} steps"
+)
 
 
 def advise(
@@ -99,8 +114,9 @@ def _choice(options: Sequence[Option], reason: str) -> dict[str, Any]:
     sure = best.probability >= SURE
     return {
         "choice": best.candidate.name if sure else UNDECIDED,
-        "probability": best.probability,
-        "at_stake": best.at_stake,
+        # The best of one is no finding.
+        "probability": best.probability if len(options) > 1 else None,
+        "at_stake": best.at_stake if len(options) > 1 else None,
         "no_decision_because": "",
     }
 
@@ -309,6 +325,8 @@ def _verdict(advice: Mapping[str, Any]) -> str:
     what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(
         choice, f"Stop now and {choice}"
     )
+    if len(advice["candidates"]) == 1:
+        return f"{what}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
     stake = f"{advice['at_stake']:.3f} nats at stake"
     return f"{what}: the best of {len(advice['candidates'])} with a probability of {odds:.0%}; {stake}."
 
