@@ -81,7 +81,7 @@ def methods_table(runs: list[History]) -> str:
 
 def left_out(runs: list[History]) -> str:
     """Errors with a prior that was chosen without a curve's size and without its schedule, by the likelihood."""
-    grid = list(product((0.25, 0.35, 0.5, 0.7, 1.0), (0.001, 0.002, 0.003)))
+    grid = list(product((0.15, 0.25, 0.35, 0.5, 1.0), (0.001, 0.002, 0.003)))
     errors = np.empty((len(grid), len(runs), len(FRACTIONS)))
     widths = np.empty_like(errors)
     for g, (tightness, misfit) in enumerate(grid):

@@ -15,7 +15,8 @@ from toposcale.analysis.decisions import (
     evaluate_decisions,
     options_of,
 )
-from toposcale.forecasting import History
+from toposcale.forecasting import History, make_forecaster
+from toposcale.forecasting.calibration import calibrate, score
 from toposcale.forecasting.decision import (
     Candidate,
     candidates,
@@ -26,6 +27,7 @@ from toposcale.forecasting.decision import (
     stretched,
     weigh,
 )
+from toposcale.forecasting.forecasters import forecast
 from toposcale.forecasting.joint import Joint, Target
 
 FINAL = 4000
@@ -38,20 +40,25 @@ def wsd(steps=FINAL, warmup=200, decay=0.8):
     return 1e-3 * np.minimum((at + 1) / warmup, 1.0) * (1 - 0.9 * down)
 
 
-def law(size, rates, steps):
-    """A multi-power law with L0 = 1.8 + 0.6 (N / 1e6)^-0.34 and a loss that falls by 0.12 as the rate decays to 0."""
+def law(size, rates, steps, annealing=0.25):
+    """A multi-power law with L0 = 1.8 + 0.6 (N / 1e6)^-0.34 and a loss that falls by `annealing` as the rate decays to 0.
+
+    0.25 is twice what the published curves show.
+    """
     units = rates / rates.max()
     spent = np.cumsum(units)
     lost = np.array(
         [
-            np.sum(np.diff(units)[:step] * 0.12 * (1 - (1 + 0.05 * (spent[step] - spent[:step])) ** -0.6))
+            np.sum(
+                np.diff(units)[:step] * annealing * (1 - (1 + 0.05 * (spent[step] - spent[:step])) ** -0.6)
+            )
             for step in steps
         ]
     )
     return 1.8 + 0.6 * (size / 1e6) ** -0.34 + 2.2 * (spent[steps] / 100) ** -0.5 + lost
 
 
-def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0):
+def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.25):
     rates = wsd() if rates is None else rates
     final = len(rates) - 1
     steps = np.arange(250, final + 1, max(final // 80, 1))
@@ -63,7 +70,7 @@ def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0):
         tokens,
         final,
         checkpoint_steps=steps,
-        checkpoint_losses=law(size, rates, steps) + noise,
+        checkpoint_losses=law(size, rates, steps, annealing) + noise,
         learning_rates=rates,
         family="planted",
         plan="given",
@@ -174,6 +181,18 @@ def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
     assert told(advice).splitlines()[-1].strip().startswith("=> Finish it")
 
 
+def test_a_run_on_its_own_is_finished_though_nothing_tells_how_far_the_decay_brings_it():
+    """No decay was seen, so the interval has to hold one of twice the usual depth; that decides nothing."""
+    live = run("1M", 1_000_000, until=0.7)
+    advice = advise(live, [live], {**DECISION, "sizes": [2, 4]})
+    assert advice["choice"] == "finish"
+    assert advice["forecast_low"] < SIZES[0].final_loss < advice["forecast_high"] < advice["loss"]
+    alone = forecast(make_forecaster("multi_power_law"), live)
+    assert alone.low < SIZES[0].final_loss < alone.high < advice["loss"]
+    seen = advise(live, [live, SIZES[1]], DECISION)
+    assert seen["forecast_high"] - seen["forecast_low"] < advice["forecast_high"] - advice["forecast_low"]
+
+
 def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
     live = run("1M", 1_000_000, until=0.2)
     advice = advise(live, [live, SIZES[1]], {**DECISION, "remaining": 40 * rest_of(live)})
@@ -182,16 +201,61 @@ def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
 
 
 def test_the_step_of_a_target_loss():
+    """The decay is as deep as usual, or a finished run of the family tells how deep it is."""
+    for annealing, others in ((0.12, []), (0.25, SIZES[1:])):
+        live = run("1M", 1_000_000, until=0.5, annealing=annealing)
+        joint = Joint().fit([live, *others])
+        wanted = float(law(1_000_000, wsd(), [3700], annealing)[0])
+        middle, early, late = steps_to(joint, live, wanted)
+        assert early <= middle <= late
+        assert middle == pytest.approx(3700, abs=120)
+        assert steps_to(joint, live, 0.5) == (np.inf, np.inf, np.inf)
+
+
+def test_the_step_of_a_target_loss_in_a_decay_that_nothing_has_shown():
+    """A decay twice as deep as usual: the step lies between the earliest and the latest, which is never."""
     live = run("1M", 1_000_000, until=0.5)
-    joint = Joint().fit([live])
     wanted = float(law(1_000_000, wsd(), [3700])[0])
-    middle, early, late = steps_to(joint, live, wanted)
-    assert early <= middle <= late
-    assert middle == pytest.approx(3700, abs=120)
-    assert steps_to(joint, live, 0.5) == (np.inf, np.inf, np.inf)
+    middle, early, late = steps_to(Joint().fit([live]), live, wanted)
+    assert early < 3700 < middle <= late
 
 
 # ---- advice
+
+
+@pytest.mark.parametrize("others", [(), ("4M",), ("4M", *"abcdef")])
+def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
+    """The same law, the same runs, the same interval: calibrated, where enough runs are finished."""
+    live = run("1M", 1_000_000, until=0.6)
+    finished = [run(name, 4_000_000, seed=i) for i, name in enumerate(others)]
+    advice = advise(live, [live, *finished], DECISION)
+    finish = next(row for row in advice["candidates"] if row["candidate"] == "finish")
+    for end in ("", "_low", "_high"):
+        assert finish[f"loss{end}"] == pytest.approx(advice[f"forecast{end}"], rel=1e-12)
+    assert advice["method"] == "joint"
+    assert advice["forecast_from_runs"] == 1 + len(others)
+    assert advice["interval_coverage"] == (7 / 8 if len(others) == 7 else None)
+    assert f"from this run and {len(others)} other" in told(advice) or not others
+    assert "the table forecasts reads the same share of every run, so its numbers differ" in told(advice)
+    pressed = advise(live, [live, *finished], {**DECISION, "remaining": 0.5 * rest_of(live)})
+    shorter = next(row for row in pressed["candidates"] if row["candidate"] == "finish")
+    assert pressed["forecast"] == advice["forecast"] < shorter["loss"]
+
+
+def test_the_interval_is_that_of_runs_as_they_stood_at_the_same_share():
+    """Leave one run out by hand."""
+    live = run("live", 1_000_000, until=0.4)
+    finished = [run(f"run-{i}", 1_000_000, wsd(2000 + 400 * i), seed=i) for i in range(6)]
+    advice = advise(live, [live, *finished], DECISION)
+    share = live.last_step / live.final_step
+    scores = []
+    for other in finished:
+        family = [live, *(h for h in finished if h is not other), other.first(share)]
+        scores.append(score(forecast(make_forecaster("joint", family), family[-1]), other.final_loss))
+    own = forecast(make_forecaster("joint", [live, *finished]), live)
+    expected = calibrate(scores)(own)
+    assert advice["forecast_low"] == pytest.approx(expected.low, rel=1e-5)
+    assert advice["forecast_high"] == pytest.approx(expected.high, rel=1e-5)
 
 
 def test_advice_reads_nothing_that_is_still_to_come():
@@ -209,6 +273,9 @@ def test_without_a_plan_the_advice_says_so_and_asks_for_it():
     advice = advise(live, [live], DECISION)
     assert advice["method"] == "power_law"
     assert "decay to come is not in any forecast" in " ".join(advice["assumed"])
+    # Two laws, two numbers, and a sentence that says so.
+    assert advice["candidates"][0]["loss"] != advice["forecast"]
+    assert "finish differs there from the power law, which reads this run alone" in told(advice)
     assert "the rates after 2,000 are not known" in told(advice)
 
 
@@ -218,6 +285,18 @@ def test_without_tokens_there_is_a_forecast_and_no_decision():
     assert advice["forecast"] is not None
     assert advice["spent_flop"] is None
     assert told(advice).splitlines()[-1].strip().startswith("=> No advice: set models.1M.tokens_per_step")
+
+
+def test_one_candidate_is_nothing_to_choose_between():
+    live = run("1M", 1_000_000, until=0.5)
+    advice = advise(live, [live], {**DECISION, "sizes": []})
+    assert [row["candidate"] for row in advice["candidates"]] == ["finish"]
+    assert (advice["choice"], advice["probability"], advice["at_stake"]) == ("finish", None, None)
+    last = told(advice).splitlines()[-1]
+    assert "Finish it: there is nothing to choose between." in last
+    assert "`kind: planned`" in last
+    assert "decision.sizes" in last
+    assert "best of" not in told(advice)
 
 
 def test_prices_follow_from_what_a_gpu_does():

@@ -12,7 +12,7 @@ from toposcale.forecasting import forecasters as every
 from toposcale.forecasting.intervals import variance_inflation
 from toposcale.forecasting.power_law import fit_power_law
 from toposcale.forecasting.rate import RateForecaster
-from toposcale.forecasting.ridge import PENALTIES, Ridge, nested_ridge, ridge_fit_predict
+from toposcale.forecasting.ridge import PENALTIES, Ridge, nested, ridge_fit_predict
 
 FINAL = 1000
 WARMUP = 40
@@ -285,8 +285,22 @@ def test_the_penalty_is_chosen_without_the_row_that_is_predicted():
             errors.extend(fitted - targets[held])
         mean_errors.append(np.mean(np.square(errors)))
     best = PENALTIES[[int(np.argmin(mean_errors))]]
-    found, _ = nested_ridge(design, targets, groups, rows)
-    assert found[0] == ridge_fit_predict(design, targets, rows, best)[0][0]
+    found, _ = nested(design, groups, rows).solve(targets[None, :])
+    assert found[0, 0] == pytest.approx(ridge_fit_predict(design, targets, rows, best)[0][0], rel=1e-12)
+
+
+def test_many_draws_of_the_targets_are_solved_as_one_by_one():
+    """Each draw chooses its own penalty."""
+    rng = np.random.default_rng(4)
+    design, rows = rng.normal(size=(9, 30)), rng.normal(size=(2, 30))
+    problem = nested(design, np.repeat(np.arange(3), 3), rows)
+    targets = rng.normal(size=(12, 9)) * np.geomspace(0.01, 100, 12)[:, None] + design[:, 0]
+    values, errors = problem.solve(targets)
+    for draw in range(12):
+        value, error = problem.solve(targets[[draw]])
+        np.testing.assert_allclose(values[draw], value[0], rtol=1e-12)
+        np.testing.assert_allclose(errors[draw], error[0], rtol=1e-12)
+    assert len(np.unique(np.round(values.std(axis=1) / targets.std(axis=1), 6))) > 3
 
 
 def test_features_of_pure_noise_do_no_better_than_the_permutation_baseline():
@@ -597,7 +611,7 @@ def test_rows_without_a_loss_are_the_plan_and_no_progress():
 
 
 def test_the_method_to_trust_follows_from_the_plan():
-    assert every.default_method(run(0)) == "multi_power_law"
+    assert every.default_method(run(0)) == "joint"
     assert every.default_method(replace(run(0), learning_rates=cosine()[:300])) == "power_law"
 
 

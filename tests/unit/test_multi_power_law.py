@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import published_curves
+from toposcale.analysis.forecasts import forecast_table
 from toposcale.forecasting import MultiPowerLaw
 
 CURVES = (
@@ -174,3 +176,28 @@ def test_published_curves_that_were_held_out(size, allowed):
         rates, steps, losses = published_curve(folder, name)
         errors.append(np.mean(np.abs(law.predict(rates, steps) - losses)))
     assert np.mean(errors) <= allowed
+
+
+@pytest.mark.parametrize("method", ["multi_power_law", "joint"])
+def test_the_end_of_published_curves_from_their_beginnings(method):
+    """18 curves of two sizes: within 0.025, 0.020 and 0.015 nats at 20, 30 and 50%, in intervals that hold 85 to 100%."""
+    if not CURVES.is_dir():
+        pytest.skip("the published loss curves (shared/data/loss_curves) are not here")
+    runs = published_curves.histories(CURVES)
+    table, _ = forecast_table(runs, methods=[method])
+    for fraction, most in ((0.2, 0.025), (0.3, 0.020), (0.5, 0.015)):
+        rows = table[table["fraction"] == fraction]
+        assert rows["forecast"].notna().all()
+        assert rows["error"].abs().mean() <= most
+        assert rows["actual"].between(rows["low"], rows["high"]).mean() >= 0.85
+
+
+def test_the_end_of_a_published_size_from_the_other_size_alone():
+    """The interval has to say how little one size tells of the next: it holds, and is wide."""
+    if not CURVES.is_dir():
+        pytest.skip("the published loss curves (shared/data/loss_curves) are not here")
+    table, _ = forecast_table(published_curves.histories(CURVES), fractions=[], methods=["joint"])
+    large = table[table["model"].str.startswith("100M")]
+    assert len(large) == 9
+    assert large["actual"].between(large["low"], large["high"]).all()
+    assert ((large["high"] - large["low"]) > 0.2).all()

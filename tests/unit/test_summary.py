@@ -293,6 +293,23 @@ def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
     assert "a at 70%: finish with 95%" in said["What should be done with the runs under way?"]
 
 
+def test_one_candidate_alone_is_no_choice_and_the_report_says_what_is_needed():
+    row = {
+        "model": "a",
+        "fraction": 0.7,
+        "candidate": "finish",
+        "probability": 1.0,
+        "at_stake": 0.0,
+        "is_live": True,
+    }
+    said = answers(VERDICTS[:0], candidates=pd.DataFrame([row]))
+    text = said["What should be done with the runs under way?"]
+    assert "a at 70%: finish, there is nothing else to choose." in text
+    assert "100%" not in text
+    assert "`kind: planned`" in text
+    assert "decision.sizes" in text
+
+
 @pytest.mark.parametrize("question", range(6))
 def test_what_cannot_be_answered_says_so(question):
     empty = VERDICTS[:0]

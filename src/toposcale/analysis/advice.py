@@ -9,13 +9,28 @@ import numpy as np
 
 from toposcale.analysis.decisions import UNDECIDED, known_at, options_of
 from toposcale.forecasting.calibration import Calibration, calibrate, score
-from toposcale.forecasting.decision import FINISH, SURE, Option, best_size, compute_of, rest_of, steps_to
+from toposcale.forecasting.decision import (
+    FEWEST_STEPS,
+    FINISH,
+    SURE,
+    Option,
+    best_size,
+    compute_of,
+    rest_of,
+    steps_to,
+)
 from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction
-from toposcale.forecasting.joint import Joint
+from toposcale.forecasting.joint import Joint, JointForecaster
 
 LITTLE = 0.005
 """Loss at stake, in nats, below which a choice is not worth waiting for."""
+
+
+NAME_ANOTHER_SIZE = (
+    "To compare, name another size: an entry of `kind: planned` under models, or a multiple in decision.sizes, of which "
+    f"the compute that is left buys at least {FEWEST_STEPS} steps"
+)
 
 
 def advise(
@@ -26,8 +41,14 @@ def advise(
     `histories`: every run, finished or not. `decision`: that section of the configuration. None stands for unknown.
     """
     known = known_at(history, histories)
+    remaining = decision.get("remaining")
+    joint, options, reason = options_of(
+        history, known, remaining=remaining, sizes=decision.get("sizes", ()), seed=seed
+    )
     method = default_method(history)
-    prediction, calibration, runs = _end(history, known, method)
+    prediction, calibration, runs = _end(history, known, method, joint)
+    if prediction.reason and not reason:
+        options, reason = [], prediction.reason
     advice: dict[str, Any] = {
         "model": history.model,
         "step": history.last_step,
@@ -39,6 +60,7 @@ def advise(
         "learning_rate_now": _rate(history, history.last_step),
         "learning_rate_at_the_end": _rate(history, history.final_step) if history.plan_known else None,
         "method": method,
+        "forecast_from_runs": sum(len(run.loss_curve[0]) > 0 for run in known) if method == "joint" else 1,
         "forecast": _plain(prediction.value),
         "forecast_low": _plain(prediction.low),
         "forecast_high": _plain(prediction.high),
@@ -46,36 +68,43 @@ def advise(
         "calibrated_on_runs": runs,
         "no_forecast_because": prediction.reason,
     }
-    remaining = decision.get("remaining")
-    joint, options, reason = options_of(
-        history, known, remaining=remaining, sizes=decision.get("sizes", ()), seed=seed
-    )
-    if prediction.reason and not reason:
-        options, reason = [], prediction.reason
     spend = rest_of(history) if remaining is None else float(remaining)
     advice |= {
         "remaining_flop": _plain(spend),
-        "candidates": [_candidate(option, decision) for option in options],
+        "candidates": [_candidate(option, decision, advice) for option in options],
         **_choice(options, reason),
         **_target(joint, history, decision.get("target_loss"), reason),
         **_sizes(joint, history, spend, reason),
     }
-    advice["assumed"] = _assumed(history, known, options)
+    advice["assumed"] = _assumed(history, known, options, method)
     advice["find_out_first"] = _find_out(history, known, options) if advice["choice"] == UNDECIDED else ""
     return advice
 
 
-def _end(history: History, known: Sequence[History], method: str) -> tuple[Prediction, Calibration, int]:
-    """The forecast of the end with its interval, calibrated on the finished runs as they stood at the same share."""
+def _end(
+    history: History, known: Sequence[History], method: str, joint: Joint
+) -> tuple[Prediction, Calibration, int]:
+    """The forecast of the end with its interval, calibrated on the finished runs as they stood at the same share.
+
+    Where the plan is known it is that of the law behind the decision, so that a run has one forecast of its end.
+    """
+
+    is_joint = method == "joint"
     share = min(max(history.last_step / history.final_step, 1e-9), 1.0)
     scores = []
     for other in known:
         if other.is_finished and other.model != history.model:
-            past = forecast(make_forecaster(method), other.first(share))
-            scores.append(score(past, other.final_loss))
+            then = [*(run for run in known if run.model != other.model), other.first(share)]
+            law = Joint().fit(then, like=joint) if is_joint else None
+            scores.append(score(_of_the_last(then, law), other.final_loss))
     calibration = calibrate(scores)
-    own = forecast(make_forecaster(method), history)
-    return calibration(own), calibration, int(np.isfinite(scores).sum()) if scores else 0
+    own = _of_the_last(known, joint if is_joint else None)
+    return calibration(own), calibration, int(np.isfinite(np.array(scores, dtype=np.float64)).sum())
+
+
+def _of_the_last(known: Sequence[History], law: Joint | None) -> Prediction:
+    """The final loss of the last of `known` by a law that was fitted to all of them; without one by the power law."""
+    return forecast(JointForecaster(known, law) if law else make_forecaster("power_law"), known[-1])
 
 
 def _choice(options: Sequence[Option], reason: str) -> dict[str, Any]:
@@ -85,13 +114,19 @@ def _choice(options: Sequence[Option], reason: str) -> dict[str, Any]:
     sure = best.probability >= SURE
     return {
         "choice": best.candidate.name if sure else UNDECIDED,
-        "probability": best.probability,
-        "at_stake": best.at_stake,
+        # The best of one is no finding.
+        "probability": best.probability if len(options) > 1 else None,
+        "at_stake": best.at_stake if len(options) > 1 else None,
         "no_decision_because": "",
     }
 
 
-def _candidate(option: Option, decision: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate(option: Option, decision: Mapping[str, Any], advice: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = option.low, option.high
+    to_its_end = advice["step"] + option.candidate.steps == advice["final_step"]
+    if option.candidate.name == FINISH and advice["method"] == "joint" and to_its_end:
+        # It is the forecast of the end, so it has the same interval, the calibrated one.
+        low, high = advice["forecast_low"], advice["forecast_high"]
     speed, price = decision.get("gpu_flops"), decision.get("gpu_price")
     hours = option.candidate.compute / speed / 3600 if speed else None
     return {
@@ -102,8 +137,8 @@ def _candidate(option: Option, decision: Mapping[str, Any]) -> dict[str, Any]:
         "gpu_hours": hours,
         "price": hours * price if hours is not None and price is not None else None,
         "loss": option.loss,
-        "loss_low": option.low,
-        "loss_high": option.high,
+        "loss_low": low,
+        "loss_high": high,
         "probability": option.probability,
         "at_stake": option.at_stake,
     }
@@ -131,12 +166,22 @@ def _sizes(joint: Joint, history: History, spend: float, reason: str) -> dict[st
     return {"best_size": _plain(size), "best_size_low": _plain(low), "best_size_high": _plain(high)}
 
 
-def _assumed(history: History, known: Sequence[History], options: Sequence[Option]) -> list[str]:
+def _assumed(history: History, known: Sequence[History], options: Sequence[Option], method: str) -> list[str]:
     said = []
     if not history.plan_known:
         because = history.plan or "no learning rate is known"
         said.append(
             f"the learning rate stays as it is, since {because}: a decay to come is not in any forecast"
+        )
+    if method == "joint":
+        said.append(
+            "the forecast reads every run of the family as far as it has come, in one law that is that of the candidates, "
+            "too; the table forecasts reads the same share of every run, so its numbers differ"
+        )
+    elif options:
+        said.append(
+            "the candidates are compared by the joint law under a rate that stays, so finish differs there from the "
+            "power law, which reads this run alone"
         )
     if options:
         said.append("compute is 6 x parameters x tokens")
@@ -213,14 +258,16 @@ def _plan_text(advice: Mapping[str, Any]) -> str:
 def _end_text(advice: Mapping[str, Any]) -> str:
     if advice["forecast"] is None:
         return f"no forecast by {advice['method']}: {advice['no_forecast_because']}"
-    text = f"{advice['forecast']:.4g}"
+    text, law = f"{advice['forecast']:.4g}", advice["method"]
+    if (others := advice["forecast_from_runs"] - 1) > 0:
+        law += f" from this run and {others} other{'s' * (others > 1)}"
     if advice["forecast_low"] is not None:
         text += f" ({advice['forecast_low']:.4g} to {advice['forecast_high']:.4g})"
     if advice["interval_coverage"] is None:
-        return f"{text} by {advice['method']}; too few finished runs to calibrate the interval, its coverage is not known"
+        return f"{text} by {law}; too few finished runs to calibrate the interval, its coverage is not known"
     runs, coverage = advice["calibrated_on_runs"], advice["interval_coverage"]
     calibrated = f"an interval that holds in {coverage:.0%} of cases, calibrated on {runs} finished runs"
-    return f"{text} by {advice['method']}; {calibrated}"
+    return f"{text} by {law}; {calibrated}"
 
 
 def _table(advice: Mapping[str, Any]) -> list[str]:
@@ -278,6 +325,8 @@ def _verdict(advice: Mapping[str, Any]) -> str:
     what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(
         choice, f"Stop now and {choice}"
     )
+    if len(advice["candidates"]) == 1:
+        return f"{what}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
     stake = f"{advice['at_stake']:.3f} nats at stake"
     return f"{what}: the best of {len(advice['candidates'])} with a probability of {odds:.0%}; {stake}."
 

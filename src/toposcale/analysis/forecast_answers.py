@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.advice import NAME_ANOTHER_SIZE
 from toposcale.analysis.answers import UNTESTED, Answer
 from toposcale.analysis.forecasts import LEAST_COVERAGE, RIVALS
 from toposcale.forecasting.decision import SURE
@@ -151,19 +153,29 @@ def now(candidates: pd.DataFrame) -> Answer | None:
         return None
     best = live.sort_values("at_stake").groupby("model", sort=True).head(1).sort_values("model")
     sure = best["probability"] >= SURE
+    counts = live["model"].value_counts()
+    alone = best["model"].map(counts) == 1
     said = [
-        f"{row['model']} at {row['fraction']:.0%}: {'' if row['probability'] >= SURE else 'undecided, best is '}"
-        f"{row['candidate']} with {row['probability']:.0%}"
+        f"{row['model']} at {row['fraction']:.0%}: {_leads(row, int(counts[row['model']]))}"
         for row in best.iloc[:MOST_NAMED].to_dict("records")
     ]
     more = len(best) - MOST_NAMED
     text = "; ".join(said) + (f"; {more} more in the table candidates" if more > 0 else "") + "."
+    if alone.any():
+        text += f" {NAME_ANOTHER_SIZE}."
     choices = [*best.loc[sure, "candidate"], *["undecided"] * int((~sure).sum())]
     starts = ["stop and start another size" if choice.startswith("start ") else choice for choice in choices]
     counted = {choice: starts.count(choice) for choice in dict.fromkeys(starts)}
     words = [choice if len(best) == 1 else f"{choice} {count}" for choice, count in counted.items()]
     verdict = ", ".join(words)
     return Answer(verdict[:1].upper() + verdict[1:], "`make advice` says why and what it assumes.", text)
+
+
+def _leads(best: Mapping[Hashable, Any], candidates: int) -> str:
+    if candidates == 1:
+        return f"{best['candidate']}, there is nothing else to choose"
+    unsure = "" if best["probability"] >= SURE else "undecided, best is "
+    return f"{unsure}{best['candidate']} with {best['probability']:.0%}"
 
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:

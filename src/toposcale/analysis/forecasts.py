@@ -235,15 +235,13 @@ def _permutation(
     if not solvable or not isinstance(mae, float) or not np.isfinite(mae):
         return {}
     rng = np.random.default_rng(seed)
-    names, values = list(finals), np.array(list(finals.values()))
-    maes = np.empty(permutations)
-    for draw in range(permutations):
-        dealt = dict(zip(names, rng.permutation(values), strict=True))
-        errors = []
-        for model, problem in solvable.items():
-            targets = np.array([dealt[other] for other in problem.others])
-            errors.append(abs(problem.solve(targets)[0][0] - dealt[model]))
-        maes[draw] = np.mean(errors)
+    place, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
+    dealt = np.array([rng.permutation(values) for _ in range(permutations)])
+    errors = [
+        np.abs(problem.solve(dealt[:, [place[o] for o in problem.others]])[0][:, 0] - dealt[:, place[model]])
+        for model, problem in solvable.items()
+    ]
+    maes = np.mean(errors, axis=0)
     as_good = np.sum(maes <= mae * (1 + 1e-12))
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 

@@ -133,6 +133,8 @@ def course_gap(one: np.ndarray, other: np.ndarray) -> float:
 def _continued(history: History, steps: int) -> Target:
     """What was trained so far, and the rest of the plan over `steps` steps from now."""
     now = history.last_step
+    if now + steps == history.final_step:
+        return target_of(history)
     plan = history.rates_to(history.final_step)
     rates = np.concatenate([plan[:now], stretched(plan[now:], steps)])
     return Target(history.n_parameters, rates, now + steps, history.tokens_per_step)

@@ -178,8 +178,8 @@ def make_forecaster(
 
 
 def default_method(history: History) -> str:
-    """The method to trust where nothing was measured: the multi-power law where the plan is known, else the power law."""
-    return "multi_power_law" if history.plan_known else "power_law"
+    """The method of the advice: the law of all runs of the family where the plan is known, else the power law."""
+    return "joint" if history.plan_known else "power_law"
 
 
 MOST_SPIKES = 0.2

@@ -13,7 +13,6 @@ from toposcale.forecasting.multi_power_law import (
     CENTRES,
     MOST_CHANGES,
     NAMES,
-    WIDTHS,
     Fit,
     Prepared,
     bin_medians,
@@ -21,6 +20,7 @@ from toposcale.forecasting.multi_power_law import (
     noise_of,
     prepare,
     solve,
+    widths,
 )
 
 POINTS = 24
@@ -61,8 +61,11 @@ class Joint:
     sizes, and even one, suffice; what they leave open is in the covariance. Each run's rates are in units of its peak.
     """
 
-    def fit(self, histories: Sequence[History]) -> Joint:
-        """Fit to every history with a loss curve; `reason` says why there is nothing to fit."""
+    def fit(self, histories: Sequence[History], like: Joint | None = None) -> Joint:
+        """Fit to every history with a loss curve; `reason` says why there is nothing to fit.
+
+        `like`: the fit to nearly the same histories; its solution is a better place to start from than the prior.
+        """
         self.reason = ""
         runs = [history for history in histories if len(history.loss_curve[0]) >= MINIMUM_POINTS]
         runs.sort(key=lambda run: (run.n_parameters, run.model))
@@ -96,11 +99,11 @@ class Joint:
 
         count = len(self._sizes)
         own = SIZE_SCATTER * np.repeat([1.0, 10.0], count)
-        tight = WIDTHS * np.where(np.arange(_K) < 2, 1.0, _SHAPE_TIGHTNESS)
         centre = np.concatenate([CENTRES, _SIZE_CENTRES, np.zeros(2 * count)])
-        width = np.concatenate([tight, _SIZE_WIDTHS, own])
+        width = np.concatenate([widths(_SHAPE_TIGHTNESS), _SIZE_WIDTHS, own])
+        near = like._fit.x if like is not None and not like.reason and like._sizes == self._sizes else None
         self._fit: Fit = solve(
-            evaluate, np.concatenate(logs), float(np.hypot(self._noise, MISFIT)), centre, width
+            evaluate, np.concatenate(logs), float(np.hypot(self._noise, MISFIT)), centre, width, near
         )
         return self
 
@@ -162,11 +165,14 @@ def target_of(history: History, step: int | None = None) -> Target:
 
 
 class JointForecaster:
-    """Forecaster `joint`: one fit to the family, as far as each of its runs has come."""
+    """Forecaster `joint`: one fit to the family, as far as each of its runs has come.
 
-    def __init__(self, family: Sequence[History]) -> None:
+    `fitted`: the law of the first history's family, where it is there already.
+    """
+
+    def __init__(self, family: Sequence[History], fitted: Joint | None = None) -> None:
         self.family = list(family)
-        self._fits: dict[str, Joint] = {}
+        self._fits = {} if fitted is None else {self.family[0].family: fitted}
 
     def fit(self, history: History) -> JointForecaster:
         """Fit to the runs of `history`'s family; one fit serves all of them."""

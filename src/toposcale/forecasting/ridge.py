@@ -14,18 +14,15 @@ PENALTIES = np.geomspace(1e-3, 1e4, 22)
 """Candidates, as multiples of the number of training models; the largest is all but the mean."""
 
 
-def ridge_fit_predict(
-    design: np.ndarray,
-    targets: np.ndarray,
-    rows: np.ndarray,
-    penalties: np.ndarray,
-    blocks: np.ndarray | None = None,
+def ridge_weights(
+    design: np.ndarray, rows: np.ndarray, penalties: np.ndarray, blocks: np.ndarray | None = None
 ) -> np.ndarray:
-    """Ridge predictions (penalties, rows): columns standardised on `design` (models, features) alone.
+    """(penalties, rows, models): what each target counts in each prediction, which is linear in the targets.
 
-    Minimises |y - Xw|^2 + penalty * models * |w|^2 after centring y. Columns that are constant in `design`
-    are left out. `blocks` (features,): columns of one number are the entries of one vector; they share one scale, the
-    root of their summed variances, so that a vector counts as one feature and a pixel that hardly moves stays small.
+    Ridge minimises |y - Xw|^2 + penalty * models * |w|^2 after centring y, with columns standardised on `design`
+    (models, features) alone. Columns that are constant in `design` are left out. `blocks` (features,): columns of one
+    number are the entries of one vector; they share one scale, the root of their summed variances, so that a vector
+    counts as one feature and a pixel that hardly moves stays small.
     """
     scale = design.std(axis=0)
     if blocks is not None and len(blocks):
@@ -36,48 +33,60 @@ def ridge_fit_predict(
     # the dual form: the matrices are models x models, however long the vectors; einsum, since BLAS sums in an
     # order that depends on the number of threads
     eigenvalues, vectors = np.linalg.eigh(np.einsum("if,jf->ij", standard, standard))
-    projected = np.einsum("ij,i->j", vectors, targets - targets.mean())
-    weights = projected / (np.maximum(eigenvalues, 0.0) + penalties[:, None] * len(design))
     similarity = np.einsum("rf,jf->rj", (rows[:, moving] - centre) / scale[moving], standard)
-    return np.asarray(targets.mean() + np.einsum("pk,jk,rj->pr", weights, vectors, similarity))
+    shrunk = vectors / (np.maximum(eigenvalues, 0.0) + penalties[:, None, None] * len(design))
+    weights = np.einsum("rk,pjk->prj", np.einsum("rj,jk->rk", similarity, vectors), shrunk)
+    return np.asarray(weights - weights.mean(axis=2, keepdims=True) + 1 / len(design))
 
 
-def nested_ridge(
+def ridge_fit_predict(
     design: np.ndarray,
     targets: np.ndarray,
-    groups: np.ndarray,
     rows: np.ndarray,
+    penalties: np.ndarray,
     blocks: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Predictions for `rows` and the held-out errors (models,) of the penalty that was chosen.
-
-    The penalty has the least squared error over leave-one-group-out within `design`; everything, the
-    standardisation too, is done again in each inner fold.
-    """
-    errors = np.empty((len(PENALTIES), len(targets)))
-    for group in np.unique(groups):
-        held = groups == group
-        errors[:, held] = (
-            ridge_fit_predict(design[~held], targets[~held], design[held], PENALTIES, blocks) - targets[held]
-        )
-    # among equals the strongest penalty
-    mean_errors = np.mean(errors**2, axis=1)
-    chosen = int(np.flatnonzero(mean_errors <= mean_errors.min() * (1 + 1e-9))[-1])
-    return ridge_fit_predict(design, targets, rows, PENALTIES[[chosen]], blocks)[0], errors[chosen]
+) -> np.ndarray:
+    """Ridge predictions (penalties, rows) from `targets` (models,); see `ridge_weights`."""
+    return np.asarray(np.einsum("prj,j->pr", ridge_weights(design, rows, penalties, blocks), targets))
 
 
 class Problem(NamedTuple):
-    """Models to learn from and their groups (of one size), the table (them, and last the one to be forecast; features),
-    and the blocks of its columns."""
+    """Ridge with a penalty that is chosen on the models to learn from: what it needs before their targets are known.
+
+    The penalty has the least squared error over leave-one-group-out within `others`; everything, the
+    standardisation too, is done again in each inner fold.
+    """
 
     others: list[str]
     groups: np.ndarray
-    table: np.ndarray
-    blocks: np.ndarray
+    inner: np.ndarray  # (penalties, models, models) weights of the predictions with the own group left out
+    outer: np.ndarray  # (penalties, rows, models)
 
     def solve(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`nested_ridge` from the final losses of `others`: the forecast (1,) and the held-out errors."""
-        return nested_ridge(self.table[:-1], targets, self.groups, self.table[-1:], self.blocks)
+        """From targets (draws, models): predictions (draws, rows), and the held-out errors (draws, models)."""
+        errors = np.einsum("pij,dj->dpi", self.inner, targets) - targets[:, None, :]
+        mean_errors = np.mean(errors**2, axis=2)
+        # among equals the strongest penalty
+        equal = mean_errors <= mean_errors.min(axis=1, keepdims=True) * (1 + 1e-9)
+        chosen = len(PENALTIES) - 1 - np.argmax(equal[:, ::-1], axis=1)
+        values = np.einsum("drj,dj->dr", self.outer[chosen], targets)
+        return values, errors[np.arange(len(targets)), chosen]
+
+
+def nested(
+    design: np.ndarray,
+    groups: np.ndarray,
+    rows: np.ndarray,
+    blocks: np.ndarray | None = None,
+    others: Sequence[str] = (),
+) -> Problem:
+    """The problem of models `design` (models, features) in `groups`, to be solved for `rows` (rows, features)."""
+    inner = np.zeros((len(PENALTIES), len(groups), len(groups)))
+    for group in np.unique(groups):
+        held = groups == group
+        row, column = np.ix_(held, ~held)
+        inner[:, row, column] = ridge_weights(design[~held], design[held], PENALTIES, blocks)
+    return Problem(list(others), groups, inner, ridge_weights(design, rows, PENALTIES, blocks))
 
 
 class Ridge:
@@ -110,10 +119,10 @@ class Ridge:
         if isinstance(problem, str):
             return no_prediction(problem)
         targets = np.array([self.finals[model] for model in problem.others])
-        value, errors = problem.solve(targets)
+        values, errors = problem.solve(targets[None, :])
         spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
-        half = float(student_t(len(np.unique(problem.groups)) - 1) * spread)
-        return Prediction(float(value[0]), float(value[0] - half), float(value[0] + half))
+        half, value = float(student_t(len(np.unique(problem.groups)) - 1) * spread), float(values[0, 0])
+        return Prediction(value, value - half, value + half)
 
     def problem(self, history: History) -> Problem | str:
         """What there is to learn from for `history`; a string says why there is nothing."""
@@ -133,7 +142,7 @@ class Ridge:
         table, blocks = _table([_VECTORS[self.kind](model) for model in (*others, history)])
         if not table.shape[1]:
             return f"no feature of {self.kind} is finite in every model"
-        return Problem([other.model for other in others], groups, table, blocks)
+        return nested(table[:-1], groups, table[-1:], blocks, [other.model for other in others])
 
 
 def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.analysis.advice import advise, told
+from toposcale.analysis.decisions import known_at
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features import weights
 from toposcale.forecasting.decision import MULTIPLES
@@ -203,7 +204,7 @@ def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
     if advice["forecast"] is None:
         return outlook
     steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, FORECAST_POINTS)))
-    fitted = make_forecaster(advice["method"]).fit(history)
+    fitted = make_forecaster(advice["method"], known_at(history, histories)).fit(history)
     ahead = [fitted.predict(float(step)) for step in steps]
     if not all(np.isfinite(one.value) for one in ahead):
         return outlook
