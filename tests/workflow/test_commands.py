@@ -1,7 +1,7 @@
-"""Every command that the README, the pages of docs/ and the notebooks print does what it says, in a folder with a space in its path.
+"""Every command that README, docs/ and notebooks print does what it says, in a folder with a space in its path.
 
-The environment lies elsewhere. What the three doors of the README and the pages behind them print is run as it stands; a run that
-would take long is planned.
+The environment lies elsewhere. What the three doors of the README and the pages behind them print is run as it stands;
+a run that would take long is planned.
 """
 
 import json
@@ -59,9 +59,13 @@ def commands(text):
 
 
 def printed_configurations():
-    """Every whole configuration that a page prints; its run is named as its file."""
-    printed = [block for page in (README, *PAGES.values()) for block in blocks(page, "yaml")]
-    return [block for block in printed if block.startswith("run:")]
+    """Every whole configuration that a page prints, with the models that the page on own models adds to `mine`."""
+    blocks_of_pages = [block for page in (README, *PAGES.values()) for block in blocks(page, "yaml")]
+    printed = [yaml.safe_load(block) for block in blocks_of_pages if block.startswith("run:")]
+    assert [config["run"] for config in printed] == ["mine", "curve", "live"]
+    [added] = blocks(PAGES["own-models"], "yaml")
+    printed[0]["models"] |= yaml.safe_load(added)["models"]
+    return printed
 
 
 def notebook_text():
@@ -106,9 +110,8 @@ def place(project, tmp_path_factory):
             (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     losses = [f"{step},{2 + 40 / (step + 10)},{2.1 + 40 / (step + 10)}" for step in range(0, 1000, 10)]
     (project / "losses.csv").write_text("\n".join(["step,loss,val_loss", *losses]) + "\n")
-    for configuration in printed_configurations():
-        name = yaml.safe_load(configuration)["run"]
-        (project / f"{name}.yaml").write_text(configuration + yaml.safe_dump(SHORTER))
+    for config in printed_configurations():
+        (project / f"{config['run']}.yaml").write_text(yaml.safe_dump(config | SHORTER))
     return project, environment
 
 
@@ -160,16 +163,18 @@ def done_as_printed(place, command, **variables):
     return done.stdout
 
 
-def test_checkpoints_as_the_readme_has_them(place, hub):
+def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
     project, _ = place
+    own = commands(PAGES["own-models"])
+    assert own == ["make advice CONFIG=mine.yaml"]
     printed = commands(CHECKPOINTS)
-    assert [command.split()[:3] for command in printed if command.startswith("python")] == [
-        ["python", "-m", "toposcale"]
-    ] * 2
-    assert printed[2:] == ["make run CONFIG=mine.yaml"]
+    assert len(printed) == 3
+    assert printed[-1] == "make run CONFIG=mine.yaml"
     for command in printed:
         done_as_printed(place, command, **hub)
     assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
+    told = done_as_printed(place, *own, **hub)
+    assert set(re.findall(r"^(\S+): step [\d,]+ of", told, re.MULTILINE)) == {"trainer", "curve"}
     assert "Nothing to be done" in done_as_printed(place, "make run CONFIG=mine.yaml", **hub)
 
 
@@ -216,14 +221,6 @@ def watched(place, command):
         process.communicate(timeout=60)
 
 
-def test_kinds_of_models_together_as_the_page_has_them(place):
-    printed = commands(PAGES["own-models"])
-    assert printed == ["make run CONFIG=together.yaml", "make advice CONFIG=together.yaml"]
-    told = [done_as_printed(place, command) for command in printed][-1]
-    for model in ("trainer", "curve", "tiny"):
-        assert re.search(rf"^{model}: step [\d,]+ of", told, re.MULTILINE), told
-
-
 def test_the_library_alone_as_the_page_has_it(place):
     given = """
 import torch
@@ -251,7 +248,7 @@ def test_any_other_command_is_planned_without_complaint(place, command):
     if words[0] == "sbatch":
         assert any((ROOT / word).is_file() for word in words[1:])
         return
-    if words[0] == "python" or words[0].startswith("PYTHONPATH="):
+    if words[0].startswith(("python", "PYTHONPATH=")) and "snakemake" not in words:
         is_there(words)
         return
     for folder in (place[0], place[0] / "wikitext-2"):
