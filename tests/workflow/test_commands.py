@@ -258,7 +258,7 @@ def test_any_other_command_is_planned_without_complaint(place, command):
     if "CONFIG=config/paper.yaml" not in command and words[0] == "make":
         command += " --dry-run"  # make's own: every target that is named is there
     elif "advice" not in words and "--unlock" not in words:
-        command = command.replace("snakemake ", "snakemake --dry-run --quiet all ", 1)
+        command = command.replace("snakemake ", "snakemake --quiet all --dry-run ", 1)
     if "slurm" in command and words[0] != "make":
         pytest.importorskip("snakemake_executor_plugin_slurm", reason="SLURM's plugin is not installed")
     done = shell(place, command)
@@ -269,13 +269,14 @@ def test_any_other_command_is_planned_without_complaint(place, command):
 
 def is_there(words):
     """Asserts that the program of a long measurement, and every option that is given to it, exist."""
-    [program] = [
+    programs = [
         path
         for word in words
         for path in (ROOT / word, ROOT / f"{word.replace('.', '/')}.py", ROOT / "src" / word / "__main__.py")
         if path.is_file() and path.suffix == ".py"
     ]
-    text = program.read_text()
+    assert programs
+    text = "".join(program.read_text() for program in programs)
     assert [word for word in words if word.startswith("--") and f'"{word}"' not in text] == []
 
 
