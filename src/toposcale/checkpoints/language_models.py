@@ -118,7 +118,8 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
         raise UserError(f"{folder}: the tokenizer has {known} tokens, the model only {vocab_size}")
     if known < _SMALLEST_VOCABULARY_SHARE * vocab_size:
         raise UserError(
-            f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; files of the tokenizer are missing or belong to another model"
+            f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; "
+            "files of the tokenizer are missing or belong to another model"
         )
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
@@ -258,7 +259,8 @@ def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch
     # The same operations on the same numbers; a cap or a factor changes far more than a bfloat16 rounding (2^-8).
     if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
         raise UserError(
-            f"{folder}: {type(model).__name__} changes its logits in other ways than scaling and capping, which is not supported"
+            f"{folder}: {type(model).__name__} changes its logits in other ways than scaling and capping, "
+            "which is not supported"
         )
 
 

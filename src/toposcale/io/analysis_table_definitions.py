@@ -50,7 +50,7 @@ pooled_correlations: correlations over runs: seeds are averaged within their cel
   reason
   sorted by source layer feature metric given
 
-verdicts: whether a feature follows the metric, and whether it tells more than the weight norm and the step: yes, no, not tested
+verdicts: whether a feature follows the metric, and tells more than the weight norm and the step: yes, no, not tested
   model source layer feature metric
   family text the family of tests for the q-values: whole models or layers, the metric, the run or pooled
   follows_the_loss text yes: Spearman correlation of at least 0.5 in size, with one sign in every cell
@@ -82,7 +82,7 @@ verdicts: whether a feature follows the metric, and whether it tells more than t
   between_runs_reason text why it was not tested
   sorted by model source layer feature metric
 
-run_permutation: correlation of the innovations of a feature with the loss of its own run, compared with the other runs of the cell, given the norm
+run_permutation: innovations of a feature with the loss of their own run, and with those of the other runs of the cell
   source layer feature metric
   n_runs count runs in cells of at least 8 seeds
   n_cells count these cells
@@ -241,7 +241,7 @@ forecasts: forecasts of the final loss
   forecast number forecast of the final loss
   low number lower end of its 95% interval
   high number upper end of its 95% interval
-  calibrated_to number coverage to which the interval was calibrated on other finished runs; empty for an interval of the method itself
+  calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
   actual number final loss, where the training is finished
   error number forecast less actual
   reason

@@ -21,7 +21,8 @@ def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
             step = int(match["step"])
             if step in found:
                 raise UserError(
-                    f"{pattern}: {found[step]} and {name} are both step {step}; change the pattern so that it matches one of them"
+                    f"{pattern}: {found[step]} and {name} are both step {step}; "
+                    "change the pattern so that it matches one of them"
                 )
             found[step] = name
     return dict(sorted(found.items()))

@@ -66,7 +66,7 @@ models: the models of the run
   plan text source of the learning rates up to the end (given, rows, recognised), or why they are not known
   sorted by n_parameters model
 
-schedules: the plans: the learning rate of every step to the end, in at most 2,000 rows for each model, to be interpolated linearly
+schedules: the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between
   model step
   learning_rate number learning rate of the update that follows the step
   sorted by model step
