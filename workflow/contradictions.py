@@ -32,7 +32,7 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
     if config["landscape"]["resolution"] % 2 == 0:
         yield (
             f"config key landscape.resolution holds {config['landscape']['resolution']}, but must be odd: "
-            "the checkpoint stands in the middle"
+            "the checkpoint is the middle point"
         )
     swept = list(_sweep_contradictions(config))
     yield from swept or _training_contradictions(config)
@@ -115,21 +115,21 @@ def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
     known = {*ALLOWED[kind], "schedule"}
     for other in sorted({key for keys in ALLOWED.values() for key in keys} - known):
         if other in model:
-            yield f"config key {where}.{other} is given, but means nothing for kind {kind}"
+            yield f"config key {where}.{other} is given, but has no meaning for kind {kind}"
     if kind == "gpt" and not set(NEEDED["gpt"]) - set(model) and model["d_model"] % model["n_heads"]:
         yield (
             f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
         )
     if ".seed" in name:
-        yield f"config key models: the name {name!r} holds .seed, which marks the copies that seeds make"
+        yield f"config key models: the name {name!r} contains .seed, which is reserved for the copies with other seeds"
     yield from _braces(f"{where}.path", model.get("path", ""))
     if kind != "gpt" and isinstance(model.get("schedule"), Mapping):
         yield from schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
     for key in ("revisions", "pattern"):
         if key in model and "{step}" not in model[key]:
-            yield f"config key {where}.{key} holds {shown(model[key])}, but must have {{step}} in it"
+            yield f"config key {where}.{key} holds {shown(model[key])}, but must contain {{step}}"
 
 
 def _braces(where: str, path: str) -> Iterator[str]:
     if set(path) & set("{}"):
-        yield f"config key {where} holds {shown(path)}, but Snakemake takes a brace in a path for a wildcard"
+        yield f"config key {where} holds {shown(path)}, but Snakemake reads braces in a path as a wildcard"

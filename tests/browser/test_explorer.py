@@ -171,10 +171,10 @@ def test_source_layer_and_feature_can_be_chosen(page):
     page.put("#source", "embeddings")
     page.wait_for("location.hash.includes('embeddings')")
     assert page.run("document.querySelector('#layer').value") == "all"
-    assert "Of step" not in page.run("document.querySelector('[data-kind=diagram] > p').textContent")
+    assert "not computed" not in page.run("document.querySelector('[data-kind=diagram] > p').textContent")
     move_to(page, 1)
     assert page.run("document.querySelector('[data-kind=diagram] > p').textContent").startswith(
-        "Of step 0: none at 8."
+        "Shown for step 0: not computed at step 8."
     )
     assert page.errors() == []
 

@@ -135,7 +135,7 @@ def test_a_glob_of_any_depth(tmp_path):
     save(tmp_path / "a" / "b", NEWER, "results_1.json")
     save(tmp_path / "a", changed(NEWER, model_args="x"), "samples.json")
     assert len(read_results(f"{tmp_path}/**/results_*.json", PYTHIA)) == 4
-    with pytest.raises(UserError, match="no file that it matches"):
+    with pytest.raises(UserError, match="no file matches it as a pattern"):
         read_results(f"{tmp_path}/*.txt", PYTHIA)
 
 
@@ -162,10 +162,10 @@ def test_nan_is_said(tmp_path):
         ("[1]", "not a result of lm-evaluation-harness"),
         ('{"results": {}}', "not a result of lm-evaluation-harness"),
         ('{"results": {"arc_easy": 0.5}, "config": {}}', "a task without named scores"),
-        (json.dumps(changed(NEWER, model_args="pretrained=a/b")), "no scores of small in its 1 JSON files"),
+        (json.dumps(changed(NEWER, model_args="pretrained=a/b")), "no scores of small in the 1 JSON files"),
         (
             json.dumps(changed(NEWER, model_args="pretrained=EleutherAI/pythia-70m", model_revision="main")),
-            r"its revision \(main\) does not say the step",
+            r"its revision \(main\) does not contain the step",
         ),
     ],
 )

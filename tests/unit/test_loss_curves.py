@@ -178,12 +178,12 @@ def test_scalars_of_tensorboard_are_read(tmp_path):
         ({"step": [], "loss": []}, "no rows"),
         (
             {"step": [1, 2, 2], "loss": [1, 2, 3]},
-            "step 2 stands there more than once, with different values of loss",
+            "step 2 occurs more than once, with different values of loss",
         ),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),
         ({"step": [-1], "loss": [1]}, "step holds -1"),
         ({"step": [1, None], "loss": [1, 2]}, "step is missing in 1 rows"),
-        ({"step": [1], "loss": ["low"]}, "column loss is not all numbers"),
+        ({"step": [1], "loss": ["low"]}, "column loss contains values that are not numbers"),
         (
             {"step": [1], "loss": [1], "lr": [0.1], "learning_rate": [0.1]},
             "columns learning_rate and lr both hold the learning rate",

@@ -261,8 +261,8 @@ def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
 @pytest.mark.parametrize(
     ("model", "settings", "reason"),
     [
-        (nn.LayerNorm(4), SETTINGS, "no matrix is left to monitor"),
-        (small_model(), weights.Settings(include=("absent*",)), "no matrix is left to monitor"),
+        (nn.LayerNorm(4), SETTINGS, "there is no matrix to monitor"),
+        (small_model(), weights.Settings(include=("absent*",)), "there is no matrix to monitor"),
     ],
 )
 def test_nothing_to_monitor_is_a_line(tmp_path, capfd, model, settings, reason):

@@ -27,7 +27,10 @@ def copy(undisturbed, tmp_path) -> Workspace:
 
 
 PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")
-LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-peers.lock", "pyproject.toml")
+LOCKS = (
+    *(f"requirements{part}.lock" for part in ("", "-test", "-peers", "-slurm")),
+    "pyproject.toml",
+)
 
 
 @pytest.fixture(scope="module")

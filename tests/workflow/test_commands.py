@@ -1,6 +1,7 @@
-"""Every command that the README and the notebooks print does what it says, in a folder with a space in its path.
+"""Every command that README, docs/ and notebooks print does what it says, in a folder with a space in its path.
 
-The environment lies elsewhere. The part on one's own models is run as it stands; a run that would take long is planned.
+The environment lies elsewhere. What the three doors of the README and the pages behind them print is run as it stands;
+a run that would take long is planned.
 """
 
 import json
@@ -24,9 +25,13 @@ from tiny_model import save_checkpoints
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("commands")]
 
 README = (ROOT / "README.md").read_text()
-OWN = README.split("\n## Your own models\n")[1].split("\n## ")[0]
+PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+CHECKPOINTS, CURVE, TRAINING = (
+    README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    for heading in ("I have checkpoints", "I have a loss curve", "I am training now")
+)
 
-# Added to the README's configuration: the same run, shorter.
+# Added to every configuration that is printed: the same run, shorter.
 SHORTER = {
     "training": {
         **{"steps": 20, "checkpoint_every": 5, "batch_size": 2, "context": 16, "warmup_steps": 2},
@@ -49,8 +54,18 @@ def commands(text):
     lines = "".join(blocks(text)).replace("\\\n", " ").splitlines()
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     found = [re.sub(r"\s+#.*", "", line).strip() for line in [*lines, *spans]]
-    starts = ("make ", ".venv/bin/", "snakemake ", "python -m toposcale", "sbatch ")
+    starts = ("make ", ".venv/bin/", "snakemake ", "python ", "PYTHONPATH=", "sbatch ")
     return list(dict.fromkeys(line for line in found if line.startswith(starts)))
+
+
+def printed_configurations():
+    """Every whole configuration that a page prints, with the models that the page on own models adds to `mine`."""
+    blocks_of_pages = [block for page in (README, *PAGES.values()) for block in blocks(page, "yaml")]
+    printed = [yaml.safe_load(block) for block in blocks_of_pages if block.startswith("run:")]
+    assert [config["run"] for config in printed] == ["mine", "curve", "live"]
+    [added] = blocks(PAGES["own-models"], "yaml")
+    printed[0]["models"] |= yaml.safe_load(added)["models"]
+    return printed
 
 
 def notebook_text():
@@ -95,10 +110,8 @@ def place(project, tmp_path_factory):
             (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     losses = [f"{step},{2 + 40 / (step + 10)},{2.1 + 40 / (step + 10)}" for step in range(0, 1000, 10)]
     (project / "losses.csv").write_text("\n".join(["step,loss,val_loss", *losses]) + "\n")
-    [configuration] = blocks(OWN, "yaml")
-    config = yaml.safe_load(configuration)
-    assert config["run"] == "mine"
-    (project / "mine.yaml").write_text(configuration + yaml.safe_dump(SHORTER))
+    for config in printed_configurations():
+        (project / f"{config['run']}.yaml").write_text(yaml.safe_dump(config | SHORTER))
     return project, environment
 
 
@@ -107,7 +120,7 @@ def hub(tmp_path_factory):
     """What the README's repository is here: a tiny model at each of the steps that are named."""
     folder = tmp_path_factory.mktemp("hub")
     saved = list(save_checkpoints(folder / "saved").values())
-    steps = yaml.safe_load(blocks(OWN, "yaml")[0])["models"]["pythia-70m"]["steps"]
+    steps = yaml.safe_load(blocks(CHECKPOINTS, "yaml")[0])["models"]["pythia-70m"]["steps"]
     files = [{file.name: file.read_bytes() for file in one.iterdir()} for one in saved]
     branches = {f"step{step}": files[i] for i, step in enumerate(steps)}
     with SmallHub() as running:
@@ -118,7 +131,7 @@ def hub(tmp_path_factory):
 def shell(place, command, **variables):
     """Run a command as it is printed: only `.venv` is another folder."""
     project, environment = place
-    command = command.replace(".venv/bin/", f"{environment}/bin/")
+    command = command.replace(".venv/", f"{environment}/")
     path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
     given = (
         os.environ | {"VENV": str(environment), "PATH": path, "PYTHONPATH": str(project / "src")} | variables
@@ -139,48 +152,132 @@ def last_line(done):
     return done.stdout.rstrip().splitlines()[-1]
 
 
-def test_ones_own_models_as_the_readme_has_them(place, hub):
+def done_as_printed(place, command, **variables):
+    """What a command prints, which ends well and, for a run, with the path of its report."""
+    done = shell(place, command, **variables)
+    assert done.returncode == 0, command + done.stdout
+    if run := re.match(r"make run CONFIG=(\w+).yaml", command):
+        report = f"results/{run[1]}/report.html"
+        assert last_line(done).split() == ["Report:", report]
+        assert (place[0] / report).exists()
+    return done.stdout
+
+
+def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
     project, _ = place
-    printed = commands(OWN)
-    assert len(printed) == 4
+    own = commands(PAGES["own-models"])
+    assert own == ["make advice CONFIG=mine.yaml"]
+    printed = commands(CHECKPOINTS)
+    assert len(printed) == 3
+    assert printed[-1] == "make run CONFIG=mine.yaml"
     for command in printed:
-        done = shell(place, command, **hub)
-        assert done.returncode == 0, command + done.stdout
-        if command.startswith("make run"):
-            assert last_line(done).split() == ["Report:", "results/mine/report.html"]
-            assert (project / "results/mine/report.html").exists()
-        if command.startswith("make advice"):
-            for model in ("trainer", "curve", "tiny"):
-                assert re.search(rf"^{model}: step [\d,]+ of", done.stdout, re.MULTILINE), done.stdout
+        done_as_printed(place, command, **hub)
     assert (project / "changes.csv").read_text().startswith("layer,feature,before,after,change\n")
-    [program] = blocks(OWN, "python")
-    done = shell(place, f"python -c '{program}'")
-    assert done.returncode == 0, done.stdout
-    again = shell(place, "make run CONFIG=mine.yaml", **hub)
-    assert "Nothing to be done" in again.stdout
-    assert last_line(again).split() == ["Report:", "results/mine/report.html"]
+    told = done_as_printed(place, *own, **hub)
+    assert set(re.findall(r"^(\S+): step [\d,]+ of", told, re.MULTILINE)) == {"trainer", "curve"}
+    assert "Nothing to be done" in done_as_printed(place, "make run CONFIG=mine.yaml", **hub)
 
 
-@pytest.mark.parametrize(
-    "command", [one for one in commands(README + notebook_text()) if one not in commands(OWN)]
-)
+def test_a_loss_curve_as_the_readme_has_it(place):
+    assert commands(CURVE) == ["make advice CONFIG=curve.yaml"]
+    told = done_as_printed(place, "make advice CONFIG=curve.yaml")
+    assert "current: step 990 of 2,000" in told
+    assert "=> " in told
+
+
+def test_a_training_under_the_monitor_as_the_readme_has_it(place):
+    [program] = blocks(TRAINING, "python")
+    given = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Linear(12, 6))
+batches = range(200)
+def train_step(model, batch):
+    return model(torch.ones(6)).square().mean()
+"""
+    project, _ = place
+    (project / "training.py").write_text(given + program)
+    done_as_printed(place, "python training.py")
+    assert "make watch FOLDER=topology" in commands(TRAINING)
+    [watch] = [command for command in commands(PAGES["monitor"]) if command.startswith("python -m toposcale")]
+    assert re.search(r"http://127\.0\.0\.1:\d+", watched(place, watch))
+    advice = "make advice CONFIG=live.yaml"
+    assert advice in commands(PAGES["monitor"])
+    assert re.search(r"^watched: step 200 of 5,000", done_as_printed(place, advice), re.MULTILINE)
+
+
+def watched(place, command):
+    """The first line of a page's server, which is then ended by Ctrl-C."""
+    project, environment = place
+    path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
+    given = os.environ | {"PATH": path, "PYTHONPATH": str(project / "src"), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        command.split(), cwd=project, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        return process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_the_library_alone_as_the_page_has_it(place):
+    given = """
+import torch
+from torch.nn.functional import cross_entropy
+model, images, labels = torch.nn.Linear(4, 2), torch.ones(3, 4), torch.tensor([0, 1, 0])
+"""
+    (place[0] / "library.py").write_text(given + "\n".join(blocks(PAGES["library"], "python")))
+    done_as_printed(place, "python library.py")
+
+
+RUN_ABOVE = {
+    *(command for text in (CHECKPOINTS, CURVE, PAGES["own-models"]) for command in commands(text)),
+    *(
+        command
+        for command in commands(PAGES["monitor"])
+        if "live.yaml" in command or "watch topology" in command
+    ),
+}
+ALL = "\n".join([README, *PAGES.values(), (ROOT / "CONTRIBUTING.md").read_text(), notebook_text()])
+
+
+@pytest.mark.parametrize("command", [one for one in commands(ALL) if one not in RUN_ABOVE])
 def test_any_other_command_is_planned_without_complaint(place, command):
     words = command.split()
     if words[0] == "sbatch":
-        assert (ROOT / words[1]).exists()
+        assert any((ROOT / word).is_file() for word in words[1:])
         return
-    for name in ("train.txt", "valid.txt"):
-        (place[0] / name).write_text("to be read " * 500)
+    if words[0].startswith(("python", "PYTHONPATH=")) and "snakemake" not in words:
+        is_there(words)
+        return
+    for folder in (place[0], place[0] / "wikitext-2"):
+        folder.mkdir(exist_ok=True)
+        for name in ("train.txt", "valid.txt", "test.txt"):
+            (folder / name).write_text("to be read " * 500)
     if "CONFIG=config/paper.yaml" not in command and words[0] == "make":
         command += " --dry-run"  # make's own: every target that is named is there
-    elif "advice" not in words:
-        command = command.replace("snakemake ", "snakemake --dry-run --quiet all ", 1)
-    if "slurm" in command:
+    elif "advice" not in words and "--unlock" not in words:
+        command = command.replace("snakemake ", "snakemake --quiet all --dry-run ", 1)
+    if "slurm" in command and words[0] != "make":
         pytest.importorskip("snakemake_executor_plugin_slurm", reason="SLURM's plugin is not installed")
     done = shell(place, command)
     assert done.returncode == 0, done.stdout
     if words[-1] == "advice" and words[0] != "make":
         assert "Nothing is known of any model" in done.stdout
+
+
+def is_there(words):
+    """Asserts that the program of a long measurement, and every option that is given to it, exist."""
+    programs = [
+        path
+        for word in words
+        for path in (ROOT / word, ROOT / f"{word.replace('.', '/')}.py", ROOT / "src" / word / "__main__.py")
+        if path.is_file() and path.suffix == ".py"
+    ]
+    assert programs
+    text = "".join(program.read_text() for program in programs)
+    assert [word for word in words if word.startswith("--") and f'"{word}"' not in text] == []
 
 
 def test_a_missing_configuration_is_one_line(place):

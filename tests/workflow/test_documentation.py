@@ -73,14 +73,14 @@ def test_the_keys_and_files_that_the_questions_name_are_there():
         assert table in schemas.BY_NAME, table
 
 
-def code_block(heading, language):
-    """The first code block of a language under a heading of the README."""
-    section = (ROOT / "README.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def code_block(page, heading, language):
+    """The first code block of a language under a heading of a page."""
+    section = (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
 
 
 @pytest.mark.workflow
-def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace):
+def test_the_feature_of_the_page_is_in_tables_statistics_and_report(workspace):
     copy = workspace.path / "toposcale"
     for part in (
         "Snakefile",
@@ -99,7 +99,7 @@ def test_the_feature_of_the_readme_is_in_tables_statistics_and_report(workspace)
             copy.mkdir(exist_ok=True)
             shutil.copy(source, copy / part)
     with (copy / "src" / "toposcale" / "features" / "weights.py").open("a") as module:
-        module.write("\n\n" + code_block("Add a feature", "python"))
+        module.write("\n\n" + code_block("docs/features.md", "Add a feature", "python"))
     workspace.home = copy
     workspace.config["embeddings"] = {"enabled": False}
     workspace.config["statistics"] = {"resamples": 10}

@@ -38,7 +38,10 @@ def test_a_malicious_checkpoint_is_refused_and_never_run(tmp_path):
     assert status == 1
     assert not owned.exists()
     [line] = faults.complaints(said)
-    assert "evil/step0/pytorch_model.bin: holds something other than tensors, which is not loaded" in line
+    assert (
+        "evil/step0/pytorch_model.bin: contains Python objects other than tensors, which are not loaded"
+        in line
+    )
     # The payload is a real one: unpickling it would have been seen.
     pickle.loads((folder / "pytorch_model.bin").read_bytes())  # noqa: S301
     assert owned.exists()
@@ -59,7 +62,11 @@ def test_a_malicious_checkpoint_beside_a_good_one_is_a_gap(tmp_path):
     assert status == 0, said
     assert not owned.exists()
     warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")
-    assert warnings["warning"].str.contains("holds something other than tensors").any()
+    assert (
+        warnings["warning"]
+        .str.contains("contains Python objects other than tensors, which are not loaded")
+        .any()
+    )
 
 
 def test_code_beside_a_checkpoint_is_never_run(tmp_path):

@@ -1,4 +1,4 @@
-"""Answers about the features: who follows the loss, who tells more than the norm and the step, and what could be found.
+"""Answers about the features: which follow the loss, which tell more than the norm and the step, and what could be found.
 
 At most 40 words an answer, the numbers apart; every number is one of the tables verdicts, tested_features and sensitivity.
 """
@@ -37,12 +37,12 @@ def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> st
     found = family[(family["beyond_the_norm"] == YES) & _is_topology(family)]
     if len(found):
         clearest = _name(found.iloc[found["beyond_the_norm_q"].argmin()])
-        what = f"In this run topology tells something of the {name} that the norm does not"
-        return f"{what}: {_count(len(found), 'feature')}, clearest {clearest}."
+        what = f"In this run topology tells something about the {name} that the norm does not"
+        return f"{what}: {_count(len(found), 'feature')}; the clearest is {clearest}."
     if own["found"] != YES:
         what = "This run could not have shown that topology tells more than the norm does"
-        return f"{what}: even the {name} itself is not found."
-    return f"In this run topology adds nothing that was found beyond the norm; {_could(own['detectable'], 'it')}."
+        return f"{what}: its test does not even find the {name} itself."
+    return f"In this run no test found that topology adds anything to the norm; {_could(own['detectable'], 'the run')}."
 
 
 def following(family: pd.DataFrame) -> Answer:
@@ -51,17 +51,21 @@ def following(family: pd.DataFrame) -> Answer:
     if known.empty:
         return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
     followers = known[known["follows_the_loss"] == YES]
-    text = f"{len(followers)} of {len(known)} features rise or fall with it, in every cell, as anything that drifts does."
+    text = f"{len(followers)} of {len(known)} features follow it in every cell. Drift alone can cause that."
     numbers, verdict = [], f"{len(followers)} of {len(known)}"
     topological = followers[_is_topology(followers)]
     if len(topological):
         closest = topological.iloc[topological["follows_the_loss_rho"].abs().argmax()]
-        text += f" The closest of topology is {_name(closest)}."
+        text += f" The closest topological feature is {_name(closest)}."
         numbers.append(f"{_name(closest)}: {_rho(closest)}")
     norm = known[(known[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
         follows = norm["follows_the_loss"].iloc[0] == YES
-        text += " The plain norm follows it too." if follows else " The plain norm does not."
+        text += (
+            " The norm of the weights follows it too."
+            if follows
+            else " The norm of the weights does not follow it."
+        )
         numbers.append(f"norm: {_rho(norm.iloc[0])}")
     return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
 
@@ -89,12 +93,12 @@ def beyond(
         )
     if len(found):
         text = (
-            f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more of the {metric_name(metric)} than "
-            f"{what}, clearest {_name(found.iloc[0])}. {_could(own['detectable'])}."
+            f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
+            f"than {what}; the clearest is {_name(found.iloc[0])}. {_could(own['detectable'])}."
         )
         return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
     if own["found"] != YES:
-        text = f"This run could not have shown it: even the {metric_name(metric)} itself is not found beyond {what}."
+        text = f"This run could not have shown it: its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
     return Answer("None found", f"Nothing was found beyond {what}. {_could(own['detectable'])}.", numbers)
 
@@ -121,7 +125,7 @@ def coinciding(verdicts: pd.DataFrame) -> str:
     rows = verdicts.dropna(subset=["beyond_the_norm_rho", "beyond_the_step_rho"])
     same = np.isclose(rows["beyond_the_norm_rho"], rows["beyond_the_step_rho"], rtol=0, atol=1e-9)
     if len(rows) and same.all():
-        return " Rank correlations given the norm and given the step coincide here: the norm moves one way."
+        return " Rank correlations given the norm and given the step are the same here, because the norm is monotonic."
     return ""
 
 
@@ -132,7 +136,7 @@ def _row(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
 
 def _could(detectable: float, who: str = "This run") -> str:
     if math.isnan(detectable):
-        return f"{who} could have found only what is nearly the loss itself"
+        return f"{who} could have found only features that are almost the loss itself"
     return f"{who} could have found a correlation of {detectable:.2f} or more"
 
 

@@ -39,8 +39,8 @@ def small_tables(
     missing = sorted(set(models["model"]) - set(ended["model"]))
     if missing:
         raise UserError(
-            f"{len(missing)} of {len(models)} runs are not finished ({missing[0]} is one): the study is analysed once, "
-            "when all are"
+            f"{len(missing)} of {len(models)} runs are not finished (for example {missing[0]}): the study is analysed "
+            "once, after all runs are finished"
         )
     whole = whole_model(features)
     whole = whole[whole["source"] == "weights"]

@@ -124,8 +124,8 @@ def _remote_file(entry: Any) -> RemoteFile:
     sha256 = entry.lfs.sha256 if entry.lfs else None
     if entry.size is None or entry.blob_id is None:
         raise UserError(
-            f"{endpoint()} does not state the size and the checksum of {entry.rfilename} (blobs=true), as a mirror "
-            "may not; use one that does, or fetch the files yourself and take kind: folder"
+            f"{endpoint()} does not state the size and the checksum of {entry.rfilename} (blobs=true); "
+            "use a mirror that does, or download the files yourself and use kind: folder"
         )
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise ValueError(f"the checksum of {entry.rfilename} is {sha256!r}")

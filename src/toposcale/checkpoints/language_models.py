@@ -112,13 +112,14 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
-        raise UserError(f"{folder}: no tokenizer that can be read ({_first_line(error)})") from error
+        raise UserError(f"{folder}: no readable tokenizer ({_first_line(error)})") from error
     known = len(tokenizer)
     if known > vocab_size:
         raise UserError(f"{folder}: the tokenizer has {known} tokens, the model only {vocab_size}")
     if known < _SMALLEST_VOCABULARY_SHARE * vocab_size:
         raise UserError(
-            f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; its files are missing or of another model"
+            f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; "
+            "files of the tokenizer are missing or belong to another model"
         )
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
@@ -177,7 +178,9 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
             output_loading_info=True,
         )
     except pickle.UnpicklingError as error:
-        raise UserError(f"{folder}: holds something other than tensors, which is not loaded") from error
+        raise UserError(
+            f"{folder}: contains Python objects other than tensors, which are not loaded"
+        ) from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
     _refuse_guessed_weights(folder, info)
@@ -188,7 +191,7 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     """A transformers causal model as a `LanguageModel`. UserError, with `name`: its head is not linear."""
     body, head = model.base_model, model.get_output_embeddings()
     if not isinstance(head, torch.nn.Linear):
-        raise UserError(f"{name}: no linear head, which is what perplexity is computed with")
+        raise UserError(f"{name}: no linear output head, which is needed for the perplexity")
 
     def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
         # No mask: the padding is on the right, where a causal model's tokens do not look.
@@ -256,7 +259,8 @@ def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch
     # The same operations on the same numbers; a cap or a factor changes far more than a bfloat16 rounding (2^-8).
     if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
         raise UserError(
-            f"{folder}: {type(model).__name__} does more to its logits than scale and cap them, which is not supported"
+            f"{folder}: {type(model).__name__} changes its logits in other ways than scaling and capping, "
+            "which is not supported"
         )
 
 

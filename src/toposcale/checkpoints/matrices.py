@@ -232,7 +232,7 @@ def _shards(index: Path) -> list[Path]:
         raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:
         if not isinstance(name, str) or not any(form.shard.fullmatch(name) for form in _FORMATS):
-            raise UserError(f"{index}: names {name!r}, which is not a shard beside it")
+            raise UserError(f"{index}: it names {name!r}, which is not a shard in the same folder")
         if not (index.parent / name).is_file():
             raise UserError(f"{index.parent / name}: missing, but {index.name} names it; fetch it again")
     return [index.parent / name for name in names]
@@ -282,14 +282,16 @@ def _load_bin(file: Path) -> dict[str, Any]:
         # Files from before torch 1.6 are no archives and cannot be mapped.
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_is_archive(file))
     except pickle.UnpicklingError as error:
-        raise UserError(f"{file}: holds something other than tensors, which is not loaded") from error
+        raise UserError(
+            f"{file}: contains Python objects other than tensors, which are not loaded"
+        ) from error
     except Exception as error:  # a file that is no .bin at all fails anywhere in the reader
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
     if not isinstance(tensors, dict) or not all(
         isinstance(value, torch.Tensor) for value in tensors.values()
     ):
-        raise UserError(f"{file}: not a table of tensors by name")
+        raise UserError(f"{file}: not a dictionary of tensors")
     places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {place: name for name, place in reversed(places.items())}
     return {

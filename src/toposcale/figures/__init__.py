@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 
 class FigureEntry(NamedTuple):
-    """A figure: the module and function that draw it, the tables it takes as keyword arguments, and its words.
+    """A figure: the module and function that draw it, the tables it takes as keyword arguments, its title and caption.
 
-    subject: the chapter of the report. source: without features of that source there is nothing to draw; "metrics" needs
-    none. of: "model" for a figure of one model and "checkpoint" for one of one checkpoint. Their functions take the
-    keywords `model` and `step` too, and choose the largest model and the last step without them.
+    subject: the chapter of the report. source: the figure is drawn only if there are features of this source; "metrics"
+    needs no features. of: "model" for a figure of one model, "checkpoint" for a figure of one checkpoint. The functions
+    of both take the keywords `model` and `step` too; the defaults are the largest model and the last step.
     """
 
     module: str
@@ -40,29 +40,29 @@ FIGURES: dict[str, FigureEntry] = {
         "Topology of the weights over training",
         "The run on one page. (a) Validation loss. (b) Neural persistence, mean over the weight matrices. "
         "(c) Total persistence of the H0 classes of the rows of the weight matrices, summed over the "
-        "matrices. (d) How closely topology follows the validation loss, beside how closely the plain norm "
-        "of the weights does, model by model, with moving-block intervals. Where the mark of the norm is as far out, "
-        "topology follows the loss no better than the norm does.",
+        "matrices. (d) Rank correlation with the validation loss of topology and of the norm of the weights, for "
+        "each model, with moving-block intervals. If the norm lies as far from 0 as a topological feature, the "
+        "feature follows the loss no better than the norm does.",
         "Overview",
     ),
     "verdict": _figure(
         "verdicts",
         "verdicts",
-        "What is left of the correlation with the loss",
-        "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells, "
-        "line: lowest to highest cell), and the medians of the partial ones given the norm of the weights and given the "
-        "training step. Right: the answers. Beyond is judged by the innovation test, corrected for the number of "
-        "features; not tested is not no.",
+        "Correlation with the loss, and partial correlations",
+        "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells; "
+        "the line goes from the lowest to the highest cell), and the medians of its partial correlations given the norm "
+        "of the weights and given the training step. Right: the answers. The innovation test decides the last two "
+        'answers, corrected for the number of features. "Not tested" does not mean "no".',
         "Overview",
     ),
     "power": _figure(
         "statistics",
         "power sensitivity verdicts",
-        "What this run could have found",
-        "Curve: of simulated features whose innovations correlate with those of the validation loss, the share that "
-        "the test finds in runs of this number and length, corrected for the number of features. Dotted: 80%, and the "
-        "correlation that it takes. Strokes below: the features that were measured. Diamond: the positive control, the "
-        "loss itself with noise.",
+        "Power: the effects that this run could have found",
+        "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
+        "those of the validation loss, in runs of this number and length, corrected for the number of features. Dotted "
+        "lines: a share of 80%, and the correlation at which it is reached. Small vertical lines: the measured features. "
+        "Diamond: the positive control, which is the loss itself with noise.",
         "Overview",
     ),
     "loss_curves": _figure(
@@ -85,15 +85,15 @@ FIGURES: dict[str, FigureEntry] = {
         "weights",
         "features models",
         "Vietoris–Rips homology of the weight rows over training, sum over layers",
-        "Total persistence of the H0 and H1 classes over training; below, the same in units of the mean "
-        "distance between the points: a cloud that only grows keeps those.",
+        "Total persistence of the H0 and H1 classes over training. Below: the same in units of the mean "
+        "distance between the points. Pure growth of the weights does not change these values.",
         "Weights",
     ),
     "weights_validation": _figure(
         "weights",
         "features models",
-        "Neural persistence, H₀ and the plain norm over training",
-        "Neural persistence, H0 and the plain norm of the weights side by side.",
+        "Neural persistence, H₀ and the norm of the weights over training",
+        "Neural persistence, the total persistence of H0 and the norm of the weights side by side.",
         "Weights",
     ),
     "layer_heat_map": _figure(
@@ -116,8 +116,8 @@ FIGURES: dict[str, FigureEntry] = {
         "statistics",
         "correlations models",
         "Spearman correlation of every feature with the loss",
-        "Spearman correlation of every feature of the whole model with the validation loss. Both series drift with "
-        "training, so most are high: compare a row with that of the plain norm.",
+        "Spearman correlation of every feature of the whole model with the validation loss. Most correlations are high, "
+        "because both series drift with training. Compare each row with the row of the norm of the weights.",
         "Statistics",
     ),
     "ranking": _figure(
@@ -140,8 +140,8 @@ FIGURES: dict[str, FigureEntry] = {
         "statistics",
         "transitions change_points models",
         "Transitions during training",
-        "The step at which each series changes most, the step at which it settles (published rule), and "
-        "the breaks of its slope.",
+        "The step at which each series changes most, the step from which it changes little (by the published rule), "
+        "and the change points of its slope.",
         "Statistics",
     ),
     "forecast_comparison": _figure(
@@ -149,27 +149,27 @@ FIGURES: dict[str, FigureEntry] = {
         "forecast_evaluation",
         "Forecasts of the final loss from the first part of training",
         "Mean absolute error, over the models, of each forecast of the final validation loss from the "
-        "first part of training. With few models the intervals are wide.",
+        "first part of training, with 95% intervals. They are wide if there are few models.",
         "Forecasts and decisions",
         source="metrics",
     ),
     "forecast_fans": _figure(
         "decisions",
         "forecasts metrics models schedules",
-        "Forecasts of the end, from where they were made",
-        "Each model's loss, and its end as it was forecast from the first part of training: a line to the forecast, a fan "
-        "to its 95% interval. By the multi-power law where the plan is known, else by the power law. Beneath: the "
-        "learning rate of the plan.",
+        "Forecasts of the final loss, with intervals",
+        "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
+        "the forecast, the fan to its 95% interval. The method is the multi-power law if the learning-rate plan is "
+        "known, and the power law otherwise. Below: the learning rate of the plan.",
         "Forecasts and decisions",
         source="metrics",
     ),
     "decision_candidates": _figure(
         "decisions",
         "candidates models",
-        "What could be done with the compute that is left",
-        "For every run under way (or, where all are finished, as they stood at the first share of training): the loss at "
-        "the end of finishing, of extending, and of stopping to start another size, with 95% intervals. The best is in "
-        "colour.",
+        "Forecast loss of each way to spend the remaining compute",
+        "For every run that is not finished (if all are finished: as each stood at the first share of training): the "
+        "forecast final loss if the run is finished, is extended, or is stopped to start another size, with 95% "
+        "intervals. The best option is in colour.",
         "Forecasts and decisions",
         source="metrics",
     ),
@@ -186,15 +186,15 @@ FIGURES: dict[str, FigureEntry] = {
         "forecasting",
         "early_stopping_summary",
         "Early stopping on a feature, against stopping on the validation loss",
-        "Stopping once a feature has not improved for some checkpoints, against the same rule on the "
-        "validation loss: steps saved, and loss given up.",
+        "The rule stops a training once a feature has not improved for some checkpoints. It is compared with the "
+        "same rule on the validation loss: steps saved, and increase of the final loss.",
         "Forecasts and decisions",
     ),
     "embedding_summary": _figure(
         "embeddings",
         "features metrics models",
         "Embeddings over training",
-        "The embedded probe texts over training: H0, H1, effective rank, and the perplexity of the same "
+        "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same "
         "texts.",
         "Embeddings",
         source="embeddings",
@@ -219,7 +219,7 @@ FIGURES: dict[str, FigureEntry] = {
         "embeddings",
         "features metrics models",
         "Embedding features against perplexity",
-        "Features of the embedded texts against their perplexity, a point a checkpoint.",
+        "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         "Embeddings",
         source="embeddings",
     ),
@@ -243,8 +243,8 @@ FIGURES: dict[str, FigureEntry] = {
         "embeddings",
         "features models",
         "Embeddings layer by layer over training",
-        "Embeddings layer by layer over training, for the largest model; needs the configuration "
-        "embeddings.layers: all.",
+        "Features of the embeddings layer by layer over training, for the largest model. This figure needs "
+        "embeddings.layers: all in the configuration.",
         "Embeddings",
         source="embeddings",
         of="model",
@@ -271,8 +271,8 @@ FIGURES: dict[str, FigureEntry] = {
         "surfaces models",
         "Loss surface and its merge tree",
         "The loss around the last checkpoint of the largest model, on a fixed probe batch, and beside it "
-        "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. A row a plane: "
-        "the one that tells checkpoints apart best, and a random one as published.",
+        "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
+        "plane: the one that distinguishes checkpoints best, and a random one, as published.",
         "Loss landscape",
         source="landscape",
         of="checkpoint",
@@ -282,8 +282,8 @@ FIGURES: dict[str, FigureEntry] = {
         "last_diagrams models",
         "Persistence diagrams",
         "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
-        "the texts that it embeds, and of its loss surface (valleys, H0, and enclosed hills, H1). The further from the "
-        "diagonal, the longer a class lives.",
+        "the texts that it embeds, and of its loss surface (H0: valleys; H1: enclosed hills). A class far from the "
+        "diagonal has a large persistence.",
         "Weights",
         of="checkpoint",
     ),
@@ -292,7 +292,7 @@ FIGURES: dict[str, FigureEntry] = {
         "surfaces models",
         "Loss landscapes over training",
         "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
-        "its persistence diagram with the pair of the least and the largest loss.",
+        "its persistence diagram, including the pair of the least and the largest loss.",
         "Loss landscape",
         source="landscape",
         of="model",
@@ -302,7 +302,7 @@ FIGURES: dict[str, FigureEntry] = {
         "densities models",
         "Spectral density of the Hessian",
         "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "
-        "Lanczos quadrature. Most are near 0; few are far out.",
+        "Lanczos quadrature. Most eigenvalues are near 0, and few are far from it.",
         "Loss landscape",
         source="landscape",
     ),
@@ -310,9 +310,8 @@ FIGURES: dict[str, FigureEntry] = {
         "landscape",
         "path_surfaces trajectories models",
         "Training trajectory on the loss surface",
-        "Training trajectory of the largest model in the plane through its last checkpoint that holds "
-        "most of it (principal components of the differences), and the loss of the probe batch in that "
-        "plane.",
+        "Training trajectory of the largest model, in the plane through its last checkpoint that contains most of "
+        "the trajectory (principal components of the differences), and the loss of the probe batch in that plane.",
         "Loss landscape",
         source="landscape",
         of="model",
@@ -322,8 +321,8 @@ FIGURES: dict[str, FigureEntry] = {
         "profiles models",
         "Landscape profile: the basins and their mass",
         "Landscape profiles (Geniesse et al. 2024) of the largest model's last checkpoint: on each plane, along "
-        "the line from the checkpoint before, and of random points in a ball beside a bowl where they were asked "
-        "for. Each basin is as wide as the share of the sampled points that lies below the level.",
+        "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
+        "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
         "Loss landscape",
         source="landscape",
         of="checkpoint",
@@ -332,9 +331,9 @@ FIGURES: dict[str, FigureEntry] = {
         "landscape",
         "features models landscape_information",
         "Loss landscape over training",
-        "Saddles and persistence of the loss surface on each plane, and its curvature, over training. "
-        "Uninformative: constant, or differing as much between draws of probe batch and directions as between "
-        "checkpoints; tables/landscape_information has the numbers.",
+        "Saddles and persistence of the loss surface on each plane, and its curvature, over training. A feature is "
+        "called uninformative if it is constant, or if it differs as much between random draws (of the probe batch and "
+        "the directions) as between checkpoints. tables/landscape_information has the numbers.",
         "Loss landscape",
         source="landscape",
     ),
@@ -342,8 +341,8 @@ FIGURES: dict[str, FigureEntry] = {
         "landscape",
         "features metrics models",
         "Shape of the landscape against performance and curvature",
-        "Each shape feature of the loss surface against the validation loss and against two measures of "
-        "curvature, a marker a checkpoint.",
+        "Each feature of the shape of the loss surface against the validation loss and against two measures of "
+        "curvature, one marker for each checkpoint.",
         "Loss landscape",
         source="landscape",
     ),
@@ -352,7 +351,7 @@ FIGURES: dict[str, FigureEntry] = {
 
 
 def title_of(name: str, detail: str | None = "") -> str:
-    """What stands above a figure: its title, and what this drawing of it shows."""
+    """The heading of a figure: its title, and the detail that this drawing shows."""
     return f"{FIGURES[name].title}: {detail}" if detail else FIGURES[name].title
 
 

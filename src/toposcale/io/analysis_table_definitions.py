@@ -15,28 +15,28 @@ correlations: correlation of every feature with every metric, model by model
   p_pearson number its p-value under independence, as published
   spearman_differences interval Spearman correlation of the first differences; moving blocks
   p_differences number its p-value under independence
-  n_effective number independent points that the autocorrelated pair is worth
+  n_effective number effective number of independent checkpoints, after autocorrelation
   reason
   sorted by model source layer feature metric
 
 partial_correlations: partial correlations given the weight norm, the step, or both
   model source layer feature metric
-  given text what is held fixed: weight_norm, step, weight_norm_and_step
+  given text what is controlled for: weight_norm, step, weight_norm_and_step
   n count checkpoints that were used
   n_left_out count checkpoints of the feature that could not be used
   partial_spearman interval partial Spearman correlation; moving blocks
   p_naive number its p-value under independence
-  n_tested count checkpoints of the testable stretch; 0 where there is none
+  n_tested count checkpoints of the testable stretch; 0 if there is none
   innovation_correlation number correlation of the innovations given the control, on the testable stretch
-  p_surrogate number p-value of the innovation test given the control; the trend in the step is always taken out
-  coincides flag the norm moves one way throughout, so that given the norm and given the step are the same
-  n_effective number independent points that the autocorrelated pair is worth
+  p_surrogate number p-value of the innovation test given the control; the trend in the step is always removed
+  coincides flag the norm is monotonic, so that the values given the norm and given the step are the same
+  n_effective number effective number of independent checkpoints, after autocorrelation
   reason
   sorted by model source layer feature metric given
 
-pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are looked at together
+pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are combined
   source layer feature metric
-  given text what is held fixed: nothing, weight_norm, step, weight_norm_and_step
+  given text what is controlled for: nothing, weight_norm, step, weight_norm_and_step
   n_runs count runs with a correlation
   n_cells count cells (runs that differ by their seed alone) with a correlation
   spearman number median over cells of the (partial) Spearman correlation
@@ -50,9 +50,9 @@ pooled_correlations: correlations over runs: seeds are averaged within their cel
   reason
   sorted by source layer feature metric given
 
-verdicts: does a feature follow the metric, and does it tell more than the weight norm and the step do: yes, no, not tested
+verdicts: whether a feature follows the metric, and tells more than the weight norm and the step: yes, no, not tested
   model source layer feature metric
-  family text the tests that q-values are corrected over: whole models or layers, the metric, the run or pooled
+  family text the family of tests for the q-values: whole models or layers, the metric, the run or pooled
   follows_the_loss text yes: Spearman correlation of at least 0.5 in size, with one sign in every cell
   follows_the_loss_rho number Spearman correlation; over runs the median over cells
   follows_the_loss_rho_lowest number lowest of a cell
@@ -71,7 +71,7 @@ verdicts: does a feature follow the metric, and does it tell more than the weigh
   beyond_the_step_q number the same after Benjamini-Hochberg over the family
   beyond_the_step_reason text why it was not tested
   within_cells text yes: the run permutation given the norm has a q of at most 0.05
-  within_cells_correlation number mean over runs of the innovation correlation with the own losses
+  within_cells_correlation number mean over runs of the innovation correlation with the loss of the same run
   within_cells_p number p-value of the run permutation
   within_cells_q number the same after Benjamini-Hochberg over the family
   within_cells_reason text why it was not tested
@@ -82,14 +82,14 @@ verdicts: does a feature follow the metric, and does it tell more than the weigh
   between_runs_reason text why it was not tested
   sorted by model source layer feature metric
 
-run_permutation: innovations of a feature with the losses of its own run against those of its sister runs, given the norm
+run_permutation: innovations of a feature with the loss of their own run, and with those of the other runs of the cell
   source layer feature metric
   n_runs count runs in cells of at least 8 seeds
   n_cells count these cells
   n count checkpoints that were used
-  correlation number mean over runs of the correlation with the own losses
+  correlation number mean over runs of the correlation with the loss of the same run
   by_chance number the same over all pairings of runs within a cell
-  p_value number share of pairings as far from by_chance
+  p_value number share of pairings at least as far from by_chance
   n_pairings count pairings that were counted
   exact flag whether these are all pairings
   sorted by source layer feature metric
@@ -99,27 +99,27 @@ between_runs: final value of the metric against a feature early in training, ove
   n_runs count runs
   n_cells count cells
   fraction
-  freedom count degrees of freedom that controls and cells leave
+  freedom count degrees of freedom that remain after controls and cells
   correlation number partial correlation, given the metric at 20% and 30%, its square, the weight norm, and the cell
   p_value number its p-value by permutations within cells (Freedman and Lane)
   n_permutations count permutations that were counted
   exact flag whether these are all permutations
   sorted by source layer feature metric
 
-tested_features: how many features of whole models the questions were asked of
+tested_features: how many features of whole models were tested for each question
   question text beyond_the_norm or beyond_the_step
   source
   measured count features with values
   testable count features with a testable stretch in at least one run
   tested count features with a p-value
-  distinct count groups of tested features that move apart: |rho| below 0.95
-  found count features with a yes
+  distinct count groups of tested features; features with |rho| of at least 0.95 are one group
+  found count features with the answer yes
   reason
   sorted by question source
 
-sensitivity: what the tests over all runs could have shown on the headline metric
+sensitivity: which effects the tests over all runs could have found, for the headline metric
   question text beyond_the_norm or beyond_the_step
-  given text what is held fixed
+  given text what is controlled for
   n_runs count runs that entered
   n_points count checkpoints of the testable stretch, median over runs
   n_tested count features of the family
@@ -127,11 +127,11 @@ sensitivity: what the tests over all runs could have shown on the headline metri
   control_p number its p-value
   control_q number the same after Benjamini-Hochberg, as one more feature of the family
   found text yes, no or not tested: whether the positive control was found
-  detectable number innovation correlation that 80% of simulated features need to be found alone in this family
+  detectable number innovation correlation at which 80% of simulated features are found, each alone in this family
   reason
   sorted by question
 
-power: share of simulated features that the tests over all runs find, by the strength of the relation
+power: share of simulated features that the tests over all runs find, for each strength of the relation
   question text beyond_the_norm or beyond_the_step
   planted number innovation correlation that the noise was chosen for
   measured number mean innovation correlation of the simulated features
@@ -188,7 +188,7 @@ size_extrapolation: the largest size predicted from the smaller ones
   reason
   sorted by source layer feature law
 
-transitions: when each series changes most, and when it settles
+transitions: the step at which each series changes most, and the step from which it changes little
   model source layer feature
   n count checkpoints
   transition_step number step that ends the largest change
@@ -198,11 +198,11 @@ transitions: when each series changes most, and when it settles
   reason
   sorted by model source layer feature
 
-change_points: steps at which a new straight piece of a series begins (PELT)
+change_points: steps at which the slope of a series changes (PELT)
   model source layer feature step
   sorted by model source layer feature step
 
-change_point_coincidence: do the change points of two series fall together more often than by chance
+change_point_coincidence: whether the change points of two series coincide more often than by chance
   first_source text source of the first series
   first_feature text feature of the first series
   second_source text source of the second series
@@ -216,7 +216,7 @@ change_point_coincidence: do the change points of two series fall together more 
   p_value_bh number the same after Benjamini-Hochberg
   sorted by first_source first_feature second_source second_feature
 
-early_stopping: patience on a feature against patience on the validation loss
+early_stopping: early stopping on a feature, compared with early stopping on the validation loss
   model source layer feature
   patience count checkpoints without a new record before the rule stops
   stop_step count step at which the feature stops the training
@@ -224,10 +224,10 @@ early_stopping: patience on a feature against patience on the validation loss
   metric_stop_step count step at which the validation loss stops it
   metric_triggered flag whether that rule stopped before the end
   steps_saved count steps between the two
-  loss_given_up number least validation loss up to the one less that up to the other
+  loss_given_up number least validation loss up to stop_step minus that up to metric_stop_step
   sorted by model source layer feature patience
 
-early_stopping_summary: mean over models of what early stopping saves and costs
+early_stopping_summary: steps saved and loss given up by early stopping, mean over models
   source layer feature
   patience count checkpoints without a new record before the rule stops
   n_models
@@ -241,64 +241,64 @@ forecasts: forecasts of the final loss
   forecast number forecast of the final loss
   low number lower end of its 95% interval
   high number upper end of its 95% interval
-  calibrated_to number coverage that the interval was calibrated to on other finished runs; empty: the method's own
+  calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
   actual number final loss, where the training is finished
   error number forecast less actual
   reason
   sorted by model fraction method
 
-forecast_evaluation: how good each forecasting method was
+forecast_evaluation: the errors of each forecasting method
   fraction
   method text forecasting method
   n_models
   n_forecasts count forecasts that could be judged
   mae interval mean absolute error; bootstrap over models
   spearman number Spearman correlation of forecast and actual
-  interval_coverage number share of intervals that hold the actual loss
+  interval_coverage number share of intervals that contain the actual loss
   baseline text the best method that reads the loss alone, or the number of parameters alone
   improvement_percent number error saved against the baseline
   improvement_low number lower end of its 95% interval
   improvement_high number upper end of its 95% interval
   wilcoxon_p number signed-rank test against the baseline
   over_power_law_percent number error saved against the power law
-  permutation_mae number error with the final losses dealt out at random (ridge)
-  permutation_p number share of such deals that are at least as good
-  note text how far the numbers can be read
+  permutation_mae number error with randomly permuted final losses (ridge)
+  permutation_p number share of permutations with an error at least as small
+  note text limits of the numbers
   sorted by fraction method
 
-candidates: what could be done with the compute that is left, and the loss at its end
+candidates: ways to spend the remaining compute, and the forecast loss at their end
   model fraction
   candidate text finish, extend, or start NAME
   n_parameters
   steps count steps to come
   compute number compute of the candidate from now on, FLOP
-  loss interval forecast of the loss at the end of it
+  loss interval forecast loss at its end
   probability number probability to be the best of the candidates
-  at_stake number expected loss given up by this choice against the best, nats per token
-  is_live flag whether the run is under way
+  at_stake number expected difference of this loss to that of the best candidate, nats per token
+  is_live flag whether the run is not finished
   sorted by model fraction candidate
 
-decisions: what each policy chooses at a moment of a finished run, and what it costs
+decisions: the choice of each policy at a share of a finished run, and its regret
   model fraction
   policy text advice, always_finish, stop_now or stop_at_random
   choice text the candidate that is chosen
-  probability number probability to be the best of the candidates, as the advice sees it
-  n_candidates count candidates that it is the best of
+  probability number probability to be the best of the candidates, by the advice
+  n_candidates count candidates to choose from
   spent number compute spent when the decision is made, FLOP
   remaining number compute that will still be spent, FLOP
   loss number loss at the end of the choice
-  best text the candidate that was truly best
+  best text the candidate with the least loss
   best_loss number loss at the end of it
   regret number loss of the choice less that of the best, at the same total compute
-  truth text observed, or modelled where one of the losses is that of a law fitted to all finished runs
+  truth text observed; or modelled, if one of the losses comes from a law fitted to all finished runs
   reason
   sorted by model fraction policy
 
-decision_evaluation: how good each policy was, over models
+decision_evaluation: the regret of each policy over models
   fraction
   policy text advice, always_finish, stop_now or stop_at_random
   n_decisions count decisions
-  n_modelled count decisions whose truth is modelled
+  n_modelled count decisions with a modelled loss
   share_best number share of decisions for the best candidate
   regret interval mean over models
   against_finish interval regret of always finishing less that of the policy, mean over models
@@ -316,7 +316,7 @@ comparison: published values beside those of this run
   setting text how this run differs from the published one
   sorted by source table model step quantity
 
-landscape_information: which features of the landscape tell checkpoints apart
+landscape_information: which features of the landscape distinguish checkpoints
   model
   feature text the feature of the landscape, of the whole model
   n_checkpoints count checkpoints
@@ -327,7 +327,7 @@ landscape_information: which features of the landscape tell checkpoints apart
   intraclass_correlation number share of the variance of one draw that is between checkpoints, by analysis of variance
   intraclass_correlation_trained number the same without the first checkpoint
   verdict text informative, uninformative or not tested
-  reason text why it is not informative; empty where it is
+  reason text why it is not informative; empty if it is
   sorted by model feature
 
 graph_dependence: how much the features of a loss surface depend on the choice of graph
@@ -345,10 +345,10 @@ graph_dependence: how much the features of a loss surface depend on the choice o
   agreement_least number least of these correlations
   sorted by model feature
 
-warnings: what to know before trusting a number, and what can be done about it
+warnings: problems that affect numbers, and what can be done about them
   model
-  steps text checkpoints that it is about; empty for the whole model
-  concerns text feature, metric or file that it is about
+  steps text checkpoints that are affected; empty for the whole model
+  concerns text feature, metric or file that is affected
   warning text what is wrong with it
   remedy text what can be done about it
   sorted by model concerns steps warning
@@ -358,6 +358,6 @@ summary: the questions of the project, answered by this run
   question text the question
   verdict text the answer in a few words
   answer text the answer in at most 40 words
-  numbers text the numbers behind it
+  numbers text the numbers of the answer
   sorted by position
 """

@@ -52,7 +52,7 @@ def read_results(
     files = result_files(where)
     if not files:
         raise UserError(
-            f"{where}: no such folder of lm-evaluation-harness results, and no file that it matches"
+            f"{where}: no such folder of lm-evaluation-harness results, and no file matches it as a pattern"
         )
     values: dict[tuple[str, int, str], tuple[float, Path]] = {}
     for file in files:
@@ -71,7 +71,7 @@ def read_results(
                     f"{file}: {metric} of {model} at step {step} is {value}, but {known} in {origin}"
                 )
     if not values:
-        raise UserError(f"{where}: no scores of {', '.join(models)} in its {len(files)} JSON files")
+        raise UserError(f"{where}: no scores of {', '.join(models)} in the {len(files)} JSON files")
     return [
         {"model": model, "step": step, "metric": metric, "value": value}
         for (model, step, metric), (value, _) in sorted(values.items())
@@ -151,4 +151,6 @@ def _step_of(results: Mapping[str, Any], file: Path, revisions: str) -> int:
         if found := steps_by_name(revisions, [name]):
             return next(iter(found))
     shown = " and ".join(dict.fromkeys(names)) or "none"
-    raise UserError(f"{file}: its revision ({shown}) does not say the step, as {revisions} would")
+    raise UserError(
+        f"{file}: its revision ({shown}) does not contain the step; expected a name like {revisions}"
+    )

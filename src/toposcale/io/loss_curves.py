@@ -123,11 +123,11 @@ def read_table(path: str | Path) -> LossCurve:
         how = f" (separated by {separator})" if separator else ""
         raise UserError(
             f"{path}: no column for {' and '.join(missing)}; its columns are {there}{how}. "
-            f"A {missing[0]} is called {', '.join(_NAMES[missing[0]][:4])} or the like"
+            f"Name the column of the {missing[0]} for example {', '.join(_NAMES[missing[0]][:4])}"
         )
     columns = {name: _numbers(data[column], column, path) for name, column in found.items()}
     if not len(columns["step"]):
-        raise UserError(f"{path}: no rows; a loss table has one for each step that was logged")
+        raise UserError(f"{path}: no rows; a loss table has one row for each logged step")
     if np.isnan(columns["step"]).any():
         raise UserError(f"{path}: {found['step']} is missing in {np.isnan(columns['step']).sum()} rows")
     return _joined(columns, path, tuple(name for name in found if name == "validation_loss"))
@@ -244,7 +244,7 @@ def _matched(names: Iterable[str], path: str | Path) -> dict[str, str]:
         present += [own for name, own in plain.items() if what == "learning_rate" and name.startswith("lr-")]
         if len(present) > 1 and what != "step":
             raise UserError(
-                f"{path}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; leave one out"
+                f"{path}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; remove one of them"
             )
         if present:
             found[what] = present[0]
@@ -255,7 +255,9 @@ def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray
     try:
         return pc.cast(column, pa.float64()).fill_null(np.nan).to_numpy()
     except pa.ArrowException as error:
-        raise UserError(f"{path}: column {name} is not all numbers ({str(error).splitlines()[0]})") from error
+        raise UserError(
+            f"{path}: column {name} contains values that are not numbers ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _joined(
@@ -265,7 +267,7 @@ def _joined(
     steps = columns["step"]
     wrong = (steps % 1 != 0) | (steps < 0)
     if wrong.any():
-        raise UserError(f"{path}: step holds {steps[wrong][0]:g}, but is 0, 1, 2, ...")
+        raise UserError(f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ...")
     order = np.argsort(steps, kind="stable")
     unique, place = np.unique(steps[order], return_inverse=True)
     joined = {"step": unique}
@@ -279,7 +281,7 @@ def _joined(
         again = known & (values != last[place])
         if again.any() and not keep_last:
             raise UserError(
-                f"{path}: step {steps[order][again][0]:.0f} stands there more than once, with different values of {name}"
+                f"{path}: step {steps[order][again][0]:.0f} occurs more than once, with different values of {name}"
             )
         joined[name] = last
     return LossCurve(joined, metrics)

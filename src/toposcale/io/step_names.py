@@ -21,7 +21,8 @@ def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
             step = int(match["step"])
             if step in found:
                 raise UserError(
-                    f"{pattern}: {found[step]} and {name} are both step {step}; make it match one"
+                    f"{pattern}: {found[step]} and {name} are both step {step}; "
+                    "change the pattern so that it matches one of them"
                 )
             found[step] = name
     return dict(sorted(found.items()))
@@ -32,7 +33,9 @@ def find_step(step: int, found: Mapping[int, str], where: str) -> str:
     if step in found:
         return found[step]
     if not found:
-        raise UserError(f"{where}: no checkpoint there has a name of this pattern, so none of step {step}")
+        raise UserError(
+            f"{where}: no name there matches this pattern, so there is no checkpoint of step {step}"
+        )
     near = sorted(sorted(found, key=lambda other: abs(other - step))[:4])
     raise UserError(f"{where}: no checkpoint of step {step}; the nearest are {', '.join(map(str, near))}")
 
@@ -43,7 +46,7 @@ def wanted_steps(wanted: Iterable[int], found: Mapping[int, str], where: str) ->
     for step in steps:
         find_step(step, found, where)
     if not steps and not found:
-        raise UserError(f"{where}: no checkpoint there has a name of this pattern")
+        raise UserError(f"{where}: no name there matches this pattern, so there is no checkpoint")
     return steps or sorted(found)
 
 
@@ -52,11 +55,13 @@ def _pattern_expression(pattern: str) -> re.Pattern[str]:
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     texts, groups = pieces[::2], pieces[1::2]
     if any("{" in text or "}" in text for text in texts) or len(set(groups)) < len(groups):
-        raise UserError(f"{pattern}: its braces must pair up and each name stand once, as in step{{step}}")
+        raise UserError(
+            f"{pattern}: each {{ needs a }}, and each name in braces may occur only once, as in step{{step}}"
+        )
     if not all(re.fullmatch(r"[A-Za-z_]\w*", group) for group in groups):
-        raise UserError(f"{pattern}: what stands in braces must be a plain name, as in step{{step}}")
+        raise UserError(f"{pattern}: the text in braces must be a plain name, as in step{{step}}")
     if "step" not in groups:
-        raise UserError(f"{pattern}: a pattern of checkpoint names must hold {{step}}, as in step{{step}}")
+        raise UserError(f"{pattern}: a pattern of checkpoint names must contain {{step}}, as in step{{step}}")
     expression = re.escape(texts[0])
     for group, text in zip(groups, texts[1:], strict=True):
         expression += rf"(?P<{group}>{'[0-9]+' if group == 'step' else '[0-9A-Za-z.]+'})" + re.escape(text)

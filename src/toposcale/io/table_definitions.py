@@ -6,7 +6,7 @@ for three numbers, the name and its 95% bounds `_low` and `_high`.
 """
 
 DEFINITIONS = """
-features: every number that was computed of a checkpoint
+features: every number that describes a checkpoint
   model step source layer feature
   value number value of the feature, in the unit that docs/method.md gives
   sorted by model step source layer feature
@@ -18,7 +18,7 @@ diagrams: the bars of the persistence diagrams
   death number filtration value at which the class dies
   sorted by model step source layer dimension birth death
 
-last_diagrams: the same of the last checkpoint of every model, of the weights too
+last_diagrams: the same for the last checkpoint of every model, also for the weights
   model step source layer
   dimension count homology dimension
   birth number filtration value at which the class is born
@@ -32,12 +32,12 @@ vectors: persistence diagrams as vectors of one length
   value number entry of the vector
   sorted by model step source vector index
 
-metrics: every number that says how good a checkpoint is
+metrics: every number that measures the quality of a checkpoint
   model step metric
   value number value of the metric; losses in nats per token
   sorted by model step metric
 
-divergences: how differently two models place the same texts at the same share of their training
+divergences: difference between the embeddings of the same texts by two models, at the same share of their training
   model step
   other_model text the model that it is compared with
   other_step count checkpoint of that model
@@ -47,9 +47,9 @@ divergences: how differently two models place the same texts at the same share o
 
 models: the models of the run
   model
-  family text models of one family are sizes of one another
+  family text family; its models differ in size
   entry text entry of `models:` in the configuration; of a sweep, the size
-  cell text what the model shares with all that differ from it by their seeds alone
+  cell text cell of the model: runs that differ by their seed alone
   seed count seed of the training; of the run's random choices for models that were trained elsewhere
   n_parameters
   d_model count width, where it is known
@@ -63,15 +63,15 @@ models: the models of the run
   warmup_steps count steps over which the learning rate rises, where they are known
   shape text shape of the learning-rate schedule, of models trained here
   data_fraction number share of the training text that is read, of models trained here
-  plan text where the learning rate to the end is known from (given, rows, recognised), or why it is not
+  plan text source of the learning rates up to the end (given, rows, recognised), or why they are not known
   sorted by n_parameters model
 
-schedules: the plans: the learning rate of every step to the end, in at most 2,000 rows a model with lines between them
+schedules: the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between
   model step
   learning_rate number learning rate of the update that follows the step
   sorted by model step
 
-training: training log of one model, a row a logged step (training/{model}.parquet)
+training: training log of one model, one row for each logged step (training/{model}.parquet)
   step
   loss number training loss of the step's batch, nats per token
   gradient_norm number norm of the gradient before clipping
@@ -80,7 +80,7 @@ training: training log of one model, a row a logged step (training/{model}.parqu
 
 surfaces: loss surfaces around checkpoints
   model step
-  plane text what spans the surface, and its extent: random_1, negative_0.3
+  plane text kind and extent of the plane: random_1, negative_0.3
   x number distance along the first direction, weight units
   y number distance along the second direction, weight units
   loss number loss at the point

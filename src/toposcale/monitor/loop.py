@@ -211,7 +211,7 @@ class TopologyMonitor:
         if start == 0 and not overwrite and self.folder.holds_rows():
             raise UserError(
                 f"{self.folder.path} holds rows of {self.folder.model} from an earlier training: choose another folder "
-                "or name, or overwrite=True, or start=STEP where this training goes on from that step"
+                "or name, set overwrite=True, or set start=STEP if this training continues from that step"
             )
         records.drop_after(self.folder, start if start else -1)
 
@@ -224,8 +224,8 @@ class TopologyMonitor:
             self.cost.dropped += 1
             self._say_once(
                 "dropped",
-                f"the snapshot of step {step} is dropped, since the one before is still in work; take them less often "
-                "(every), of fewer rows or layers (max_rows, settings), or when_busy='wait'",
+                f"the snapshot of step {step} is dropped, because the one before is not finished; take fewer snapshots "
+                "(every), fewer rows or layers (max_rows, settings), or set when_busy='wait'",
             )
         else:
             self._hand_over(step, self._matrices(model))
@@ -236,7 +236,7 @@ class TopologyMonitor:
         named = {plain_name(name): value.detach() for name, value in model.named_parameters()}
         if any(hasattr(value, "full_tensor") for value in named.values()):
             raise UserError(
-                "the weights are in pieces on several processes (FSDP), and only whole ones can be monitored"
+                "the weights are spread over several processes (FSDP); the monitor needs whole weights"
             )
         self._write_facts(n_parameters=sum(value.numel() for value in named.values()))
         transposed = stored_transposed({name: tuple(value.shape) for name, value in named.items()})
@@ -250,7 +250,7 @@ class TopologyMonitor:
         }
         if not wanted:
             raise UserError(
-                "no matrix is left to monitor: the settings exclude every one, or the model has none"
+                "there is no matrix to monitor: the settings exclude all of them, or the model has none"
             )
         return wanted
 

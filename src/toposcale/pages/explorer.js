@@ -192,7 +192,7 @@ function put(side, kind, make, note = "") {
   chart($(".chart", panel), make);
 }
 
-const lateNote = (used, step) => (used === step ? "" : `Of step ${used}: none at ${step}. `);
+const lateNote = (used, step) => (used === step ? "" : `Shown for step ${used}: not computed at step ${step}. `);
 
 function draw() {
   const { source, layer, feature } = chosen();
@@ -214,8 +214,8 @@ function draw() {
     $(`#${side}-name p`).textContent = one.advice || "";
     $(`#${side}-name`).style.borderColor = one.color;
     const shared = { now, place, axis, keep };
-    put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: losses[0].endsWith("_loss") ? "nats per token" : "", forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : "No loss is known yet.");
-    put(side, "feature", () => key ? drawCurves({ ...shared, lines: [{ ...curve(one, source, layer, feature), name: key.name }], yRange: featureRange, unit: key.unit, name: `${one.name}-${feature}-${layer}`, alt: `${key.name} of ${one.name} over training` }) : "No feature is known yet.", key?.name || "");
+    put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: losses[0].endsWith("_loss") ? "nats per token" : "", forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : "No loss was recorded yet.");
+    put(side, "feature", () => key ? drawCurves({ ...shared, lines: [{ ...curve(one, source, layer, feature), name: key.name }], yRange: featureRange, unit: key.unit, name: `${one.name}-${feature}-${layer}`, alt: `${key.name} of ${one.name} over training` }) : "No feature was computed yet.", key?.name || "");
     drawBars(side, one, source, layer, step, extremes, { keep, file });
     drawLandscape(side, one, step, file);
   });
@@ -333,7 +333,7 @@ async function follow() {
       document.body.dataset.version = run.version;
     }
   } catch {
-    $("#state").textContent = "The server has ended; this is what it told last.";
+    $("#state").textContent = "The server has stopped. The page shows the last data it sent.";
   }
   setTimeout(follow, 1000);
 }

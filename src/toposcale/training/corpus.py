@@ -234,7 +234,8 @@ def python_docs() -> dict[str, str]:
     documents = [*_topics(), *_standard_library_docstrings()]
     if not documents:
         raise UserError(
-            "corpus.source: this Python has no library sources to take python-docs from; use files"
+            "corpus.source: this Python comes without the sources of its library, which python-docs needs; "
+            "use corpus.source: files"
         )
     validation = documents[_VALIDATION_SHARE - 1 :: _VALIDATION_SHARE]
     del documents[_VALIDATION_SHARE - 1 :: _VALIDATION_SHARE]

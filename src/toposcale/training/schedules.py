@@ -207,7 +207,7 @@ def _compare(
     if len(at) and off.max() > 0.1 * planned.max():
         worst = int(np.argmax(off))
         raise UserError(
-            f"schedule: it says a learning rate of {planned[at[worst]]:.3g} at step {at[worst]:,}, but the log has "
+            f"schedule: it gives a learning rate of {planned[at[worst]]:.3g} at step {at[worst]:,}, but the log has "
             f"{rates[inside][worst]:.3g}; give the schedule that was run, or a file with its rates"
         )
 
