@@ -13,6 +13,9 @@ endif
 
 SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 
+# The last line that a command prints is its own, also when another make calls this one.
+MAKEFLAGS += --no-print-directory
+
 .PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import _job
 import _models
-from toposcale.analysis.advice import advise, told
+from toposcale.analysis.advice import advise, told, told_of_finished
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.files import atomic_write
@@ -39,6 +39,12 @@ def main(snakemake):
     given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
     for one in given:
         print("\n" + told(one), flush=True)
+    print()
+    for history in histories:
+        if history.model in begun and history.is_finished:
+            print(told_of_finished(history))
+    for name in sorted(found.keys() - known.keys()):
+        print(f"{name}: no loss of it is known yet, so there is nothing to forecast")
     if not given:
         print(f"\nEvery training of {run} is finished; nothing is left to decide.")
     with atomic_write(Path(params.output)) as file:

@@ -107,14 +107,14 @@ def test_a_run_that_finds_nothing_says_what_it_could_have_found():
     assert said[NORM].startswith(
         "None found. Nothing was found beyond the norm of the weights. This run could have found"
     )
-    first = "In this run no test found that topology adds anything to the norm; the run could have found a correlation of 0.50"
-    assert first in said["In one sentence"]
+    assert "no test found that topology adds anything to the norm" in said["In one sentence"]
+    assert "the run could have found a correlation of 0.50" in said["In one sentence"]
 
 
 def test_a_run_that_misses_its_positive_control_says_so():
     said = answers(NOTHING_FOUND, power=sensitivity(found="no", detectable=np.nan))
     assert said[NORM].startswith(
-        "This run could not have shown it. This run could not have shown it: its test does not even find the validation loss"
+        "This run could not have shown it. Its test does not even find the validation loss"
     )
     assert "its test does not even find the validation loss itself" in said["In one sentence"]
 

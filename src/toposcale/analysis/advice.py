@@ -246,6 +246,16 @@ def told(advice: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"  => {_verdict(advice)}"])
 
 
+def told_of_finished(history: History) -> str:
+    """One line on a run that has nothing left to decide."""
+    loss = _last_loss(history)
+    text = f"{history.model}: finished at step {history.last_step:,}"
+    text += "" if loss is None else f", loss {loss:.4g}"
+    if history.plan_known:
+        return text
+    return f"{text}; if it goes on after that step, set models.{history.model}.schedule"
+
+
 def _plan_text(advice: Mapping[str, Any]) -> str:
     if advice["plan_unknown_because"]:
         return f"unknown: {advice['plan_unknown_because']}"

@@ -98,7 +98,7 @@ def beyond(
         )
         return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
     if own["found"] != YES:
-        text = f"This run could not have shown it: its test does not even find the {metric_name(metric)} itself beyond {what}."
+        text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
     return Answer("None found", f"Nothing was found beyond {what}. {_could(own['detectable'])}.", numbers)
 
