@@ -38,11 +38,9 @@ FIGURES: dict[str, FigureEntry] = {
         "training",
         "metrics features correlations models",
         "Topology of the weights over training",
-        "The run on one page. (a) Validation loss. (b) Neural persistence, mean over the weight matrices. "
-        "(c) Total persistence of the H0 classes of the rows of the weight matrices, summed over the "
-        "matrices. (d) Rank correlation with the validation loss of topology and of the norm of the weights, for "
-        "each model, with moving-block intervals. If the norm lies as far from 0 as a topological feature, the "
-        "feature follows the loss no better than the norm does.",
+        "(b) is the mean and (c) the sum over the weight matrices. (d) Rank correlation with the validation loss, with "
+        "moving-block intervals. If the norm lies as far from 0 as a topological feature, the feature follows the loss "
+        "no better than the norm does.",
         "Overview",
     ),
     "verdict": _figure(

@@ -58,7 +58,7 @@ def overview(
 ) -> Figure:
     """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
     appearances = model_appearances(models)
-    figure = new_figure(6.4, title_of("overview"))
+    figure = new_figure(5.6, title_of("overview"))
     panels = figure.subplots(2, 2)
     shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else chosen_metric(metrics["metric"])
     series = [
