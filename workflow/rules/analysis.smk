@@ -6,6 +6,8 @@ ANALYSIS_SETTINGS = {
     **config["statistics"],
     "tasks": config["metrics"]["tasks"],
     "fractions": config["forecasts"]["fractions"],
+    "score_metrics": config["forecasts"]["metrics"],
+    "loss_metric": config["forecasts"]["loss"],
     "decision": {key: config["decision"][key] for key in ("remaining", "sizes")},
     "graphs": config["landscape"]["graphs"],
     "planes": config["landscape"]["planes"],
@@ -17,11 +19,15 @@ ANALYSIS_SETTINGS = {
     },
     "seeds": config["seeds"],
 }
-# A run without loss landscapes has no surface to read through graphs, and no draws of one.
+# A run without loss landscapes has no surface to read through graphs, and no draws of one; scores are forecast if asked for.
 ANALYSED = {
     name: analysis
     for name, analysis in ANALYSES.items()
-    if LANDSCAPED or name not in ("graph_dependence", "landscape_information")
+    if {
+        "graph_dependence": LANDSCAPED,
+        "landscape_information": LANDSCAPED,
+        "scores": bool(config["forecasts"]["metrics"]),
+    }.get(name, True)
 }
 # Where each table lies: gathered, analysed, or published.
 TABLE_FILES = {

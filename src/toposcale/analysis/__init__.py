@@ -70,6 +70,13 @@ ANALYSES = {
         "forecasts forecast_evaluation",
         "fractions seed resamples",
     ),
+    "scores": _analysis(
+        "scores.score_tables",
+        "Forecasts of the scores of tasks",
+        "metrics models training schedules",
+        "score_forecasts score_evaluation",
+        "fractions score_metrics loss_metric",
+    ),
     "decisions": _analysis(
         "decisions.decision_tables",
         "Finish, extend, or stop and start another size",

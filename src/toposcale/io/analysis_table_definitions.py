@@ -266,6 +266,29 @@ forecast_evaluation: the errors of each forecasting method
   note text limits of the numbers
   sorted by fraction method
 
+score_forecasts: forecasts of the scores of tasks at the end of training
+  model
+  metric text the score
+  fraction
+  method text two_stages: from the forecast of the loss; power_law: from the score's own curve
+  forecast number forecast of the score at the end
+  low number lower end of its 95% interval
+  high number upper end of its 95% interval
+  calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
+  actual number score at the end, where the training is finished
+  error number forecast less actual
+  reason
+  sorted by model metric fraction method
+
+score_evaluation: the errors of the forecasts of scores
+  metric text the score
+  fraction
+  method text two_stages: from the forecast of the loss; power_law: from the score's own curve
+  n_models
+  mae number mean absolute error of the forecast score
+  interval_coverage number share of intervals that contain the actual score
+  sorted by metric fraction method
+
 candidates: ways to spend the remaining compute, and the forecast loss at their end
   model fraction
   candidate text finish, extend, or start NAME

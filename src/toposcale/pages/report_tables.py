@@ -24,6 +24,8 @@ LISTED: dict[str, str] = {
     "early_stopping_summary": "",
     "forecasts": "",
     "forecast_evaluation": "",
+    "score_forecasts": "",
+    "score_evaluation": "",
     "decisions": "",
     "decision_evaluation": "",
     "graph_dependence": "",

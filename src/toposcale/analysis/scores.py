@@ -1,0 +1,171 @@
+"""Forecasts of the scores of tasks, such as arc_easy.acc: from the forecast of the loss, and from the score's own curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.histories import histories_from_tables
+from toposcale.forecasting.calibration import calibrate, score
+from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
+from toposcale.forecasting.history import History, Prediction, no_prediction
+from toposcale.forecasting.power_law import fit_power_law
+from toposcale.forecasting.scores import ScoreLaw, fit_score_law
+from toposcale.io import schemas
+from toposcale.io.errors import UserError
+
+TWO_STAGES = "two_stages"
+POWER_LAW = "power_law"
+LOSS = "validation_loss"
+
+
+def score_tables(
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    training: pd.DataFrame,
+    schedules: pd.DataFrame,
+    *,
+    fractions: Sequence[float],
+    score_metrics: Sequence[str],
+    loss_metric: str | None,
+) -> dict[str, pd.DataFrame]:
+    """The tables score_forecasts and score_evaluation.
+
+    score_metrics: names in `metrics` of scores from 0 to 1. loss_metric: the one in the place of the loss, of a
+    perplexity its logarithm; None: the validation loss, else the training loss. UserError: a name that is not measured.
+    """
+    present = sorted(metrics["metric"].unique())
+    for name in [*score_metrics, *([loss_metric] if loss_metric else [])]:
+        if name not in present:
+            raise UserError(f"forecasts: no metric {name}; there are {', '.join(present) or 'none'}")
+    if loss_metric:
+        # A training log is of another loss than that metric.
+        training = training.iloc[:0]
+        metrics = pd.concat([metrics[metrics["metric"].isin(score_metrics)], _as_loss(metrics, loss_metric)])
+    none = pd.DataFrame(columns=schemas.FEATURES.names)
+    histories = histories_from_tables(none, metrics, training, models, schedules=schedules)
+    rows = []
+    for name in score_metrics:
+        series = _series(metrics, name)
+        begun = [history for history in histories if history.model in series]
+        for fraction in fractions:
+            family = [history.first(fraction) for history in begun]
+            due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
+            actual = np.array([_final(whole, series) for whole in begun if whole.reaches(fraction)])
+            seen = {cut.model: _until(series[cut.model], fraction * cut.final_step) for cut in family}
+            for method, predictions in (
+                (TWO_STAGES, _two_stages(family, due, seen)),
+                (POWER_LAW, [_own_curve(seen[cut.model], cut.final_step) for cut in due]),
+            ):
+                row = {"metric": name, "fraction": fraction, "method": method}
+                rows += [row | one for one in _calibrated(due, predictions, actual)]
+    table = schemas.SCORE_FORECASTS.frame(rows)
+    return {"score_forecasts": table, "score_evaluation": evaluate(table)}
+
+
+def evaluate(forecasts: pd.DataFrame) -> pd.DataFrame:
+    """The score_evaluation table: mean absolute error and coverage of each metric, fraction and method."""
+    rows = []
+    for (metric, fraction, method), group in forecasts.groupby(["metric", "fraction", "method"]):
+        usable = group.dropna(subset=["forecast", "actual"])
+        inside = (usable["low"] <= usable["actual"]) & (usable["actual"] <= usable["high"])
+        rows.append(
+            {
+                "metric": metric,
+                "fraction": fraction,
+                "method": method,
+                "n_models": len(usable),
+                "mae": usable["error"].abs().mean(),
+                "interval_coverage": inside.mean() if len(usable) else np.nan,
+            }
+        )
+    return schemas.SCORE_EVALUATION.frame(rows)
+
+
+def _as_loss(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
+    rows = metrics[metrics["metric"] == name].assign(metric=LOSS)
+    if name.endswith(("ppl", "perplexity")):
+        rows = rows.assign(value=np.log(rows["value"]))
+    return rows
+
+
+def _series(metrics: pd.DataFrame, name: str) -> dict[str, pd.Series]:
+    """A score by step, of each model that has it."""
+    rows = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
+    return {str(model): one.set_index("step")["value"].sort_index() for model, one in rows.groupby("model")}
+
+
+def _until(series: pd.Series, step: float) -> pd.Series:
+    return series[series.index <= step + 1e-6]
+
+
+def _final(history: History, series: Mapping[str, pd.Series]) -> float:
+    scores = series[history.model]
+    return float(scores.iloc[-1]) if history.is_finished and scores.index[-1] >= history.last_step else np.nan
+
+
+def _two_stages(
+    family: Sequence[History], due: Sequence[History], seen: Mapping[str, pd.Series]
+) -> list[Prediction]:
+    laws = {
+        name: _shared_law([cut for cut in family if cut.family == name], seen)
+        for name in {cut.family for cut in family}
+    }
+    made = []
+    for cut in due:
+        law = laws[cut.family]
+        loss = forecast(make_forecaster(default_method(cut), family), cut)
+        reason = law if isinstance(law, str) else loss.reason
+        made.append(no_prediction(reason) if isinstance(law, str) or reason else law.predict(loss))
+    return made
+
+
+def _shared_law(family: Sequence[History], seen: Mapping[str, pd.Series]) -> ScoreLaw | str:
+    """One sigmoid for all models of a family, from the checkpoints at which both were measured; or why there is none."""
+    losses, scores = [], []
+    for cut in family:
+        known = pd.Series(cut.checkpoint_losses, index=cut.checkpoint_steps).dropna()
+        common = known.index.intersection(seen[cut.model].index)
+        losses.append(known[common].to_numpy())
+        scores.append(seen[cut.model][common].to_numpy())
+    try:
+        return fit_score_law(np.concatenate(losses), np.concatenate(scores))
+    except ValueError as error:
+        return str(error)
+
+
+def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
+    """A power law of what is missing to a score of 1, over the steps: the plain rival, which reads no loss."""
+    later = seen[seen.index > 0]
+    try:
+        law = fit_power_law(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())
+    except ValueError as error:
+        return no_prediction(str(error))
+    low, high = law.interval(float(final_step))
+    return Prediction(1 - float(law(float(final_step))), max(1 - high, 0.0), min(1 - low, 1.0))
+
+
+def _calibrated(
+    due: Sequence[History], predictions: Sequence[Prediction], actual: np.ndarray
+) -> list[dict[str, object]]:
+    """A row of each model, its interval calibrated over the other finished ones."""
+    scores = np.array([score(one, truth) for one, truth in zip(predictions, actual, strict=True)])
+    rows: list[dict[str, object]] = []
+    for place, (cut, own) in enumerate(zip(due, predictions, strict=True)):
+        calibration = calibrate(np.delete(scores, place))
+        shown = calibration(own)
+        rows.append(
+            {
+                "model": cut.model,
+                "forecast": shown.value,
+                "low": shown.low,
+                "high": shown.high,
+                "calibrated_to": calibration.coverage,
+                "actual": actual[place],
+                "error": shown.value - actual[place],
+                "reason": shown.reason,
+            }
+        )
+    return rows
