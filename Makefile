@@ -16,7 +16,7 @@ SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study check-gpu reference clean distclean config-is-there
+.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study decisions check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE)
@@ -71,6 +71,13 @@ ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/study-data.yaml -- measured
 endif
 	$(BIN)/python scripts/study.py docs/study results/study results/study-data
+
+# The decisions of docs/decisions.md: trains every alternative that is missing, then computes every number; ONLY=analysis as above.
+decisions: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
+endif
+	$(BIN)/python scripts/decisions.py docs/decisions results/decisions
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from _markdown import markdown
 from toposcale.analysis import forecasts_over_runs, study
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -52,15 +53,6 @@ def analysed(folder):
         table.to_csv(folder / f"{name}.csv", index=False, float_format=f"%.{study.DIGITS}g")
         said.append(f"### {name.capitalize()}\n\n{markdown(table)}")
     return "\n\n".join(said)
-
-
-def markdown(table):
-    rows = [list(table.columns), ["---"] * table.shape[1]]
-    rows += [
-        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
-        for row in table.itertuples(index=False)
-    ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""Decisions whose alternatives were trained: every truth is a run's own end, and the future moves no choice."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from paths import ROOT
+from toposcale.analysis.taken_decisions import (
+    ALTERNATIVE,
+    alternatives_of,
+    evaluate_taken,
+    taken_table,
+    where_starting_was_right,
+)
+from toposcale.forecasting import History
+from toposcale.training.schedules import Schedule
+
+SIZES = {"a": 3000, "b": 7000, "c": 20000}
+STEPS = 400
+
+
+def end_of(size, steps):
+    return 2 + 30 * size**-0.34 + 6 * steps**-0.5
+
+
+def run(entry, size, steps, seed=1):
+    at = np.unique(np.linspace(0, steps, 21).astype(int))
+    log = np.arange(1, steps + 1)
+    curve = 2 + 30 * size**-0.34 + 6 * log**-0.5
+    return History(
+        model=f"{entry}.seed{seed}",
+        n_parameters=size,
+        tokens_per_step=64,
+        final_step=steps,
+        family="one",
+        seed=seed,
+        plan="given",
+        steps=log,
+        losses=curve,
+        learning_rates=Schedule("cosine", 3e-3, steps, warmup_steps=20).rates(),
+        checkpoint_steps=at,
+        checkpoint_losses=2 + 30 * size**-0.34 + 6 * np.maximum(at, 1) ** -0.5,
+    )
+
+
+@pytest.fixture(scope="module")
+def family():
+    runs = [run(name, size, STEPS) for name, size in SIZES.items()]
+    for base, bigger in (("a", "b"), ("a", "c"), ("b", "c")):
+        for percent in (20, 50):
+            steps = round((1 - percent / 100) * STEPS * SIZES[base] / SIZES[bigger])
+            runs.append(run(f"{bigger}-after-{base}-{percent}", SIZES[bigger], steps))
+    models = pd.DataFrame(
+        [{"model": one.model, "entry": one.model.partition(".")[0], "seed": one.seed} for one in runs]
+    )
+    return runs, alternatives_of(models, runs)
+
+
+def test_every_alternative_belongs_to_its_base_run(family):
+    _, alternatives = family
+    assert len(alternatives) == 6
+    assert {one.base for one in alternatives} == {"a.seed1", "b.seed1"}
+    for one in alternatives:
+        assert one.run.n_parameters == SIZES[one.size]
+
+
+def test_regret_is_what_was_observed(family):
+    runs, alternatives = family
+    table = taken_table(runs, alternatives)
+    assert set(table["policy"]) >= {"advice", "joint", "always_finish", "stop_now", "oracle", "topology_rate"}
+    ends = {"finish": end_of(3000, 400), "start b": end_of(7000, 137), "start c": end_of(20000, 48)}
+    here = table[(table["model"] == "a.seed1") & (table["fraction"] == 0.2)].set_index("policy")
+    best = min(ends, key=ends.get)
+    assert here.loc["oracle", "choice"] == here.loc["oracle", "best"] == best
+    assert here.loc["oracle", "regret"] == 0
+    assert here.loc["always_finish", "regret"] == pytest.approx(ends["finish"] - ends[best])
+    assert here.loc["stop_now", "loss"] == pytest.approx(ends["start b"])
+    later = [ends["start b"], end_of(7000, 86), ends["finish"]]
+    assert here.loc["stop_at_random", "loss"] == pytest.approx(np.mean(later))
+    assert (table["regret"].dropna() >= 0).all()
+
+
+def test_a_method_that_cannot_forecast_says_why_and_is_not_judged(family):
+    table = taken_table(*family)
+    without = table[table["policy"] == "topology_rate"]
+    assert (without["reason"] != "").all()
+    assert without["regret"].isna().all()
+    assert "topology_rate" not in set(evaluate_taken(table)["policy"])
+
+
+def test_intervals_are_over_runs_and_the_oracle_gives_up_nothing(family):
+    table = evaluate_taken(taken_table(*family)).set_index(["share", "policy"])
+    assert table.loc[("all", "oracle"), "regret"] == 0
+    assert table.loc[("all", "joint"), ["n_decisions", "n_runs"]].tolist() == [4, 2]
+    assert table.loc[("20%", "always_finish"), "against_finish"] == 0
+
+
+def test_where_starting_was_right_counts_the_best(family):
+    right = where_starting_was_right(taken_table(*family))
+    assert right["n_decisions"].sum() == 4
+    assert right["starting_was_best"].between(0, 1).all()
+
+
+def test_every_alternative_of_the_configuration_spends_what_its_base_run_had_left():
+    config = yaml.safe_load((ROOT / "config/decisions.yaml").read_text())
+    entries, steps = config["models"], config["training"]["steps"]
+    known = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
+    assert set(config["sweep"]["models"]) == set(entries)
+    shapes = {}
+    for name, entry in entries.items():
+        parts = ALTERNATIVE.fullmatch(name)
+        size = parts["size"] if parts else name
+        shape = {key: entry[key] for key in ("d_model", "n_layers", "n_heads")}
+        assert shapes.setdefault(size, shape) == shape
+        if parts:
+            left = (1 - int(parts["percent"]) / 100) * steps * known[parts["base"]]
+            assert known[size] * entry["training"]["steps"] == pytest.approx(left, rel=0.01)
