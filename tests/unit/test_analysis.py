@@ -576,6 +576,7 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
     settings = {
         **given["statistics"],
         **{key: given["landscape"][key] for key in ("graphs", "planes", "repeats")},
+        **{"score_metrics": [], "loss_metric": None},
         **{"fractions": [0.5], "decision": given["decision"], "tasks": given["metrics"]["tasks"]},
         **{"training_settings": given["training"], "corpus_settings": given["corpus"], "seeds": [0]},
     }

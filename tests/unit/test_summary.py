@@ -138,11 +138,11 @@ def test_equal_answers_given_norm_and_step_are_said_to_coincide():
     alone = VERDICTS.assign(model="m")
     both = pd.concat([VERDICTS, alone])
     assert (
-        "coincide here: the norm moves one way"
+        "are the same here, because the norm is monotonic"
         in answers(both)["Which say something beyond the training step?"]
     )
     both.loc[both.model == "m", "beyond_the_step_rho"] = 0.2
-    assert "coincide" not in answers(both)["Which say something beyond the training step?"]
+    assert "are the same here" not in answers(both)["Which say something beyond the training step?"]
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ CHANGES = {
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
     "statistics.seed": (7, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
-    "forecasts.fractions": ([0.4], {"forecasts", "decisions"}),
+    "forecasts.fractions": ([0.4], {"forecasts", "scores", "decisions"}),
+    "forecasts.metrics": (["other.acc"], {"scores"}),
+    "forecasts.loss": ("task.ppl", {"scores"}),
     "decision.remaining": (1e9, {"decisions"}),
     "decision.sizes": ([8], {"decisions"}),
     # They are read by the advice alone.
@@ -229,6 +231,7 @@ def starting_configuration():
         },
         "embeddings": {"repeats": 2},
         "landscape": {"enabled": True},
+        "forecasts": {"metrics": ["task.acc"]},
         "statistics": {"resamples": 10},
     }
 
