@@ -63,9 +63,10 @@ if __name__ == "__main__":
     # What every fork would otherwise read again.
     import configuration
     import plan  # noqa: F401
-    from fingerprint import SCRIPTS, fingerprint
+    from fingerprint import LIBRARY, SCRIPTS, fingerprint
 
     configuration.schema()
+    modules = [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in LIBRARY.rglob("*.py")]
     for script in SCRIPTS.glob("*.py"):
-        fingerprint(script.name)
+        fingerprint(script.name, *modules)
     json.dump({name: said(sys.argv[1:], text) for name, text in json.load(sys.stdin).items()}, sys.stdout)

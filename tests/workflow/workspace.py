@@ -75,7 +75,7 @@ class Workspace:
     def snakemake(self, *arguments: str, cores: int = 2, check: bool = True):
         """Run Snakemake; the finished process, output and all."""
         done = subprocess.run(
-            self.command(*arguments, cores=cores), capture_output=True, text=True, timeout=400, check=False
+            self.command(*arguments, cores=cores), capture_output=True, text=True, timeout=900, check=False
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
