@@ -60,7 +60,7 @@ def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace):
     """Everything at once; tests/workflow/test_determinism.py takes cores and jobs apart, on a smaller run."""
     for section in ("training", "weights", "embeddings", "landscape"):
         with_landscapes(workspace).config.setdefault(section, {})["jobs"] = "checkpoint"
-    workspace.snakemake("tables", cores=4)
+    workspace.snakemake("measured", "landscape", cores=4)  # analyses do not know how their tables were made
     for pattern in (
         "checkpoints/*/*.safetensors",
         "features/*/*/*.parquet",
@@ -74,7 +74,7 @@ def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace):
                 path.read_bytes() == (finished.results / path.relative_to(workspace.results)).read_bytes()
             ), path
     ours, theirs = workspace.tables(), finished.tables()
-    assert sorted(ours) == sorted(theirs)
+    assert {"features.parquet", "metrics.parquet", "models.parquet", "surfaces.parquet"} <= set(ours)
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
