@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -112,15 +113,14 @@ class Aligned:
     def rows(self, columns: dict[str, Floats | NDArray[np.object_]]) -> pd.DataFrame:
         """One row per pair from arrays of shape (S, M)."""
         n_metrics = len(self.metrics)
-        table = self.keys.loc[self.keys.index.repeat(n_metrics)].reset_index(drop=True)
-        table.insert(0, "model", self.model)
-        table["metric"] = self.metrics * len(self.keys)
-        table["n"] = self.n
-        table["n_left_out"] = np.repeat(self.left_out, n_metrics)
         shape = (len(self.keys), n_metrics)
-        for name, values in columns.items():
-            table[name] = np.broadcast_to(values, shape).ravel()
-        return table
+        # One frame from all columns: set one by one they take longer than what is computed.
+        table: dict[str, Any] = {"model": self.model}
+        table |= {str(name): np.repeat(self.keys[name].to_numpy(), n_metrics) for name in self.keys}
+        table |= {"metric": self.metrics * len(self.keys), "n": self.n}
+        table["n_left_out"] = np.repeat(self.left_out, n_metrics)
+        table |= {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
+        return pd.DataFrame(table, index=range(shape[0] * n_metrics))
 
 
 def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame) -> Iterator[Aligned]:
