@@ -137,21 +137,28 @@ def persistence_diagram(
     rows, words = _one_checkpoint(last_diagrams, models, model, step)
     title = title_of("persistence_diagram", words)
     rows = finite(rows, ["birth"])
-    sources = [source for source in _DIAGRAM_SOURCES if (rows["source"] == source).any()]
+    # One class alone, as that of a surface with one minimum, is no diagram to look at.
+    drawn = {source: _of_a_panel(rows, source) for source in _DIAGRAM_SOURCES}
+    sources = [source for source, (own, _) in drawn.items() if len(own) > 1]
     if not sources:
         return missing_figure(title, "no persistence diagram was stored")
     figure = new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
     panels = figure.subplots(1, len(sources), squeeze=False)[0]
     for axes, letter, source in zip(panels, "abc", sources, strict=False):
-        own = rows[rows["source"] == source]
-        layers = set(own["layer"])
-        about = f"{len(layers)} layers" if len(layers) > 1 else next(iter(layers))
-        if source == SOURCE:
-            plane = most_telling(layers)
-            own, about = own[own["layer"] == plane], plane_words(plane)
+        own, about = drawn[source]
         axes.set_title(f"{letter}  {source}\n{about}", fontsize=9)
         _draw_diagram(axes, own, feature_unit("h0_max", source))
     return figure
+
+
+def _of_a_panel(rows: pd.DataFrame, source: str) -> tuple[pd.DataFrame, str]:
+    """The classes of a source, of a landscape those of one plane, and words for what they are of."""
+    own = rows[rows["source"] == source]
+    layers = set(own["layer"])
+    if source == SOURCE and layers:
+        plane = most_telling(layers)
+        return own[own["layer"] == plane], plane_words(plane)
+    return own, f"{len(layers)} layers" if len(layers) != 1 else next(iter(layers))
 
 
 def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:

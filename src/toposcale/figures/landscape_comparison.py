@@ -132,12 +132,15 @@ def draw_surface(
         )  # fmt: skip
     axes.set_xlabel("direction 1\n(weight units)", fontsize=8)
     axes.set_ylabel("direction 2\n(weight units)", fontsize=8)
-    axes.set_zlabel(f"loss\n({unit})", fontsize=8)  # type: ignore[attr-defined]
+    # The label of the third axis would stand outside a narrow panel.
+    axes.text2D(0.5, 0.96, f"height: loss ({unit})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
     if logarithmic:
         axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"$10^{{{power:g}}}$"))  # type: ignore[attr-defined]
         axes.zaxis.set_major_locator(MaxNLocator(4, integer=True))  # type: ignore[attr-defined]
+    else:
+        axes.zaxis.set_major_locator(MaxNLocator(4))  # type: ignore[attr-defined]
     axes.tick_params(labelsize=7, pad=0)
-    axes.set_box_aspect((1, 1, 0.8), zoom=0.74)  # type: ignore[call-arg, arg-type]
+    axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
 
@@ -161,7 +164,7 @@ def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = Fal
     axes.set_xticks([])
     axes.set_xlabel("branches of the tree")
     axes.set_ylabel(f"loss ({unit})")
-    axes.legend(loc="lower right")  # the deepest branch stands at the left
+    axes.legend(loc="upper left")  # the trunk stands in the middle or right of it
 
 
 def _draw_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:

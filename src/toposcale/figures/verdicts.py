@@ -176,7 +176,7 @@ def _answers(axes: Axes, rows: pd.DataFrame) -> None:
             axes.text(
                 column, place, answer, ha="center", va="center",
                 fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
-                color=INK if yes else MUTED,
+                color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
     axes.set_xlim(-0.6, len(QUESTIONS) - 0.4)
     axes.set_xticks(range(len(QUESTIONS)), [words for _, words in QUESTIONS], fontsize=7.5)
