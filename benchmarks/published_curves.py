@@ -69,7 +69,7 @@ def methods_table(runs: list[History]) -> str:
     table, _ = forecast_table(runs, fractions=FRACTIONS)
     rows = evaluate(table, resamples=200).dropna(subset=["mae"]).sort_values(["fraction", "mae"])
     lines = [
-        "| read | method | runs | mean error (nats) | intervals that hold |",
+        "| share read | method | runs | mean error (nats) | own intervals that contain the final loss |",
         "| --- | --- | --- | --- | --- |",
     ]
     lines += [

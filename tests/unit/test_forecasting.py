@@ -509,7 +509,7 @@ def test_an_evaluation_by_hand():
         for method, errors in (("power_law", (0.2, -0.2, 0.4)), ("combined", (0.1, 0.1, -0.2)))
         for i, (actual, error) in enumerate(zip((2.0, 1.8, 1.6), errors, strict=True))
     ]
-    names = ["model", "fraction", "method", "forecast", "low", "high", "actual", "error", "reason"]
+    names = ["model", "fraction", "method", "forecast", "own_low", "own_high", "actual", "error", "reason"]
     table = evaluate(pd.DataFrame(rows, columns=names)).set_index("method")
     assert set(table["baseline"]) == {"power_law"}
     assert table.loc["power_law", "mae"] == pytest.approx(0.8 / 3)
@@ -534,7 +534,7 @@ def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_a
         )
         for i, actual in enumerate((2.0, 1.8, 1.6))
     ]
-    names = ["model", "fraction", "method", "forecast", "low", "high", "actual", "error", "reason"]
+    names = ["model", "fraction", "method", "forecast", "own_low", "own_high", "actual", "error", "reason"]
     table = evaluate(pd.DataFrame(rows, columns=names)).set_index("method")
     assert set(table["baseline"]) == {"ridge_size"}
     assert table.loc["topology_rate", "improvement_percent"] == pytest.approx(-100.0)
@@ -543,10 +543,21 @@ def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_a
 
 def test_a_method_whose_intervals_miss_is_marked():
     rows = [(f"m{i}", 0.2, "power_law", 3.0, 2.9, 3.1, 3.5, -0.5, "") for i in range(4)]
-    names = ["model", "fraction", "method", "forecast", "low", "high", "actual", "error", "reason"]
+    names = ["model", "fraction", "method", "forecast", "own_low", "own_high", "actual", "error", "reason"]
     table = evaluate(pd.DataFrame(rows, columns=names))
     assert table["interval_coverage"].item() == 0
     assert "0% of cases" in table["note"].item()
+
+
+def test_coverage_is_that_of_the_intervals_before_calibration():
+    """Calibrated on the other runs, the worst one alone would miss, however narrow the method's intervals are."""
+    forecasts, _ = forecast_table(family(8), fractions=[0.3], methods=["power_law"])
+    calibrated = forecasts["actual"].between(forecasts["low"], forecasts["high"])
+    assert calibrated.sum() == 7
+    own = forecasts["actual"].between(forecasts["own_low"], forecasts["own_high"])
+    assert evaluate(forecasts)["interval_coverage"].item() == own.mean()
+    narrow = forecasts.assign(own_low=forecasts["forecast"] - 1e-9, own_high=forecasts["forecast"] + 1e-9)
+    assert evaluate(narrow)["interval_coverage"].item() == 0
 
 
 def test_costs_are_kept_apart_from_the_table():

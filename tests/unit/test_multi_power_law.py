@@ -189,7 +189,7 @@ def test_the_end_of_published_curves_from_their_beginnings(method):
         rows = table[table["fraction"] == fraction]
         assert rows["forecast"].notna().all()
         assert rows["error"].abs().mean() <= most
-        assert rows["actual"].between(rows["low"], rows["high"]).mean() >= 0.85
+        assert rows["actual"].between(rows["own_low"], rows["own_high"]).mean() >= 0.85
 
 
 def test_the_end_of_a_published_size_from_the_other_size_alone():

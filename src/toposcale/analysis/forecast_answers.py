@@ -48,7 +48,8 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
     best = most.iloc[0]
     text = (
         f"From the first {best['fraction']:.0%} of training it misses the final loss by {best['mae']:.3f} nats on average "
-        f"over {int(best['n_forecasts'])} runs, and its 95% interval holds it in {best['interval_coverage']:.0%} of them."
+        f"over {int(best['n_forecasts'])} runs. Its own 95% interval, not calibrated, holds it in "
+        f"{best['interval_coverage']:.0%} of them."
     )
     others = [f"{WORDS[row.method]} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples()]
     numbers = ", ".join(others) + ("." if others else "")

@@ -70,7 +70,7 @@ def evaluate(forecasts: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (metric, fraction, method), group in forecasts.groupby(["metric", "fraction", "method"]):
         usable = group.dropna(subset=["forecast", "actual"])
-        inside = (usable["low"] <= usable["actual"]) & (usable["actual"] <= usable["high"])
+        inside = (usable["own_low"] <= usable["actual"]) & (usable["actual"] <= usable["own_high"])
         rows.append(
             {
                 "metric": metric,
@@ -163,6 +163,8 @@ def _calibrated(
                 "low": shown.low,
                 "high": shown.high,
                 "calibrated_to": calibration.coverage,
+                "own_low": own.low,
+                "own_high": own.high,
                 "actual": actual[place],
                 "error": shown.value - actual[place],
                 "reason": shown.reason,

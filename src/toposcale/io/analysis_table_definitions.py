@@ -242,6 +242,8 @@ forecasts: forecasts of the final loss
   low number lower end of its 95% interval
   high number upper end of its 95% interval
   calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
+  own_low number lower end of the method's own 95% interval, before calibration
+  own_high number upper end of that interval
   actual number final loss, where the training is finished
   error number forecast less actual
   reason
@@ -254,7 +256,7 @@ forecast_evaluation: the errors of each forecasting method
   n_forecasts count forecasts that could be judged
   mae interval mean absolute error; bootstrap over models
   spearman number Spearman correlation of forecast and actual
-  interval_coverage number share of intervals that contain the actual loss
+  interval_coverage number share of intervals before calibration that contain the actual loss
   baseline text the best method that reads the loss alone, or the number of parameters alone
   improvement_percent number error saved against the baseline
   improvement_low number lower end of its 95% interval
@@ -275,6 +277,8 @@ score_forecasts: forecasts of the scores of tasks at the end of training
   low number lower end of its 95% interval
   high number upper end of its 95% interval
   calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
+  own_low number lower end of the method's own 95% interval, before calibration
+  own_high number upper end of that interval
   actual number score at the end, where the training is finished
   error number forecast less actual
   reason
@@ -286,7 +290,7 @@ score_evaluation: the errors of the forecasts of scores
   method text two_stages: from the forecast of the loss; power_law: from the score's own curve
   n_models
   mae number mean absolute error of the forecast score
-  interval_coverage number share of intervals that contain the actual score
+  interval_coverage number share of intervals before calibration that contain the actual score
   sorted by metric fraction method
 
 candidates: ways to spend the remaining compute, and the forecast loss at their end
