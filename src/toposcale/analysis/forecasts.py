@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from toposcale.analysis.histories import histories_from_tables, vectors_by_model
-from toposcale.forecasting.calibration import calibrate, score
+from toposcale.forecasting.calibration import calibrate_on_others
 from toposcale.forecasting.forecasters import METHODS, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction, no_prediction
 from toposcale.forecasting.joint import Joint, as_prediction, target_of
@@ -92,11 +92,10 @@ def _calibrated_rows(
     method: str,
     finals: Mapping[str, float],
 ) -> list[dict[str, object]]:
-    scores = np.array([score(p, finals[h.model]) for p, h in zip(predictions, histories, strict=True)])
+    calibrated = calibrate_on_others(predictions, [finals[history.model] for history in histories])
     rows = []
-    for place, (history, own) in enumerate(zip(histories, predictions, strict=True)):
-        calibration = calibrate(np.delete(scores, place))
-        row = _row(history, fraction, method, calibration(own), calibration.coverage, finals[history.model])
+    for history, own, (shown, coverage) in zip(histories, predictions, calibrated, strict=True):
+        row = _row(history, fraction, method, shown, coverage, finals[history.model])
         rows.append(row | {"own_low": own.low, "own_high": own.high})
     return rows
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.histories import histories_from_tables
-from toposcale.forecasting.calibration import calibrate, score
+from toposcale.forecasting.calibration import calibrate_on_others
 from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction, no_prediction
 from toposcale.forecasting.power_law import fit_power_law
@@ -151,23 +151,19 @@ def _calibrated(
     due: Sequence[History], predictions: Sequence[Prediction], actual: np.ndarray
 ) -> list[dict[str, object]]:
     """A row of each model, its interval calibrated over the other finished ones."""
-    scores = np.array([score(one, truth) for one, truth in zip(predictions, actual, strict=True)])
-    rows: list[dict[str, object]] = []
-    for place, (cut, own) in enumerate(zip(due, predictions, strict=True)):
-        calibration = calibrate(np.delete(scores, place))
-        shown = calibration(own)
-        rows.append(
-            {
-                "model": cut.model,
-                "forecast": shown.value,
-                "low": shown.low,
-                "high": shown.high,
-                "calibrated_to": calibration.coverage,
-                "own_low": own.low,
-                "own_high": own.high,
-                "actual": actual[place],
-                "error": shown.value - actual[place],
-                "reason": shown.reason,
-            }
-        )
-    return rows
+    calibrated = calibrate_on_others(predictions, actual)
+    return [
+        {
+            "model": cut.model,
+            "forecast": shown.value,
+            "low": shown.low,
+            "high": shown.high,
+            "calibrated_to": coverage,
+            "own_low": own.low,
+            "own_high": own.high,
+            "actual": truth,
+            "error": shown.value - truth,
+            "reason": shown.reason,
+        }
+        for cut, own, (shown, coverage), truth in zip(due, predictions, calibrated, actual, strict=True)
+    ]

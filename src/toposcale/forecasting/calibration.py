@@ -53,3 +53,18 @@ def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
         return UNKNOWN
     place = int(np.ceil(CONFIDENCE * (n + 1)))
     return Calibration(float(known[min(place, n) - 1]), CONFIDENCE if place <= n else n / (n + 1))
+
+
+def calibrate_on_others(
+    predictions: Sequence[Prediction], actual: Sequence[float] | np.ndarray
+) -> list[tuple[Prediction, float]]:
+    """Every forecast with its interval calibrated on all the others, and the coverage that this gives.
+
+    actual: what came true, NaN of a run that is not finished.
+    """
+    scores = np.array([score(one, truth) for one, truth in zip(predictions, actual, strict=True)])
+    found = []
+    for place, own in enumerate(predictions):
+        calibration = calibrate(np.delete(scores, place))
+        found.append((calibration(own), calibration.coverage))
+    return found
