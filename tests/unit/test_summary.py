@@ -24,7 +24,7 @@ def verdict(feature, rho, q, follows="yes", source="weights"):
         answer = "not tested" if np.isnan(q) else "yes" if q <= 0.05 else "no"
         row |= {question: answer, f"{question}_rho": 0.1, f"{question}_innovation": -0.4}
         row |= {f"{question}_p": q / 3, f"{question}_q": q}
-    return row
+    return row | {"beyond_the_variance": "not tested"}
 
 
 VERDICTS = pd.DataFrame(
@@ -316,3 +316,11 @@ def test_what_cannot_be_answered_says_so(question):
     ]
     assert text.startswith("Could not be tested. ")
     assert ". No " in text
+
+
+def test_neural_persistence_is_held_against_the_variance_of_the_weights():
+    persistence = verdict("neural_persistence", -0.5, 0.01)
+    persistence |= {"beyond_the_variance": "no", "beyond_the_variance_p": 0.4321}
+    said = answers(pd.concat([VERDICTS, pd.DataFrame([persistence])]))
+    assert "Beyond the variance of the weights too: neural persistence no, p = 0.43." in said[NORM]
+    assert "variance" not in answers()[NORM]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.series import WEIGHT_NORM
-from toposcale.analysis.verdicts import YES
+from toposcale.analysis.verdicts import NOT_TESTED, YES
 from toposcale.features.names import feature_name, metric_name
 from toposcale.features.registry import group_of
 
@@ -91,6 +91,8 @@ def beyond(
             f" Strongest: {_name(row)}, innovation correlation {row[f'{question}_innovation']:.2f}, "
             f"p = {row[f'{question}_p']:.2g}, q = {row[f'{question}_q']:.2g}."
         )
+    if question == "beyond_the_norm":
+        numbers += _beyond_the_variance(family)
     if len(found):
         text = (
             f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
@@ -101,6 +103,16 @@ def beyond(
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
     return Answer("None found", f"Nothing was found beyond {what}. {_could(own['detectable'])}.", numbers)
+
+
+def _beyond_the_variance(family: pd.DataFrame) -> str:
+    """What the test of neural persistence given the norm and the variance of the weights says, where it was made."""
+    tested = family[family["beyond_the_variance"] != NOT_TESTED].to_dict("records")
+    said = [
+        f"{feature_name(row['feature'], row['source'])} {row['beyond_the_variance']}, p = {row['beyond_the_variance_p']:.2g}"
+        for row in tested
+    ]
+    return f" Beyond the variance of the weights too: {'; '.join(said)}." if said else ""
 
 
 def counted(tested: pd.DataFrame) -> str:

@@ -1,5 +1,7 @@
 """What is left of a correlation given the norm, the step, or both, and the innovation test of each run.
 
+Neural persistence is also held against the norm and the variance of the weights, which explains most of it.
+
 The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
 stretch alone. It always takes out the trend in the step, so its p-value given the norm is that given norm and step. Given
 the norm: the norm of the weights and its square, and for a layer that layer's own norm too. Columns:
@@ -35,6 +37,8 @@ from toposcale.statistics.resampling import bootstrap_spearman, moving_block_cou
 
 CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
 """What a partial correlation is given."""
+NORM_AND_VARIANCE = "weight_norm_and_variance"
+"""What that of neural persistence is given too."""
 NO_NORM = "no weight norm at these checkpoints"
 NOTHING_LEFT = "fully explained by its past, the trend or the control"
 Column = NDArray[Any]
@@ -52,15 +56,14 @@ def partial_correlation_table(
     """Partial Spearman correlations and innovation tests, a row for each run, pair and control."""
     warmups = warmups_of(models)
     rows = []
-    for group in aligned_series(features, metrics):
-        estimates = _estimates(group, seed, resamples, confidence)
-        for given in CONTROLS:
-            columns = {**estimates[given], **_test_columns(group, warmups, given)}
-            columns["reason"] = np.where(
-                estimates[given]["reason"] != "", estimates[given]["reason"], columns["test_reason"]
-            )
-            del columns["test_reason"]
-            rows.append(group.rows(columns).assign(given=given))
+    for variance in (False, True):
+        for group in aligned_series(features, metrics, variance=variance):
+            estimates = _estimates(group, seed, resamples, confidence)
+            for given in ("weight_norm",) if variance else CONTROLS:
+                columns = {**estimates[given], **_test_columns(group, warmups, given)}
+                tested = columns.pop("test_reason")
+                columns["reason"] = np.where(columns["reason"] != "", columns["reason"], tested)
+                rows.append(group.rows(columns).assign(given=NORM_AND_VARIANCE if variance else given))
     return schemas.PARTIAL_CORRELATIONS.frame(joined(rows))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.partials import NOTHING_LEFT, run_test
+from toposcale.analysis.partials import NORM_AND_VARIANCE, NOTHING_LEFT, run_test
 from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.pooling import SharedFlips
@@ -20,7 +20,12 @@ from toposcale.statistics.pooling import SharedFlips
 NOTHING = "nothing"
 TESTED_KEY = [*SERIES_KEY, "metric"]
 POOLED_KEY = [*TESTED_KEY, "given"]
-_TESTS = {"weight_norm": "weight_norm", "step": "step", "weight_norm_and_step": "weight_norm"}
+_TESTS = {
+    "weight_norm": "weight_norm",
+    "step": "step",
+    "weight_norm_and_step": "weight_norm",
+    NORM_AND_VARIANCE: NORM_AND_VARIANCE,
+}
 """The innovation test behind each control: that given the norm takes out the trend in the step too."""
 
 
@@ -41,7 +46,9 @@ def pooled_table(
     both = pd.concat([plain, partial], ignore_index=True)
     table = over_cells(both, POOLED_KEY, ["spearman", "innovation_correlation"], cells)
     tests = {
-        given: pooled_test(features, metrics, models, given_norm=given != "step")
+        given: pooled_test(
+            features, metrics, models, given_norm=given != "step", variance=given == NORM_AND_VARIANCE
+        )
         for given in set(_TESTS.values())
     }
     judged = pd.concat([tests[test].assign(given=given) for given, test in _TESTS.items()], ignore_index=True)
@@ -65,14 +72,20 @@ def over_cells(
 
 
 def pooled_test(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, given_norm: bool
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    given_norm: bool,
+    variance: bool = False,
 ) -> pd.DataFrame:
     """The innovation test of all runs together, a row per (source, layer, feature, metric): p_surrogate, n_tested, reason.
 
+    variance: neural persistence alone, given the norm and the variance of the weights.
     n_tested: runs that could test the pair. reason: why none could, in the words of most of them.
     """
     warmups, cells = warmups_of(models), cells_of(models)
-    groups = list(aligned_series(features, metrics))
+    groups = list(aligned_series(features, metrics, variance=variance))
     columns = [*TESTED_KEY, "p_surrogate", "n_tested", "reason"]
     if not groups:
         return pd.DataFrame(columns=columns)

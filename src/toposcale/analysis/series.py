@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,6 +19,9 @@ from toposcale.statistics.testable import testable_stretch
 SERIES_KEY = ["source", "layer", "feature"]
 WEIGHT_NORM = ("weights", ALL_LAYERS, "frobenius_norm")
 """The feature that stands for "the norm of the weights": of the whole model, not of one layer."""
+VARIANCE = "weight_variance"
+"""The feature of weights that explains most of neural persistence (Girrbach et al. 2023)."""
+EXPLAINED_BY_VARIANCE = ("neural_persistence", "neural_persistence_p2")
 MIN_POINTS = 4
 """Fewer common checkpoints than this give no correlation."""
 
@@ -62,8 +65,8 @@ class Aligned:
     """Series of one layer of one model that share their checkpoints with one set of metrics.
 
     keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
-    norms (1 or 2, T): the weight norm of the model and, of a layer, its own; None where the model has no weight norm at
-    all of these steps; left_out (S,): checkpoints of the series that could not be used, because its value or the metric's
+    norms (1 or more, T): the weight norm of the model and, of a layer, its own, and further controls that were asked for;
+    None where the model has no weight norm at all of these steps; left_out (S,): checkpoints of the series that could not be used, because its value or the metric's
     is not finite or not there.
     """
 
@@ -80,6 +83,12 @@ class Aligned:
     def n(self) -> int:
         """Number of common checkpoints."""
         return len(self.steps)
+
+    def only(self, features: Collection[str]) -> Aligned:
+        """The series of some features of the weights."""
+        wanted = ((self.keys["source"] == "weights") & self.keys["feature"].isin(features)).to_numpy()
+        kept = self.keys[wanted].reset_index(drop=True)
+        return replace(self, keys=kept, values=self.values[wanted], left_out=self.left_out[wanted])
 
     def testable(self, warmups: Mapping[str, float]) -> tuple[Aligned, str]:
         """The part on the testable stretch, and why it cannot be tested, else ""."""
@@ -123,11 +132,14 @@ class Aligned:
         return pd.DataFrame(table, index=range(shape[0] * n_metrics))
 
 
-def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame) -> Iterator[Aligned]:
+def aligned_series(
+    features: pd.DataFrame, metrics: pd.DataFrame, *, variance: bool = False
+) -> Iterator[Aligned]:
     """Group the series of each model by the checkpoints they have in common with the metrics.
 
     features: model, step, source, layer, feature, value; metrics: model, step, metric, value. Every (series,
     metric) pair of a model that has metrics comes in exactly one group. ValueError where a key occurs twice.
+    variance: neural persistence alone, where the variance of the weights is known, with it beside the norms.
     """
     without = sorted(set(features["model"]) - set(metrics["model"]))
     if without:
@@ -138,7 +150,12 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame) -> Iterator[Al
         targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
         steps = sorted(set(wide.columns) | set(targets.columns))
         n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
-        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows)
+        groups = _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, variance)
+        if not variance:
+            yield from groups
+        else:
+            explained = (group.only(EXPLAINED_BY_VARIANCE) for group in groups)
+            yield from (group for group in explained if len(group.keys) and group.norms is not None)
 
 
 def whole_model(table: pd.DataFrame) -> pd.DataFrame:
@@ -168,7 +185,7 @@ def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
 
 
 def _groups(
-    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64]
+    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64], variance: bool
 ) -> Iterator[Aligned]:
     values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
     steps = wide.columns.to_numpy(np.float64)
@@ -184,21 +201,27 @@ def _groups(
                     [str(targets.index[m]) for m in chosen_metrics],
                     metric_values[np.ix_(chosen_metrics, pattern)],
                     steps[pattern],
-                    _norms(wide, str(layer), pattern),
+                    _controls(wide, str(layer), pattern, variance),
                     n_rows[chosen] - int(pattern.sum()),
                 )
 
 
-def _norms(wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_]) -> Floats | None:
-    """The weight norm of the model at some steps, and that of the layer below it, where it has one there."""
-    source, _, feature = WEIGHT_NORM
+def _controls(
+    wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_], variance: bool
+) -> Floats | None:
+    """The weight norm of the model at some steps, and below it that of the layer, where it has one there.
+
+    With `variance` that of the layer's weights too: of a whole model the mean over its layers.
+    """
+    source, _, norm = WEIGHT_NORM
+    wanted = [(source, name, norm) for name in dict.fromkeys([ALL_LAYERS, layer])]
+    wanted += [(source, layer, VARIANCE)] if variance else []
     found = []
-    for name in dict.fromkeys([ALL_LAYERS, layer]):
-        key = (source, name, feature)
-        norm = wide.loc[key, :].to_numpy(np.float64)[pattern] if key in wide.index else np.array([np.nan])
-        if np.isfinite(norm).all():
-            found.append(norm)
-        elif name == ALL_LAYERS:
+    for key in wanted:
+        values = wide.loc[key, :].to_numpy(np.float64)[pattern] if key in wide.index else np.array([np.nan])
+        if np.isfinite(values).all():
+            found.append(values)
+        elif key == WEIGHT_NORM or key[-1] == VARIANCE:
             return None
     return np.array(found)
 

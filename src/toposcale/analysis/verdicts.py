@@ -15,10 +15,17 @@ from scipy.spatial.distance import squareform
 
 from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.partials import partial_correlation_table
+from toposcale.analysis.partials import NORM_AND_VARIANCE, partial_correlation_table
 from toposcale.analysis.pooled import NOTHING, TESTED_KEY, pooled_table
 from toposcale.analysis.sensitivity import LEVEL, sensitivity_tables
-from toposcale.analysis.series import SERIES_KEY, aligned_series, headline_metric, warmups_of, whole_model
+from toposcale.analysis.series import (
+    EXPLAINED_BY_VARIANCE,
+    SERIES_KEY,
+    aligned_series,
+    headline_metric,
+    warmups_of,
+    whole_model,
+)
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.correlation import spearman
@@ -34,7 +41,11 @@ ALIKE = 0.95
 """Features whose |Spearman| correlation is at least this move together and count as one group."""
 NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
 
-_GIVEN = {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}
+OF_NEURAL_PERSISTENCE = "asked of neural persistence alone"
+NO_VARIANCE = "no norm or variance of the weights at these checkpoints"
+
+_OF_ALL = {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}
+_GIVEN = {**_OF_ALL, "beyond_the_variance": NORM_AND_VARIANCE}
 QUESTIONS = (*_GIVEN, "within_cells", "between_runs")
 """The questions that a test answers; each has a p-value, a q-value and a reason."""
 
@@ -119,6 +130,9 @@ def verdict_table(
             columns=names
         )
         table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
+    asked = (table["source"] == "weights") & table["feature"].isin(EXPLAINED_BY_VARIANCE)
+    missing = table["beyond_the_variance_reason"].isna()
+    table.loc[missing, "beyond_the_variance_reason"] = np.where(asked, NO_VARIANCE, OF_NEURAL_PERSISTENCE)[missing]
     for question, rows in (("within_cells", run_permutation), ("between_runs", between_runs)):
         names = {"correlation": f"{question}_correlation", "p_value": f"{question}_p"}
         rows = rows[[*TESTED_KEY, *names]].rename(columns=names).assign(model=POOLED)
@@ -166,7 +180,7 @@ def tested_features_table(
             )
     rows = []
     for (question, source), own in (
-        ((question, str(source)), own) for question in _GIVEN for source, own in family.groupby("source")
+        ((question, str(source)), own) for question in _OF_ALL for source, own in family.groupby("source")
     ):
         tested = own[own[f"{question}_p"].notna()]
         rows.append(

@@ -19,9 +19,9 @@ correlations: correlation of every feature with every metric, model by model
   reason
   sorted by model source layer feature metric
 
-partial_correlations: partial correlations given the weight norm, the step, or both
+partial_correlations: partial correlations given the weight norm, the step, or both; neural persistence also given the variance
   model source layer feature metric
-  given text what is controlled for: weight_norm, step, weight_norm_and_step
+  given text what is controlled for: weight_norm, step, weight_norm_and_step, weight_norm_and_variance
   n count checkpoints that were used
   n_left_out count checkpoints of the feature that could not be used
   partial_spearman interval partial Spearman correlation; moving blocks
@@ -36,7 +36,7 @@ partial_correlations: partial correlations given the weight norm, the step, or b
 
 pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are combined
   source layer feature metric
-  given text what is controlled for: nothing, weight_norm, step, weight_norm_and_step
+  given text what is controlled for: nothing, weight_norm, step, weight_norm_and_step, weight_norm_and_variance
   n_runs count runs with a correlation
   n_cells count cells (runs that differ by their seed alone) with a correlation
   spearman number median over cells of the (partial) Spearman correlation
@@ -70,6 +70,12 @@ verdicts: whether a feature follows the metric, and tells more than the weight n
   beyond_the_step_p number p-value of the innovation test
   beyond_the_step_q number the same after Benjamini-Hochberg over the family
   beyond_the_step_reason text why it was not tested
+  beyond_the_variance text yes: neural persistence has a q of at most 0.05 given the norm and the variance of the weights
+  beyond_the_variance_rho number partial Spearman correlation given both; over runs the median over cells
+  beyond_the_variance_innovation number innovation correlation given both: what is tested; over runs the median over cells
+  beyond_the_variance_p number p-value of the innovation test
+  beyond_the_variance_q number the same after Benjamini-Hochberg over the family
+  beyond_the_variance_reason text why it was not tested; of other features it is not asked
   within_cells text yes: the run permutation given the norm has a q of at most 0.05
   within_cells_correlation number mean over runs of the innovation correlation with the loss of the same run
   within_cells_p number p-value of the run permutation
