@@ -31,7 +31,9 @@ def main(snakemake):
         strict=True,
     )
     for step, checkpoint, features_path, diagrams_path, metrics_path, cloud_path in jobs:
-        loaded, noted = _job.measured(snakemake, step, "embeddings", load, checkpoint, settings, tokenizer)
+        loaded, noted = _job.measured(
+            snakemake, step, "embeddings", load, checkpoint, settings, tokenizer, snakemake.threads
+        )
         told = tables.with_warnings(metadata, noted)
         where = {"model": model, "step": step}
         features, diagrams, metrics, cloud = {}, {}, [], Cloud.nothing()
@@ -55,9 +57,9 @@ def summary_settings(settings):
     return embeddings.Settings(**{name: settings[name] for name in names})
 
 
-def load(checkpoint, settings, tokenizer_folder):
+def load(checkpoint, settings, tokenizer_folder, threads):
     """The model of a checkpoint, and its tokenizer: None for that of the corpus."""
-    path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"])
+    path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"], threads)
     model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
     if not path.is_dir():
         return model, None

@@ -3,7 +3,7 @@
 import json
 
 import _job
-from toposcale.checkpoints import hub
+from toposcale.checkpoints import Sizes, hub
 from toposcale.io import files
 
 
@@ -15,7 +15,8 @@ def main(snakemake):
     with files.atomic_write(snakemake.output.manifest) as path:
         size = hub.write_manifest(path, source, int(step), duplicate_of=original)
     with files.atomic_write(snakemake.output.size) as path:
-        path.write_text(json.dumps({"n_parameters": size}) + "\n")
+        known = size._asdict() if size else dict.fromkeys(Sizes._fields)
+        path.write_text(json.dumps(known) + "\n")
 
 
 if __name__ == "__main__":

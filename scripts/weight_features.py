@@ -27,7 +27,10 @@ def main(snakemake):
 
 
 def measure(checkpoint, settings, model):
-    matrices = checkpoints.iterate_matrices(checkpoints.locate(checkpoint))
+    path = checkpoints.locate(checkpoint)
+    matrices = checkpoints.iterate_matrices(path)
+    if settings.heads:
+        matrices = checkpoints.with_heads(matrices, checkpoints.head_counts(path))
     return weights.compute_features(matrices, settings, model=model)
 
 

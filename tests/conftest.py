@@ -1,8 +1,12 @@
 """One thread, as in the workflow's jobs: set before numpy is loaded. And folders to run the workflow in."""
 
 import os
+import signal
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+# Whoever starts the tests in the background has them, and what they start, ignore an interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 

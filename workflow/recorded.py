@@ -19,7 +19,7 @@ RECORD = "config.yaml"
 """The file of a run that holds the configuration that its results were made with."""
 
 # Keys of how the work is done, not of what comes of it.
-_HOW = ("jobs", "device", "cache", "keep")
+_HOW = ("jobs", "threads", "device", "cache", "keep")
 
 
 def mark(results: Path) -> Path:

@@ -46,10 +46,12 @@ for cut in CUTS["weights"]:
             model=one_of(cut.models),
         conda:
             "../../envs/toposcale.yaml"
+        threads: config["weights"]["threads"]
         resources:
-            runtime=on_attempt(30),
+            mem_mb=by_size(1000, per_matrix=20),
+            runtime=by_size(30, per_weight=15e-3),
         params:
-            settings=without(config["weights"], "jobs", "distances"),
+            settings=without(config["weights"], "jobs", "distances", "threads"),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
             code=fingerprint("weight_features.py"),
@@ -98,13 +100,19 @@ for cut in CUTS["embeddings"]:
             model=one_of(cut.models),
         conda:
             "../../envs/toposcale.yaml"
+        threads: config["embeddings"]["threads"]
         resources:
-            mem_mb=on_attempt(4000),
-            runtime=on_attempt(60),
+            mem_mb=by_size(4000, per_weight=8),
+            runtime=by_size(60, per_weight=60e-3),
             gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
         params:
             settings=without(
-                config["embeddings"], "enabled", "every", "jobs", "divergence"
+                config["embeddings"],
+                "enabled",
+                "every",
+                "jobs",
+                "threads",
+                "divergence",
             ),
             steps=cut.steps_of,
             leave_gaps=not_made_here,

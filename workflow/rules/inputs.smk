@@ -1,4 +1,8 @@
-# What rules read: input functions, and the files and facts of models.
+# What rules read: input functions, and the files, sizes and facts of models.
+import errno
+import functools
+
+from toposcale import checkpoints
 
 
 def training_log_parts(wildcards):
@@ -97,6 +101,44 @@ def diagrams_of_model(wildcards):
 def steps_of_source(wildcards):
     """The checkpoints behind `diagrams_of_model`, as numbers."""
     return [int(step) for step in steps(wildcards.model, wildcards.source)]
+
+
+@functools.cache
+def sizes_in_folder(model):
+    """Weights, and entries of the largest matrix, of a folder's checkpoints, which are of one shape."""
+    return checkpoints.sizes(weights_of(model, steps(model)[-1]))
+
+
+def sizes_of(wildcards):
+    """Weights, and entries of the largest matrix, of a checkpoint from elsewhere; zeros where they are tiny or not usable.
+
+    FileNotFoundError: it was not fetched yet. Snakemake asks again when it was.
+    """
+    model = wildcards.model
+    if MODELS[model].kind == "folder":
+        return sizes_in_folder(model)
+    if MODELS[model].kind != "hub":
+        return checkpoints.Sizes(0, 0)
+    manifest, size = (
+        path.format(model=model, step=wildcards.step) for path in (MANIFEST, SIZE)
+    )
+    if not os.path.exists(size):
+        raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
+    known = json.loads(Path(size).read_text(encoding="utf-8"))
+    return checkpoints.Sizes(
+        known["n_parameters"] or 0, known.get("largest_matrix") or 0
+    )
+
+
+def by_size(base, per_weight=0.0, per_matrix=0.0):
+    """A resource: an amount for a tiny checkpoint, and more for each million weights or entries of the largest matrix."""
+
+    def resource(wildcards, input, attempt):
+        sizes = sizes_of(wildcards)
+        more = per_weight * sizes.n_parameters + per_matrix * sizes.largest_matrix
+        return int(base + more / 1e6) * attempt
+
+    return resource
 
 
 def last_checkpoints(wildcards):

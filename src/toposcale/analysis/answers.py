@@ -109,7 +109,8 @@ def _beyond_the_variance(family: pd.DataFrame) -> str:
     """What the test of neural persistence given the norm and the variance of the weights says, where it was made."""
     tested = family[family["beyond_the_variance"] != NOT_TESTED].to_dict("records")
     said = [
-        f"{feature_name(row['feature'], row['source'])} {row['beyond_the_variance']}, p = {row['beyond_the_variance_p']:.2g}"
+        f"{feature_name(row['feature'], row['source'])} {row['beyond_the_variance']}, "
+        f"p = {row['beyond_the_variance_p']:.2g}"
         for row in tested
     ]
     return f" Beyond the variance of the weights too: {'; '.join(said)}." if said else ""

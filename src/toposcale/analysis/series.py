@@ -65,9 +65,9 @@ class Aligned:
     """Series of one layer of one model that share their checkpoints with one set of metrics.
 
     keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
-    norms (1 or more, T): the weight norm of the model and, of a layer, its own, and further controls that were asked for;
-    None where the model has no weight norm at all of these steps; left_out (S,): checkpoints of the series that could not be used, because its value or the metric's
-    is not finite or not there.
+    norms (1 or more, T): the weight norm of the model and, of a layer, its own, and further controls that were asked
+    for; None where the model has no weight norm at all of these steps; left_out (S,): checkpoints of the series that could
+    not be used, because its value or the metric's is not finite or not there.
     """
 
     model: str
@@ -206,9 +206,7 @@ def _groups(
                 )
 
 
-def _controls(
-    wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_], variance: bool
-) -> Floats | None:
+def _controls(wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_], variance: bool) -> Floats | None:
     """The weight norm of the model at some steps, and below it that of the layer, where it has one there.
 
     With `variance` that of the layer's weights too: of a whole model the mean over its layers.

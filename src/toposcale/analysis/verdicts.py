@@ -132,7 +132,9 @@ def verdict_table(
         table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
     asked = (table["source"] == "weights") & table["feature"].isin(EXPLAINED_BY_VARIANCE)
     missing = table["beyond_the_variance_reason"].isna()
-    table.loc[missing, "beyond_the_variance_reason"] = np.where(asked, NO_VARIANCE, OF_NEURAL_PERSISTENCE)[missing]
+    table.loc[missing, "beyond_the_variance_reason"] = np.where(asked, NO_VARIANCE, OF_NEURAL_PERSISTENCE)[
+        missing
+    ]
     for question, rows in (("within_cells", run_permutation), ("between_runs", between_runs)):
         names = {"correlation": f"{question}_correlation", "p_value": f"{question}_p"}
         rows = rows[[*TESTED_KEY, *names]].rename(columns=names).assign(model=POOLED)

@@ -1,21 +1,28 @@
 """Checkpoints from anywhere: where they are, their weight matrices one at a time, and models made of them."""
 
+from toposcale.checkpoints.heads import head_counts, with_heads
 from toposcale.checkpoints.matrices import (
+    Sizes,
     choose_weight_files,
     count_parameters,
     iterate_matrices,
+    sizes,
     weight_files,
 )
 from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, readable, trainer_facts
 
 __all__ = [
     "FolderSource",
+    "Sizes",
     "choose_weight_files",
     "count_parameters",
+    "head_counts",
     "iterate_matrices",
     "locate",
     "missing_parts",
     "readable",
+    "sizes",
     "trainer_facts",
     "weight_files",
+    "with_heads",
 ]

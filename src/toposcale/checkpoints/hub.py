@@ -13,7 +13,7 @@ from typing import Any
 from toposcale.checkpoints import hub_files
 from toposcale.checkpoints.hub_client import HubUnreachableError, Limits, RevisionUnusableError
 from toposcale.checkpoints.hub_files import fetch, find_duplicates, list_revisions, remove_weights
-from toposcale.checkpoints.matrices import count_parameters
+from toposcale.checkpoints.matrices import Sizes, sizes
 from toposcale.io.errors import LeftOutError, UserError
 from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
@@ -127,11 +127,11 @@ def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSour
 
 def write_manifest(
     path: str | Path, source: HubSource, step: int, *, duplicate_of: str | None = None
-) -> int | None:
-    """Fetch a step and note its folder, and all that fetching it again takes, as JSON; its number of parameters.
+) -> Sizes | None:
+    """Fetch a step and note its folder, and all that fetching it again takes, as JSON; how large it is.
 
     What cannot be used is noted with the reason, and what only repeats the weights of the revision `duplicate_of` is not
-    fetched: then the number is None.
+    fetched: then the size is None.
     """
     facts: dict[str, Any] = {
         "repo": source.repo,
@@ -145,7 +145,7 @@ def write_manifest(
         if duplicate_of is None:
             folder = source.fetch(step)
             facts |= {"revision": source.revision(step), "folder": str(folder)}
-            size = count_parameters(folder)
+            size = sizes(folder)
         else:
             facts["duplicate_of"] = duplicate_of
     except RevisionUnusableError as error:

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -212,6 +212,19 @@ def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = Tru
     return sum(
         math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name)
     )
+
+
+class Sizes(NamedTuple):
+    """How large a checkpoint is: stored weights, and entries of its largest matrix."""
+
+    n_parameters: int
+    largest_matrix: int
+
+
+def sizes(checkpoint: str | Path) -> Sizes:
+    """What the headers of a checkpoint's files tell of its size. UserError as in `weight_files`."""
+    matrices = [math.prod(shape) for shape in tensor_shapes(checkpoint).values() if len(shape) == 2]
+    return Sizes(count_parameters(checkpoint), max(matrices, default=0))
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:

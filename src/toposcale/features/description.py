@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints.matrices import iterate_arrays, iterate_matrices, tensor_shapes
+from toposcale.checkpoints.heads import head_counts, head_names, with_heads
+from toposcale.checkpoints.matrices import iterate_arrays, iterate_matrices, stored_transposed, tensor_shapes
 from toposcale.features import diagram_distances, weights
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -100,7 +101,13 @@ def _measured(
 ) -> tuple[dict[str, weights.Features], dict[str, weights.Diagrams]]:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.Settings(include=include, **settings)
-    names, matrices = _opened(source)
+    shapes, matrices = _opened(source)
+    names = list(shapes)
+    if chosen.heads:
+        if not isinstance(source, str | os.PathLike):
+            raise UserError("heads: the number of heads is known of a file or a folder alone")
+        heads = head_counts(os.fspath(source))
+        matrices, names = with_heads(matrices, heads), head_names(shapes, heads)
     wanted = [name for name in names if chosen.wants(name)]
     if not wanted:
         what = source if isinstance(source, str | os.PathLike) else type(source).__name__
@@ -112,8 +119,8 @@ def _measured(
     )
 
 
-def _opened(source: Any) -> tuple[list[str], Matrices]:
-    """Names of the 2-D tensors, and the matrices, one at a time."""
+def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
+    """Shapes (n_out, n_in) of the 2-D tensors by name, and the matrices, one at a time."""
     if isinstance(source, str | os.PathLike):
         shapes: Mapping[str, Sequence[int]] = tensor_shapes(os.fspath(source))
         matrices = iterate_matrices(os.fspath(source))
@@ -125,7 +132,12 @@ def _opened(source: Any) -> tuple[list[str], Matrices]:
         raise TypeError(
             f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}"
         )
-    return [name for name, shape in shapes.items() if len(shape) == 2], matrices
+    turned = stored_transposed(shapes)
+    return {
+        name: (shape[1], shape[0]) if name in turned else (shape[0], shape[1])
+        for name, shape in shapes.items()
+        if len(shape) == 2
+    }, matrices
 
 
 def _rows(features: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, float]]:

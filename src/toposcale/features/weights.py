@@ -6,6 +6,7 @@ one function under `@matrix_feature`; its tables, correlations, forecasts and fi
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ Diagrams = list[np.ndarray]
 GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
 
+# One head of a matrix that stands there as a whole too.
+_HEAD = re.compile(r"\.head-\d+(\.weight)?$")
+
 # The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
 # one it is the branch without the gate.
 _FEED_FORWARD = {
@@ -53,6 +57,7 @@ class Settings:
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
+    heads: bool = False
     features: tuple[str, ...] = tuple(GROUPS)
     max_points: int = 200
     max_dimension: int = 1
@@ -62,11 +67,12 @@ class Settings:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> Settings:
-        """Settings as they stand in the configuration, `layers` with its two lists inside."""
+        """Settings as they stand in the configuration, `layers` with its keys inside."""
         layers = settings["layers"]
         groups = tuple(settings.get("features", GROUPS))
         rest = {key: value for key, value in settings.items() if key not in ("layers", "features")}
-        return cls(tuple(layers["include"]), tuple(layers["exclude"]), groups, **rest)
+        globs = tuple(layers["include"]), tuple(layers["exclude"])
+        return cls(*globs, layers.get("heads", False), groups, **rest)
 
     def wants(self, layer: str) -> bool:
         """Whether the matrix of that name counts."""
@@ -139,7 +145,8 @@ def compute_features(
     Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
     depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
     NaN bar a diagram, and a RuntimeWarning that names it. What two matrices of a feed-forward block give together stands
-    with the second one, the projection.
+    with the second one, the projection. Heads are layers of their own, and do not enter the aggregates: the matrix that
+    they are cut from does.
     """
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
@@ -164,7 +171,9 @@ def compute_features(
         scale = float(np.max([tree.max() for tree in trees.values()]))
         for layer, tree in trees.items():
             features[layer]["neural_persistence_p2"] = _shared_scale_persistence(tree, scale)
-    features[ALL_LAYERS] = aggregate(features)
+    features[ALL_LAYERS] = aggregate(
+        {layer: own for layer, own in features.items() if not _HEAD.search(layer)}
+    )
     return features, diagrams
 
 

@@ -19,7 +19,7 @@ correlations: correlation of every feature with every metric, model by model
   reason
   sorted by model source layer feature metric
 
-partial_correlations: partial correlations given the weight norm, the step, or both; neural persistence also given the variance
+partial_correlations: partial correlations given the weight norm, the step, or both; of neural persistence also the variance
   model source layer feature metric
   given text what is controlled for: weight_norm, step, weight_norm_and_step, weight_norm_and_variance
   n count checkpoints that were used

@@ -7,8 +7,9 @@ LISTED: dict[str, str] = {
         follows_the_loss_rho_highest beyond_the_norm beyond_the_norm_rho beyond_the_norm_innovation beyond_the_norm_p
         beyond_the_norm_q beyond_the_norm_reason beyond_the_step beyond_the_step_rho beyond_the_step_innovation
         beyond_the_step_p beyond_the_step_q beyond_the_step_reason beyond_the_variance beyond_the_variance_rho
-        beyond_the_variance_innovation beyond_the_variance_p beyond_the_variance_q beyond_the_variance_reason within_cells within_cells_correlation within_cells_q
-        within_cells_reason between_runs between_runs_correlation between_runs_q between_runs_reason""",
+        beyond_the_variance_innovation beyond_the_variance_p beyond_the_variance_q beyond_the_variance_reason
+        within_cells within_cells_correlation within_cells_q within_cells_reason
+        between_runs between_runs_correlation between_runs_q between_runs_reason""",
     "tested_features": "",
     "sensitivity": "",
     "run_permutation": "",

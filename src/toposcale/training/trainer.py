@@ -103,12 +103,12 @@ class NonFiniteLossError(UserError):
     """The loss or its gradient is no longer a finite number; nothing of the failed step was kept."""
 
 
-def configure_torch(device: str) -> torch.device:
+def configure_torch(device: str, threads: int = 1) -> torch.device:
     """Make PyTorch deterministic and return the device that `auto`, `cpu` or `cuda` stands for.
 
-    A CPU job runs on one thread, because sums change their order, and so their last bits, with the number of
-    threads; with one thread nothing else there is random. PyTorch's own switch is thrown for CUDA alone: it
-    loads the compiler, which takes a second.
+    A CPU job runs on one thread unless more are asked for, because sums change their order, and so their last bits,
+    with the number of threads; with one thread nothing else there is random. PyTorch's own switch is thrown for CUDA
+    alone: it loads the compiler, which takes a second.
     Raises UserError where CUDA is asked for and there is none, ValueError for another name.
     """
     if device not in ("auto", "cpu", "cuda"):
@@ -116,7 +116,7 @@ def configure_torch(device: str) -> torch.device:
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise UserError("device: cuda, but PyTorch sees no CUDA device here; use auto or cpu")
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     if not available or device == "cpu":
         return torch.device("cpu")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
