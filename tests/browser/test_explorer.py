@@ -33,6 +33,7 @@ def in_view(page, side: str, kind: str) -> None:
 def shown(page, side: str, kind: str) -> list:
     """The numbers that a chart draws: x, y and z of each line."""
     in_view(page, side, kind)
+    page.wait_for(f"Boolean(document.querySelector('{chart(side, kind)}').data)")
     traces = f"document.querySelector('{chart(side, kind)}').data"
     place = f"document.querySelector('{chart(side, kind)}').layout.shapes?.[0].x0"
     return page.run(f"[{traces}.map(({{x, y, z}}) => [x, y, z ?? null]), {place} ?? null]")
