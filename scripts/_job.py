@@ -36,6 +36,8 @@ _PACKAGES = (
 )
 
 
+_EVERY = 5.0  # seconds between two lines of progress
+
 CAUSE = ".cause.txt"
 """What stands in this file beside a job's log is why it failed, in one line."""
 
@@ -97,6 +99,17 @@ def measured(
         reason = checkpoints.readable(str(error), checkpoint)
         logging.warning("%s", reason)
         return None, gaps(model, {step: reason}, concerns)
+
+
+def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
+    """Pass items on; work of more than five seconds tells the log how far it is, at most every five seconds."""
+    start = told = time.monotonic()
+    for number, item in enumerate(items):
+        now = time.monotonic()
+        if now - told >= _EVERY:
+            logging.info("%d of %d %s after %.0f s", number, total, what, now - start)
+            told = now
+        yield item
 
 
 def each(value: Any) -> list[str]:

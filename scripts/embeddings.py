@@ -1,6 +1,7 @@
 """Checkpoints of one model over the probe texts: embeddings, their topology and spectra, and the perplexity."""
 
 import logging
+from functools import partial
 
 import numpy as np
 
@@ -70,7 +71,12 @@ def load(checkpoint, settings, tokenizer_folder, threads):
 def embed(model, tokenizer, text, settings):
     """One forward pass of a model over the probe texts, and which of them it read."""
     tokens = tokens_of(model, tokenizer, text, settings)
-    passed = embeddings.forward_pass(model, list(tokens.values()), all_layers=settings["layers"] == "all")
+    passed = embeddings.forward_pass(
+        model,
+        list(tokens.values()),
+        all_layers=settings["layers"] == "all",
+        progress=partial(_job.progress, what="batches of texts"),
+    )
     return list(tokens), passed
 
 

@@ -5,12 +5,12 @@ import signal
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-# Whoever starts the tests in the background has them, and what they start, ignore an interrupt.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 import pytest
 
 from workspace import Workspace, new_workspace, with_landscapes
+
+# Whoever starts the tests in the background has them, and what they start, ignore an interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -118,16 +118,14 @@ def sizes_of(wildcards):
     if MODELS[model].kind == "folder":
         return sizes_in_folder(model)
     if MODELS[model].kind != "hub":
-        return checkpoints.Sizes(0, 0)
+        return checkpoints.Sizes(0, 0, 0)
     manifest, size = (
         path.format(model=model, step=wildcards.step) for path in (MANIFEST, SIZE)
     )
     if not os.path.exists(size):
         raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
     known = json.loads(Path(size).read_text(encoding="utf-8"))
-    return checkpoints.Sizes(
-        known["n_parameters"] or 0, known.get("largest_matrix") or 0
-    )
+    return checkpoints.Sizes(*(known.get(name) or 0 for name in checkpoints.Sizes._fields))
 
 
 def by_size(base, per_weight=0.0, per_matrix=0.0):

@@ -215,16 +215,19 @@ def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = Tru
 
 
 class Sizes(NamedTuple):
-    """How large a checkpoint is: stored weights, and entries of its largest matrix."""
+    """How large a checkpoint is: stored weights, entries of its largest matrix, and its number of matrices."""
 
     n_parameters: int
     largest_matrix: int
+    n_matrices: int
 
 
 def sizes(checkpoint: str | Path) -> Sizes:
     """What the headers of a checkpoint's files tell of its size. UserError as in `weight_files`."""
-    matrices = [math.prod(shape) for shape in tensor_shapes(checkpoint).values() if len(shape) == 2]
-    return Sizes(count_parameters(checkpoint), max(matrices, default=0))
+    copies = tied_copies(weight_files(checkpoint))
+    shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
+    matrices = [math.prod(shape) for shape in shapes.values() if len(shape) == 2]
+    return Sizes(count_weights(shapes), max(matrices, default=0), len(matrices))
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ One forward pass of a checkpoint gives everything (`forward_pass`, needs torch);
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -85,11 +85,13 @@ def forward_pass(
     all_layers: bool = False,
     batch_tokens: int = _BATCH_TOKENS,
     vocabulary_block: int = _VOCABULARY_BLOCK,
+    progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
 ) -> ForwardPass:
     """Embeddings and cross-entropies of tokenised texts in one pass.
 
     Texts of like length share a batch of at most `batch_tokens` tokens, padding included, and of their logits those of
     `vocabulary_block` tokens of the vocabulary exist at a time. The first token of a text is not predicted.
+    progress: is handed the batches and their number, and passes them on.
     ValueError: no texts, an empty one, one longer than the context or with a token that the model does not have,
     or none with two tokens. What a model with NaN weights gives is NaN.
     """
@@ -98,8 +100,9 @@ def forward_pass(
     lengths = _checked_lengths(model, texts)
     cross_entropies = np.zeros(len(texts))
     pooled: np.ndarray | None = None
+    batches = list(_batches(lengths, batch_tokens))
     with torch.inference_mode():
-        for rows in _batches(lengths, batch_tokens):
+        for rows in progress(batches, len(batches)) if progress else batches:
             tokens = _pad([texts[row] for row in rows], model.head_weight.device)
             states = model.hidden_states(tokens, not all_layers)
             means = _mean_over_tokens(states, lengths[rows])
