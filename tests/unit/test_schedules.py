@@ -90,6 +90,24 @@ def test_rates_before_the_first_row_are_asked_for_and_never_filled_in():
     assert rates[0] == pytest.approx(3e-4 / 2160)
 
 
+def test_a_known_warmup_is_filled_in_before_the_first_row_and_no_further():
+    whole = Schedule("linear", 1e-3, 1000, 100).rates()
+    steps = np.arange(100, 1001, 10)
+    rates, plan = plan_of_training(1000, steps, whole[steps], warmup_steps=100)
+    assert plan == "rows"
+    np.testing.assert_allclose(rates, whole, atol=1.1e-5)
+    # The log begins long after the warm-up: what lies between is not known.
+    late = np.arange(500, 1001, 10)
+    unknown, reason = plan_of_training(1000, late, whole[late], warmup_steps=100)
+    assert not len(unknown)
+    assert "before step 500" in reason
+    # A warm-up that was logged stays as it was logged.
+    steps = np.arange(0, 1001, 10)
+    slow = np.minimum(whole, 1e-3 * (np.arange(1001) / 100) ** 2)
+    rates, _ = plan_of_training(1000, steps, slow[steps], warmup_steps=100)
+    assert rates[50] == pytest.approx(slow[50])
+
+
 def test_rows_to_come_are_the_plan():
     whole = Schedule("linear", 1e-3, 1000, 100).rates()
     steps = np.arange(0, 1001, 10)

@@ -260,9 +260,9 @@ def _plan_text(advice: Mapping[str, Any]) -> str:
     if advice["plan_unknown_because"]:
         return f"unknown: {advice['plan_unknown_because']}"
     now, end = advice["learning_rate_now"], advice["learning_rate_at_the_end"]
-    course = "stays" if abs(end / now - 1) < 0.01 else "goes to " + f"{end:.3g}"
+    course = "stays to the end" if abs(end / now - 1) < 0.01 else f"goes to {end:.3g} by the end"
     known = {"given": "as given", "rows": "from the table", "recognised": "recognised in the logged rates"}
-    return f"learning rate {now:.3g} now, {course} by the end ({known.get(advice['plan'], advice['plan'])})"
+    return f"learning rate {now:.3g} now, {course} ({known.get(advice['plan'], advice['plan'])})"
 
 
 def _end_text(advice: Mapping[str, Any]) -> str:

@@ -99,11 +99,13 @@ def _plan(
     if "learning_rate" not in log:
         return np.empty(0), str(model.get("plan", "")) or "no learning rates are logged"
     steps, logged = (log[name].to_numpy(dtype=np.float64) for name in ("step", "learning_rate"))
+    warmup = model.get("warmup_steps")
+    warmup = None if pd.isna(warmup) else float(warmup)
     if schedule is None:
-        rates, plan = plan_of_training(final, steps, logged)
+        rates, plan = plan_of_training(final, steps, logged, warmup_steps=warmup)
         if len(rates):
             return rates, plan
-    known = rates_of_log(steps, logged)
+    known = rates_of_log(steps, logged, warmup)
     return (np.empty(0) if isinstance(known, str) else known), str(model.get("plan", ""))
 
 

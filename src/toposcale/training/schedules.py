@@ -151,11 +151,13 @@ def plan_of_training(
     steps: np.ndarray,
     rates: np.ndarray,
     given: Schedule | ScheduleTable | None = None,
+    warmup_steps: float | None = None,
 ) -> tuple[np.ndarray, str]:
     """(final_step + 1,) the rate of every step, and where it is known from; empty, and why, where it is not known.
 
     steps, rates: the rows of the log or of a table, those to come among them, NaN for unknown. What is given counts; then
-    rows up to the end; then a line or a cosine on which the logged rates lie. UserError: the log contradicts what is given.
+    rows up to the end; then a line or a cosine on which the logged rates lie. Before the first row a linear warm-up of
+    `warmup_steps`, where that is known. UserError: the log contradicts what is given.
     """
     known = np.isfinite(rates)
     steps, rates = np.asarray(steps)[known], np.asarray(rates, dtype=np.float64)[known]
@@ -164,7 +166,7 @@ def plan_of_training(
         _compare(given, planned, steps, rates)
         tail = np.full(max(final_step + 1 - len(planned), 0), planned[-1])
         return np.concatenate([planned, tail])[: final_step + 1], "given"
-    logged = rates_of_log(steps, rates)
+    logged = rates_of_log(steps, rates, warmup_steps)
     if isinstance(logged, str):
         return np.empty(0), logged
     # A log ends up to one interval between rows before its training does.
@@ -183,12 +185,15 @@ def planned(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A row of the models table with where its plan is known from, and its rows of the schedules table.
 
-    facts: `schedule`, where it is given, is what `schedule_of` takes. steps, rates: those of the training log.
+    facts: `schedule`, where it is given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps,
+    rates: those of the training log.
     UserError: the log contradicts the schedule.
     """
     given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:
-        known, plan = plan_of_training(row["final_step"], np.asarray(steps), np.asarray(rates, float), given)
+        known, plan = plan_of_training(
+            row["final_step"], np.asarray(steps), np.asarray(rates, float), given, facts.get("warmup_steps")
+        )
     except UserError as error:
         raise UserError(f"models.{row['model']}.{error}") from None
     at = knots(known).tolist() if len(known) else []
@@ -229,12 +234,12 @@ def knots(rates: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))
 
 
-def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None = None) -> np.ndarray | str:
+def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None = None) -> np.ndarray | str:
     """Rates of every step up to the last logged one; a text says why they are not known.
 
     Between logged rows the rate is interpolated. Rates before the first row are never filled in backwards: they are a
-    linear warm-up of `warmup_steps` where that is given; without it the log has to begin within its own interval
-    between rows.
+    linear warm-up of `warmup_steps` where that is known. The log has to begin within an interval between its rows after
+    that, or, without it, after step 0.
     """
     known = np.isfinite(rates) & (steps >= 0)
     steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
@@ -243,15 +248,16 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: int | None 
     if np.any(rates < 0) or rates.max() <= 0:
         return "a logged learning rate is negative, or all of them are 0"
     first = int(steps[0])
-    if warmup_steps is None and first > np.median(np.diff(steps)) + 1:
-        return (
-            f"the learning rates before step {first:,} are not known: give the schedule, or its warmup_steps"
-        )
+    warmup = 0 if warmup_steps is None or np.isnan(warmup_steps) else int(warmup_steps)
+    if first > warmup + np.median(np.diff(steps)) + 1:
+        what = f"the learning rates before step {first:,} are not known"
+        return f"{what}: give the schedule, or warmup_steps if the warm-up ends there"
     every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
-    if warmup_steps:
+    if warmup:
         # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
-        end = min(warmup_steps, int(steps[-1]))
-        every[:end] = every[end] * np.arange(1, end + 1) / warmup_steps
+        end = min(warmup, int(steps[-1]))
+        before = min(end, first)
+        every[:before] = every[end] * np.arange(1, before + 1) / warmup
     return every
 
 
