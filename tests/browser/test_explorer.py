@@ -230,6 +230,15 @@ def test_what_is_seen_is_exported_as_csv_and_png(page):
     assert picture.startswith("data:image/png;base64,iVBOR")
 
 
+def test_a_diagram_is_exported_with_its_births_and_deaths(page):
+    births, deaths, _ = map(list, zip(*shown(page, "left", "diagram")[0], strict=True))
+    text = page.run(f"csvOf(document.querySelector('{chart('left', 'diagram')}'))")
+    header, *rows = csv.reader(io.StringIO(text))
+    assert header == ["series", "birth", "death"]
+    points = [pair for x, y in zip(births, deaths, strict=True) for pair in zip(x, y, strict=True)]
+    assert [(float(birth), float(death)) for _, birth, death in rows] == pytest.approx(points)
+
+
 def test_a_run_without_surfaces_says_so(made_up, browser):
     browser.open(made_up())
     ready(browser)

@@ -41,6 +41,8 @@ NORM_AND_VARIANCE = "weight_norm_and_variance"
 """What that of neural persistence is given too."""
 NO_NORM = "no weight norm at these checkpoints"
 NOTHING_LEFT = "fully explained by its past, the trend or the control"
+_ROWS = 16
+"""Series whose resamples are put together at a time."""
 Column = NDArray[Any]
 
 
@@ -131,7 +133,7 @@ def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> 
         if enough:
             chosen = columns[given]
             estimate = _partial(point, chosen)
-            low, high = percentile_interval(_partial(drawn, chosen), confidence)
+            low, high = _interval(drawn, chosen, confidence)
         n_controls = 1 if group.norms is None or given == "step" else len(group.norms)
         reasons = group.reasons()
         if given != "step" and group.norms is None:
@@ -149,6 +151,16 @@ def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> 
             "reason": reasons,
         }
     return found
+
+
+def _interval(drawn: list[Floats], chosen: slice, confidence: float) -> tuple[Floats, Floats]:
+    """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
+    xy, xz, yz, zz = drawn
+    bounds = [
+        percentile_interval(_partial([xy[:, rows], xz[:, rows], yz, zz], chosen), confidence)
+        for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
+    ]
+    return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
 
 
 def _with_controls(correlate: Any, values: Floats, targets: Floats, controls: Floats) -> list[Floats]:

@@ -41,10 +41,11 @@ def pooled_table(
     correlations, partials: the tables of `correlations` and `partials` from the same tables.
     """
     cells = cells_of(models)
-    plain = correlations.assign(given=NOTHING)
-    partial = partials.rename(columns={"partial_spearman": "spearman"})
-    both = pd.concat([plain, partial], ignore_index=True)
-    table = over_cells(both, POOLED_KEY, ["spearman", "innovation_correlation"], cells)
+    columns = ["spearman", "innovation_correlation"]
+    wanted = ["model", *POOLED_KEY, *columns]
+    plain = correlations.assign(given=NOTHING).reindex(columns=wanted)
+    partial = partials.rename(columns={"partial_spearman": "spearman"})[wanted]
+    table = over_cells(pd.concat([plain, partial], ignore_index=True), POOLED_KEY, columns, cells)
     tests = {
         given: pooled_test(
             features, metrics, models, given_norm=given != "step", variance=given == NORM_AND_VARIANCE

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from toposcale.io import analysis_table_definitions, table_definitions
@@ -82,7 +83,10 @@ class Table:
         for column in self.columns:
             values = frame[column.name]
             if pa.types.is_string(column.type):
-                frame[column.name] = values.astype(object).fillna("")
+                # Every distinct text once in memory: a table may name one task half a million times.
+                codes, texts = pd.factorize(values)
+                shared = np.append(np.asarray(texts, dtype=object), "")[codes]
+                frame[column.name] = pd.Series(shared, frame.index, dtype=object)
             elif pa.types.is_floating(column.type):
                 frame[column.name] = values.astype("float64")
             elif values.isna().any():  # the kinds of pandas that know a missing value

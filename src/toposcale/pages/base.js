@@ -68,7 +68,7 @@ function stepAxis(steps, range = null) {
 function lineTrace({ name, color, steps, values, dash = "solid" }, place) {
   const few = values.filter((value) => value !== null).length < 3;
   return {
-    name, type: "scatter", mode: few ? "lines+markers" : "lines", x: steps.map(place), y: values, customdata: steps,
+    name, type: "scatter", mode: few ? "lines+markers" : "lines", x: steps.map(place), y: values, customdata: steps, meta: "steps",
     line: { color, width: 1.8, dash }, hovertemplate: "%{fullData.name}<br>step %{customdata:,}: %{y:.4~g}<extra></extra>",
   };
 }
@@ -148,9 +148,11 @@ function csvOf(element) {
     const [{ x, y, z }] = drawn;
     return [["x", "y", "loss"], ...z.flatMap((row, i) => row.map((value, j) => [x[j], y[i], value]))].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
   }
-  const inside = (value, axis) => value !== null && value >= Math.min(...axis.range) && value <= Math.max(...axis.range);
+  const inside = (value, axis) => value !== null && (axis.type === "category" || (value >= Math.min(...axis.range) && value <= Math.max(...axis.range)));
+  // An axis of steps may be logarithmic: the step itself stands beside the point.
+  const place = (trace, x, k) => (trace.meta === "steps" ? [trace.customdata[k]].flat()[0] : x);
   const rows = drawn.flatMap((trace) => Array.from(trace.x, (x, k) => [trace, x, trace.y[k], k])
-    .filter(([, x, y]) => inside(x, xaxis) && inside(y, yaxis)).map(([own, x, y, k]) => [own.name, own.customdata?.[k] ?? x, y]));
+    .filter(([, x, y]) => inside(x, xaxis) && inside(y, yaxis)).map(([own, x, y, k]) => [own.name, place(own, x, k), y]));
   return [["series", text(xaxis, "x"), text(yaxis, "y")], ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
 }
 

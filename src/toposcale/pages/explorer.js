@@ -68,7 +68,7 @@ function fan({ steps, values, low, high, name }, color, place) {
   const edge = { x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
   return [
     { ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: color + "22" },
-    { x, y: values, type: "scatter", mode: "lines", name, line: { color, width: 1.5, dash: "dash" }, customdata: steps.map((step, k) => [step, low[k], high[k]]),
+    { x, y: values, type: "scatter", mode: "lines", name, line: { color, width: 1.5, dash: "dash" }, meta: "steps", customdata: steps.map((step, k) => [step, low[k], high[k]]),
       hovertemplate: `${name}<br>step %{customdata[0]:,}: %{y:.4~g}<br>%{customdata[1]:.4~g} to %{customdata[2]:.4~g}<extra></extra>` },
   ];
 }

@@ -69,13 +69,17 @@ def report(
     warnings: Listing,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
+    judged: Mapping[str, Any],
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
     runtimes: pd.DataFrame,
     rerun: Mapping[str, Any],
 ) -> str:
-    """The page as text; what is not explained here are tables of the run."""
+    """The page as text; what is not explained here are tables of the run.
+
+    judged: what the charts of `toposcale.pages.judged` draw, under power and decisions.
+    """
     shown = [figure(picture) for picture in pictures]
     looks = model_appearances(models)
     return pages.render(
@@ -94,6 +98,7 @@ def report(
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, features, metrics)),
+        judged=judged,
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         rerun=rerun,

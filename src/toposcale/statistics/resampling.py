@@ -63,15 +63,15 @@ def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
     y_ranks = _resample_ranks(second, counts) - mean_rank
     y_weighted = y_ranks * counts[:, None, :]
     y_squares = (y_ranks * y_weighted).sum(axis=2)
-    chunk = max(1, _CHUNK_BYTES // (8 * counts.size))
-    parts = []
+    chunk = max(1, _CHUNK_BYTES // (8 * len(counts) * max(first.shape[1], len(second))))
+    correlations = np.empty((len(counts), len(first), len(second)))
     for start in range(0, len(first), chunk):
         x_ranks = _resample_ranks(first[start : start + chunk], counts) - mean_rank
         covariance = np.matmul(x_ranks, y_weighted.transpose(0, 2, 1))
         np.square(x_ranks, out=x_ranks)
         x_squares = np.matmul(x_ranks, counts[:, :, None])
-        parts.append(_ratio(covariance, x_squares * y_squares[:, None, :]))
-    return np.concatenate(parts, axis=1)
+        correlations[:, start : start + chunk] = _ratio(covariance, x_squares * y_squares[:, None, :])
+    return correlations
 
 
 def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
@@ -97,15 +97,18 @@ def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floa
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: {confidence} is not between 0 and 1")
     tail = (1.0 - confidence) / 2.0
-    undefined = np.isnan(samples).mean(axis=0)
-    low = np.full(samples.shape[1:], np.nan)
-    high = low.copy()
-    whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
-    for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
-        if chosen.any():
-            low[chosen], high[chosen] = quantile(samples[:, chosen], [tail, 1.0 - tail], axis=0)
-    degenerate = high - low <= DEGENERATE
-    low[degenerate] = high[degenerate] = np.nan
+    flat = samples.reshape(len(samples), -1)
+    bounds = np.full((2, flat.shape[1]), np.nan)
+    chunk = max(1, _CHUNK_BYTES // (8 * len(flat)))
+    for start in range(0, flat.shape[1], chunk):
+        part, found = flat[:, start : start + chunk], bounds[:, start : start + chunk]
+        undefined = np.isnan(part).mean(axis=0)
+        whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
+        for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
+            if chosen.any():
+                found[:, chosen] = quantile(part[:, chosen], [tail, 1.0 - tail], axis=0)
+    bounds[:, bounds[1] - bounds[0] <= DEGENERATE] = np.nan
+    low, high = bounds.reshape(2, *samples.shape[1:])
     return low, high
 
 
