@@ -93,7 +93,7 @@ reference: $(VENV)/.runtime
 	$(BIN)/python workflow/configuration.py reference > config/README.md
 	$(BIN)/python -c "from toposcale.io import schemas; print(schemas.reference(), end='')" > docs/tables.md
 	{ printf '# The rules of the default run\n\nDrawn by Snakemake; written by `make reference`.\n\n```mermaid\n'; \
-	  $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
+	  PYTHONHASHSEED=0 $(BIN)/snakemake --rulegraph mermaid-js --forceall --quiet all; printf '```\n'; } > docs/rulegraph.md
 
 clean:
 	rm -rf "$(VENV)" build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,11 +4,13 @@ import hashlib
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 import _job
 import _tables
 from toposcale import figures
+from toposcale.analysis.taken_decisions import in_one_sentence
 from toposcale.io import files, tables
 from toposcale.pages import judged, provenance, report
 
@@ -38,6 +40,7 @@ def main(snakemake):
         listings=[listing(path) for path in given.listings],
         warnings=listing(given.warnings),
         comparison=listing(given.comparison),
+        taken=in_one_sentence(pd.read_csv(given.taken)) if given.taken else "",
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
             {Path(path).stem: tables.read_metadata(path) for path in given.made},

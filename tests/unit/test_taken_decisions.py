@@ -10,6 +10,7 @@ from toposcale.analysis.taken_decisions import (
     ALTERNATIVE,
     alternatives_of,
     evaluate_taken,
+    in_one_sentence,
     taken_table,
     where_starting_was_right,
 )
@@ -116,3 +117,12 @@ def test_every_alternative_of_the_configuration_spends_what_its_base_run_had_lef
         if parts:
             left = (1 - int(parts["percent"]) / 100) * steps * known[parts["base"]]
             assert known[size] * entry["training"]["steps"] == pytest.approx(left, rel=0.01)
+
+
+def test_the_sentence_of_the_first_screen_has_the_numbers_of_the_table(family):
+    policies = evaluate_taken(taken_table(*family))
+    own = policies[policies["share"] == "all"].set_index("policy")
+    said = in_one_sentence(policies)
+    assert said.startswith(f"On {own.loc['advice', 'n_decisions']} decisions")
+    assert f"gave up {own.loc['advice', 'regret']:.3f} nats" in said
+    assert said.endswith(f"always finishing {own.loc['always_finish', 'regret']:.3f}.")

@@ -125,4 +125,4 @@ def test_the_drawn_rules_are_those_of_the_workflow():
     drawn = set(re.findall(r"\[(\w+)\]", (ROOT / "docs" / "rulegraph.md").read_text()))
     command = [sys.executable, "-m", "snakemake", "--rulegraph", "mermaid-js", "--forceall", "--quiet", "all"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert drawn == set(re.findall(r"\[(\w+)\]", told)), "run make rulegraph"
+    assert drawn == set(re.findall(r"\[(\w+)\]", told)), "run make reference"

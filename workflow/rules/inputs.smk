@@ -125,7 +125,9 @@ def sizes_of(wildcards):
     if not os.path.exists(size):
         raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
     known = json.loads(Path(size).read_text(encoding="utf-8"))
-    return checkpoints.Sizes(*(known.get(name) or 0 for name in checkpoints.Sizes._fields))
+    return checkpoints.Sizes(
+        *(known.get(name) or 0 for name in checkpoints.Sizes._fields)
+    )
 
 
 def by_size(base, per_weight=0.0, per_matrix=0.0):

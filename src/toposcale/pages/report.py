@@ -70,6 +70,7 @@ def report(
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     judged: Mapping[str, Any],
+    taken: str,
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
@@ -78,7 +79,8 @@ def report(
 ) -> str:
     """The page as text; what is not explained here are tables of the run.
 
-    judged: what the charts of `toposcale.pages.judged` draw, under power and decisions.
+    judged: what the charts of `toposcale.pages.judged` draw, under power and decisions; taken: a sentence on decisions that
+    were really taken, or "".
     """
     shown = [figure(picture) for picture in pictures]
     looks = model_appearances(models)
@@ -99,6 +101,7 @@ def report(
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, features, metrics)),
         judged=judged,
+        taken=taken,
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         rerun=rerun,
