@@ -6,7 +6,7 @@ import _job
 import _tables
 from toposcale import figures
 from toposcale.analysis.series import headline_metric
-from toposcale.figures import style
+from toposcale.figures import cells, panels, style
 
 
 def main(snakemake):
@@ -16,7 +16,9 @@ def main(snakemake):
     )
     for name in names:
         draw = figures.load(name)
-        given = {table: tables[table] for table in figures.FIGURES[name].tables}
+        whole = {table: tables[table] for table in figures.FIGURES[name].tables}
+        given = cells.by_cell(whole) if figures.FIGURES[name].of == "run" else dict(whole)
+        said = cells.note(whole, given)
         if "metric" in signature(draw).parameters:
             measured = set().union(*(table["metric"] for table in given.values() if "metric" in table))
             chosen = headline_metric(measured, snakemake.params.tasks)
@@ -24,6 +26,8 @@ def main(snakemake):
             if chosen != headline_metric(measured):
                 given["metric"] = chosen
         figure = draw(**given)
+        if said:
+            panels.add_note(figure, [figure.get_supxlabel(), said])
         style.save(figure, snakemake.output[name], dpi=snakemake.params.dpi)
 
 

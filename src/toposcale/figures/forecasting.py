@@ -16,6 +16,7 @@ from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
+    draw_band,
     draw_intervals,
     finite,
     in_order,
@@ -103,6 +104,7 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
         axes.plot(
             usable["compute"], usable["value"], color=look.color, linestyle=look.linestyle, gid=mark_of(model)
         )
+        draw_band(axes, usable["compute"], usable, look.color)
         drawn.append(model)
     axes.set(xscale="log", yscale="log", ylabel="loss (nats per token)", xlabel=COMPUTE_LABEL)
     plain_log_ticks(axes.yaxis)
@@ -126,7 +128,12 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     """A column `compute` beside (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
     compute = 6.0 * joined["n_parameters"] * joined["tokens_per_step"] * joined["step"]
-    return joined.assign(compute=compute)[["model", "step", "compute", "value"]]
+    columns = [
+        name
+        for name in ("model", "step", "compute", "value", "low", "high")
+        if name == "compute" or name in joined
+    ]
+    return joined.assign(compute=compute)[columns]
 
 
 def _fraction_look(index: int) -> dict[str, Any]:

@@ -25,19 +25,24 @@ from toposcale.io.schemas import ALL_LAYERS
 
 MAX_MARKERS = 12
 MAX_DECADE_TICKS = 5
+MAX_LEGEND = 24
 
 
 def feature_series(
     features: pd.DataFrame, feature: str, *, source: str = "weights", layer: str = ALL_LAYERS
 ) -> pd.DataFrame:
-    """The rows (model, step, value) of one feature, by model and step."""
+    """The rows (model, step, value; low and high, where there is a band) of one feature, by model and step."""
     chosen = (features["feature"] == feature) & (features["source"] == source) & (features["layer"] == layer)
-    return features.loc[chosen, ["model", "step", "value"]].sort_values(["model", "step"])
+    return features.loc[chosen, _over_training(features)].sort_values(["model", "step"])
 
 
 def metric_series(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows (model, step, value) of one metric, by model and step."""
-    return metrics.loc[metrics["metric"] == metric, ["model", "step", "value"]].sort_values(["model", "step"])
+    """The rows (model, step, value; low and high, where there is a band) of one metric, by model and step."""
+    return metrics.loc[metrics["metric"] == metric, _over_training(metrics)].sort_values(["model", "step"])
+
+
+def _over_training(table: pd.DataFrame) -> list[str]:
+    return [name for name in ("model", "step", "value", "low", "high") if name in table]
 
 
 def whole_model(rows: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +130,7 @@ def draw_lines(
 ) -> tuple[list[str], int]:
     """One line per model over the step; returns the models drawn, in order, and the count of values left out.
 
-    A value that is not finite leaves a gap in its line.
+    A value that is not finite leaves a gap in its line. With the columns low and high there is a band behind it.
     """
     drawn: list[str] = []
     left_out = 0
@@ -146,8 +151,15 @@ def draw_lines(
             "gid": mark_of(model),
         }
         axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(settings | style))
+        draw_band(axes, rows["step"], rows, appearance.color)
         drawn.append(model)
     return drawn, left_out
+
+
+def draw_band(axes: Axes, places: pd.Series, rows: pd.DataFrame, color: str) -> None:
+    """The band between the columns low and high of `rows`, where they have them."""
+    if "low" in rows:
+        axes.fill_between(places, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
 
 
 def in_order(names: Iterable[str], appearances: Mapping[str, Appearance]) -> list[tuple[str, Appearance]]:
@@ -249,9 +261,16 @@ def model_legend(
     figure: Figure, models: Iterable[str], appearances: Mapping[str, Appearance], extra: Sequence[Line2D] = ()
 ) -> None:
     """One legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
+    named = in_order(models, appearances)
+    if len(named) > MAX_LEGEND:
+        # One of each size: their colours are the same.
+        named = [
+            (f"{model} and alike", look)
+            for model, look in {look.color: (model, look) for model, look in reversed(named)}.values()
+        ][::-1]
     handles = [
         Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker, label=model)
-        for model, look in in_order(models, appearances)
+        for model, look in named
     ]
     if handles or extra:
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")

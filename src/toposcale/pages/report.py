@@ -16,6 +16,7 @@ from toposcale import pages
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.registry import group_of
 from toposcale.figures import FigureEntry
+from toposcale.figures.cells import by_cell
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
@@ -83,7 +84,8 @@ def report(
     were really taken, or "".
     """
     shown = [figure(picture) for picture in pictures]
-    looks = model_appearances(models)
+    drawn = by_cell({"models": models, "features": features, "metrics": metrics})
+    looks = model_appearances(drawn["models"])
     return pages.render(
         "report.html",
         run=run,
@@ -99,7 +101,7 @@ def report(
         warnings=table(warnings),
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
-        columns=pages.embedded("columns", chart_data(looks, features, metrics)),
+        columns=pages.embedded("columns", chart_data(looks, drawn["features"], drawn["metrics"])),
         judged=judged,
         taken=taken,
         config_text=config_text,

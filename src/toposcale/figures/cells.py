@@ -1,0 +1,68 @@
+"""Many runs in one figure: the runs of a cell, which differ by their seed alone, become one line with a band."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.series import cells_of
+
+MOST_RUNS = 16
+"""Runs that are drawn one by one; more are gathered by cell."""
+
+LOW, HIGH = 0.1, 0.9
+"""Quantiles over the runs of a cell between which the band lies."""
+
+_OVER_TRAINING = ("features", "metrics", "training")
+
+
+def by_cell(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The tables with the cells of many runs as their models; as they are where the runs are few, or each its own cell.
+
+    features, metrics: `value` is the median over the runs at a step, and two columns more, `low` and `high`, hold the band.
+    training and correlations: medians. Of any other table the first run of each cell stands for it.
+    """
+    models = tables.get("models")
+    if models is None or models["model"].nunique() <= MOST_RUNS:
+        return dict(tables)
+    cells = cells_of(models)
+    counts = pd.Series(cells).value_counts()
+    if counts.max() == 1:
+        return dict(tables)
+    names = {model: f"{cell} ×{counts[cell]}" for model, cell in cells.items()}
+    return {name: _gathered(name, table, names) for name, table in tables.items()}
+
+
+def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) -> str:
+    """What is said beneath a figure where `by_cell` made the tables `drawn` out of `tables`; "" where it made none."""
+    if "models" not in tables or len(tables["models"]) == len(drawn["models"]):
+        return ""
+    said = "Lines are medians over the runs of a cell; bands hold the middle 80% of them."
+    values = [tables[name]["value"] for name in ("features", "metrics") if name in tables]
+    lost = sum(int((~np.isfinite(column.to_numpy(dtype=float))).sum()) for column in values)
+    return f"{said} {lost} values of these tables are not finite and left out." if lost else said
+
+
+def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    if "model" not in table:
+        return table
+    first = {cell: model for model, cell in reversed(list(names.items()))}
+    known = table["model"].isin(names)
+    if not known.any():
+        return table
+    if name not in (*_OVER_TRAINING, "correlations"):
+        kept = table[table["model"].isin(first.values()) | ~known]
+        return kept.assign(model=kept["model"].map(names).fillna(kept["model"]))
+    named = table[known].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
+    numbers: list[Any] = [
+        column for column in named.select_dtypes("number").columns if column not in ("step", "seed")
+    ]
+    keys = [column for column in named.columns if column not in numbers and not column.endswith("reason")]
+    runs = named.groupby(keys, sort=True)
+    gathered = runs[numbers].median()
+    if "value" in numbers:
+        gathered["low"], gathered["high"] = runs["value"].quantile(LOW), runs["value"].quantile(HIGH)
+    return gathered.reset_index()
