@@ -111,11 +111,12 @@ def test_every_alternative_of_the_configuration_spends_what_its_base_run_had_lef
     shapes = {}
     for name, entry in entries.items():
         parts = ALTERNATIVE.fullmatch(name)
-        size = parts["size"] if parts else name
+        size = parts["size"] if parts else name.removesuffix("-long")
         shape = {key: entry[key] for key in ("d_model", "n_layers", "n_heads")}
         assert shapes.setdefault(size, shape) == shape
         if parts:
-            left = (1 - int(parts["percent"]) / 100) * steps * known[parts["base"]]
+            base = entries[parts["base"]].get("training", {}).get("steps", steps)
+            left = (1 - int(parts["percent"]) / 100) * base * known[parts["base"].removesuffix("-long")]
             assert known[size] * entry["training"]["steps"] == pytest.approx(left, rel=0.01)
 
 
@@ -125,4 +126,5 @@ def test_the_sentence_of_the_first_screen_has_the_numbers_of_the_table(family):
     said = in_one_sentence(policies)
     assert said.startswith(f"On {own.loc['advice', 'n_decisions']} decisions")
     assert f"gave up {own.loc['advice', 'regret']:.3f} nats" in said
+    assert f"finishing was best in {own.loc['always_finish', 'share_best']:.0%};" in said
     assert said.endswith(f"always finishing {own.loc['always_finish', 'regret']:.3f}.")

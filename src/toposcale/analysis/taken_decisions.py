@@ -52,12 +52,12 @@ def alternatives_of(models: pd.DataFrame, histories: Sequence[History]) -> list[
 def taken_table(histories: Sequence[History], alternatives: Sequence[Alternative]) -> pd.DataFrame:
     """A row for every decision and policy: model, fraction, policy, choice, loss, best, best_loss, regret, reason.
 
-    The moment: the base run stands at `fraction`; the smaller base runs of its seed are finished; of the larger sizes
-    only the plans are known. `joint` and the methods of `OF_THE_END` take what they forecast to be lowest. They differ in
-    how they forecast the end of the base run, and share the joint law's forecast of the alternatives. `advice` is `joint`
-    where it is sure, and finishes otherwise. `stop_now` starts the next size; `stop_at_random` does so at one of the
-    moments from now on, or never. Every loss was observed; regret is the loss at the end less that of the best
-    alternative, at one total compute.
+    The moment: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
+    finished; of the larger sizes only the plans are known. `joint` and the methods of `OF_THE_END` take what they forecast
+    to be lowest. They differ in how they forecast the end of the base run, and share the joint law's forecast of the
+    alternatives. `advice` is `joint` where it is sure, and finishes otherwise. `stop_now` starts the next size;
+    `stop_at_random` does so at one of the moments from now on, or never. Every loss was observed; regret is the loss at the
+    end less that of the best alternative, at one total compute.
     """
     bases = {one.base for one in alternatives}
     rows: list[dict[str, Any]] = []
@@ -71,6 +71,7 @@ def taken_table(histories: Sequence[History], alternatives: Sequence[Alternative
             if other.model in bases
             and other.seed == history.seed
             and other.n_parameters < history.n_parameters
+            and other.final_step <= history.final_step
         ]
         for fraction in sorted({one.fraction for one in own}):
             rows += _judged(history, smaller, own, fraction)
@@ -172,8 +173,8 @@ def in_one_sentence(policies: pd.DataFrame) -> str:
     advice, finish = own["advice"], own["always_finish"]
     return (
         f"On {int(advice['n_decisions'])} decisions that were really taken, of {int(advice['n_runs'])} small runs whose "
-        f"alternatives were trained too, this advice gave up {advice['regret']:.3f} nats on average, always finishing "
-        f"{finish['regret']:.3f}."
+        f"alternatives were trained too, finishing was best in {finish['share_best']:.0%}; this advice gave up "
+        f"{advice['regret']:.3f} nats on average, always finishing {finish['regret']:.3f}."
     )
 
 
