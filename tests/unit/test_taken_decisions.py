@@ -1,5 +1,11 @@
 """Decisions whose alternatives were trained: every truth is a run's own end, and the future moves no choice."""
 
+import os
+import re
+import shutil
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,3 +134,25 @@ def test_the_sentence_of_the_first_screen_has_the_numbers_of_the_table(family):
     assert f"gave up {own.loc['advice', 'regret']:.3f} nats" in said
     assert f"finishing was best in {own.loc['always_finish', 'share_best']:.0%};" in said
     assert said.endswith(f"always finishing {own.loc['always_finish', 'regret']:.3f}.")
+
+
+def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
+    committed = ROOT / "docs/decisions"
+    for name in ("models", "log", "metrics", "features"):
+        shutil.copy(committed / f"{name}.csv", tmp_path)
+    command = [sys.executable, ROOT / "scripts/decisions.py", tmp_path]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    for name in ("decisions", "policies", "right"):
+        found, known = (pd.read_csv(folder / f"{name}.csv") for folder in (tmp_path, committed))
+        pd.testing.assert_frame_equal(found, known, rtol=1e-4, atol=1e-6)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_table():
+    page = " ".join((ROOT / "docs/decisions.md").read_text().split())
+    policies = pd.read_csv(ROOT / "docs/decisions/policies.csv").query("share == 'all'").set_index("policy")
+    for policy in ("stop_now", "stop_at_random", "joint", "power_law", "topology_rate"):
+        row = policies.loc[policy]
+        bounds = rf"\((95% )?{row['regret_low']:.3f} to {row['regret_high']:.3f}"
+        assert re.search(rf"{row['regret']:.3f} (nats )?{bounds}", page), policy
+    assert f"all {policies.loc['always_finish', 'n_decisions']} decisions" in page

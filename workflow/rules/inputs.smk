@@ -124,7 +124,10 @@ def sizes_of(wildcards):
     )
     if not os.path.exists(size):
         raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
-    known = json.loads(Path(size).read_text(encoding="utf-8"))
+    try:
+        known = json.loads(Path(size).read_text(encoding="utf-8"))
+    except ValueError:  # left empty by something else, `--touch` for one
+        known = {}
     return checkpoints.Sizes(
         *(known.get(name) or 0 for name in checkpoints.Sizes._fields)
     )
