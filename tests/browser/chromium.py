@@ -104,10 +104,14 @@ class Chromium:
 
     def click(self, selector: str) -> None:
         """A real click of the mouse in the middle of an element."""
+        # What comes into view may grow in the next frame, and move the element.
         x, y = self.run(
-            f"""(() => {{
+            f"""(async () => {{
                 const element = document.querySelector({json.dumps(selector)});
-                element.scrollIntoView({{block: 'center', behavior: 'instant'}});
+                for (let frame = 0; frame < 3; frame += 1) {{
+                    element.scrollIntoView({{block: 'center', behavior: 'instant'}});
+                    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+                }}
                 const box = element.getBoundingClientRect();
                 return [box.x + box.width / 2, box.y + box.height / 2];
             }})()"""
