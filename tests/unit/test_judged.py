@@ -32,8 +32,10 @@ def test_candidates_of_live_runs_come_alone_and_the_best_last():
 
 
 def test_without_a_live_run_the_finished_ones_are_told_as_such():
-    [chart] = decision_charts(pd.DataFrame([CANDIDATE | {"is_live": False}]))
+    rows = [CANDIDATE | {"is_live": False, "candidate": name} for name in ("finish", "start big")]
+    [chart] = decision_charts(pd.DataFrame(rows))
     assert chart["title"] == "m at 50% (finished since)"
+    assert decision_charts(pd.DataFrame(rows[:1])) == []
 
 
 def verdict(feature, p, answer, **more):

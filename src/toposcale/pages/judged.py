@@ -52,13 +52,18 @@ def power_charts(
 
 
 def decision_charts(candidates: pd.DataFrame) -> list[dict[str, Any]]:
-    """A chart for each run with something to decide, live runs alone where there are any: the loss of each candidate."""
+    """A chart for each run with something to decide, live runs alone where there are any: the loss of each candidate.
+
+    One candidate alone is no choice, and no chart.
+    """
     usable = candidates.dropna(subset=["loss", "loss_low", "loss_high", "compute"])
     live = usable[usable["is_live"].astype(bool)]
     usable = live if len(live) else usable
     names = ["candidate", "compute", "loss", "loss_low", "loss_high", "probability", "at_stake"]
     charts = []
     for (model, fraction), rows in usable.groupby(["model", "fraction"], sort=True):
+        if len(rows) < 2:
+            continue
         known = rows.sort_values("loss", ascending=False)[names].astype(object)
         charts.append(
             {
