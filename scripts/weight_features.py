@@ -29,7 +29,7 @@ def main(snakemake):
 def measure(checkpoint, settings, model):
     path = checkpoints.locate(checkpoint)
     matrices = checkpoints.iterate_matrices(path)
-    matrices = _job.progress(matrices, checkpoints.sizes(path).n_matrices, "matrices")
+    matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     if settings.heads:
         matrices = checkpoints.with_heads(matrices, checkpoints.head_counts(path))
     return weights.compute_features(matrices, settings, model=model)

@@ -66,7 +66,7 @@ def test_a_value_that_is_not_finite_is_told(tables):
     features.loc[features.index[0], "value"] = np.nan
     changed = {**tables, "features": features}
     drawn = by_cell(changed)
-    assert "1 values of these tables are not finite and left out" in note(changed, drawn)
+    assert note(changed, drawn).endswith("1 value not finite (NaN or infinite), left out of the lines.")
     assert np.isfinite(drawn["features"]["value"]).all()
 
 

@@ -22,28 +22,12 @@ from toposcale.features import weights
 from toposcale.io.errors import UserError
 
 SIZES = {"vocab_size": 32}
+BLOCK = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4}
 CONFIGURATIONS = {
     "gpt2": GPT2Config(n_positions=16, n_embd=24, n_layer=1, n_head=4, **SIZES),
-    "llama": LlamaConfig(
-        hidden_size=24,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        **SIZES,
-    ),
-    "gpt_neox": GPTNeoXConfig(
-        hidden_size=24, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4, **SIZES
-    ),
-    "opt": OPTConfig(
-        hidden_size=24,
-        ffn_dim=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        word_embed_proj_dim=24,
-        max_position_embeddings=16,
-        **SIZES,
-    ),
+    "llama": LlamaConfig(intermediate_size=32, num_key_value_heads=2, **BLOCK, **SIZES),
+    "gpt_neox": GPTNeoXConfig(intermediate_size=32, **BLOCK, **SIZES),
+    "opt": OPTConfig(ffn_dim=32, word_embed_proj_dim=24, max_position_embeddings=16, **BLOCK, **SIZES),
     "bloom": BloomConfig(hidden_size=24, n_layer=1, n_head=4, **SIZES),
 }
 TOKENS = torch.arange(8)[None]

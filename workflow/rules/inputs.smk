@@ -106,7 +106,7 @@ def steps_of_source(wildcards):
 @functools.cache
 def sizes_in_folder(model):
     """Weights, and entries of the largest matrix, of a folder's checkpoints, which are of one shape."""
-    return checkpoints.sizes(weights_of(model, steps(model)[-1]))
+    return checkpoints.stored_sizes(weights_of(model, steps(model)[-1]))
 
 
 def sizes_of(wildcards):

@@ -6,7 +6,7 @@ from toposcale.checkpoints.matrices import (
     choose_weight_files,
     count_parameters,
     iterate_matrices,
-    sizes,
+    stored_sizes,
     weight_files,
 )
 from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, readable, trainer_facts
@@ -21,7 +21,7 @@ __all__ = [
     "locate",
     "missing_parts",
     "readable",
-    "sizes",
+    "stored_sizes",
     "trainer_facts",
     "weight_files",
     "with_heads",

@@ -1,7 +1,7 @@
 """Attention matrices split by head: rows of queries, keys and values, columns of the output.
 
-How many heads a model has is in its config.json, or in the metadata of a file of the project's own GPT; which rows are
-whose depends on the architecture.
+The number of heads is in config.json, or in the metadata of a file of the project's own GPT. The architecture decides which
+rows belong to which head.
 """
 
 from __future__ import annotations

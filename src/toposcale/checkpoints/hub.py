@@ -13,7 +13,7 @@ from typing import Any
 from toposcale.checkpoints import hub_files
 from toposcale.checkpoints.hub_client import HubUnreachableError, Limits, RevisionUnusableError
 from toposcale.checkpoints.hub_files import fetch, find_duplicates, list_revisions, remove_weights
-from toposcale.checkpoints.matrices import Sizes, sizes
+from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
 from toposcale.io.errors import LeftOutError, UserError
 from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
@@ -145,7 +145,7 @@ def write_manifest(
         if duplicate_of is None:
             folder = source.fetch(step)
             facts |= {"revision": source.revision(step), "folder": str(folder)}
-            size = sizes(folder)
+            size = stored_sizes(folder)._replace(n_parameters=count_parameters(folder))
         else:
             facts["duplicate_of"] = duplicate_of
     except RevisionUnusableError as error:

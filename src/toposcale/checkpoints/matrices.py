@@ -215,17 +215,19 @@ def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = Tru
 
 
 class Sizes(NamedTuple):
-    """How large a checkpoint is: stored weights, entries of its largest matrix, and its number of matrices."""
+    """How large a checkpoint is: its weights, the entries of its largest matrix, and its number of matrices."""
 
     n_parameters: int
     largest_matrix: int
     n_matrices: int
 
 
-def sizes(checkpoint: str | Path) -> Sizes:
-    """What the headers of a checkpoint's files tell of its size. UserError as in `weight_files`."""
-    copies = tied_copies(weight_files(checkpoint))
-    shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
+def stored_sizes(checkpoint: str | Path) -> Sizes:
+    """What the headers of a checkpoint's files tell of its size: weights that are stored twice count twice.
+
+    UserError as in `weight_files`.
+    """
+    shapes = tensor_shapes(checkpoint)
     matrices = [math.prod(shape) for shape in shapes.values() if len(shape) == 2]
     return Sizes(count_weights(shapes), max(matrices, default=0), len(matrices))
 

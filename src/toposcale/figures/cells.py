@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.series import cells_of
+from toposcale.figures.panels import left_out_note
 
 MOST_RUNS = 16
 """Runs that are drawn one by one; more are gathered by cell."""
@@ -43,7 +44,7 @@ def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) 
     said = "Lines are medians over the runs of a cell; bands hold the middle 80% of them."
     values = [tables[name]["value"] for name in ("features", "metrics") if name in tables]
     lost = sum(int((~np.isfinite(column.to_numpy(dtype=float))).sum()) for column in values)
-    return f"{said} {lost} values of these tables are not finite and left out." if lost else said
+    return " ".join(filter(None, [said, left_out_note(lost)]))
 
 
 def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:

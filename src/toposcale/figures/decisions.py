@@ -103,9 +103,7 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """For each run, the loss at the end of every candidate against its compute, with intervals."""
     title = title_of("decision_candidates")
-    usable = finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
-    live = usable[usable["is_live"].astype(bool)]
-    usable = live if len(live) else usable
+    usable, when = usable_candidates(candidates)
     names = [name for name, _ in in_order(usable["model"], model_appearances(models))]
     if not names:
         return missing_figure(title, "no run has anything to decide: its compute or its loss is not known")
@@ -117,13 +115,18 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
         _candidates(axes, rows)
         share = float(rows["fraction"].iloc[0])
-        axes.set_title(
-            f"{model} at {share:.0%}" + ("" if len(live) else " (finished since)"), fontsize=9, loc="left"
-        )
+        axes.set_title(f"{model} at {share:.0%}{when}", fontsize=9, loc="left")
     panels[-1].set_xlabel("loss at the end of the remaining compute (nats per token), with 95% interval")
     more = len(names) - len(shown)
     add_note(figure, [f"{more} more models are in the table candidates." if more else ""])
     return figure
+
+
+def usable_candidates(candidates: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The candidates with a forecast, of live runs alone where there are any; and words for runs that have finished."""
+    usable = finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
+    live = usable[usable["is_live"].astype(bool)]
+    return (live, "") if len(live) else (usable, " (finished since)")
 
 
 def _candidates(axes: Axes, rows: pd.DataFrame) -> None:

@@ -128,12 +128,8 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     """A column `compute` beside (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
     compute = 6.0 * joined["n_parameters"] * joined["tokens_per_step"] * joined["step"]
-    columns = [
-        name
-        for name in ("model", "step", "compute", "value", "low", "high")
-        if name == "compute" or name in joined
-    ]
-    return joined.assign(compute=compute)[columns]
+    joined = joined.assign(compute=compute)
+    return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 
 def _fraction_look(index: int) -> dict[str, Any]:

@@ -263,11 +263,11 @@ def model_legend(
     """One legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
     named = in_order(models, appearances)
     if len(named) > MAX_LEGEND:
-        # One of each size: their colours are the same.
-        named = [
-            (f"{model} and alike", look)
-            for model, look in {look.color: (model, look) for model, look in reversed(named)}.values()
-        ][::-1]
+        # Models of one size have one colour, and share an entry.
+        by_colour: dict[str, list[tuple[str, Appearance]]] = {}
+        for model, look in named:
+            by_colour.setdefault(look.color, []).append((model, look))
+        named = [(f"{own[0][0]} and {len(own) - 1} more", own[0][1]) for own in by_colour.values()]
     handles = [
         Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker, label=model)
         for model, look in named

@@ -12,9 +12,7 @@ from toposcale.analysis.answers import BEYOND
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.analysis.verdicts import POOLED, YES
 from toposcale.features.names import metric_name, series_name
-
-MOST_RUNS = 12
-"""Runs whose candidates are drawn; the table has all."""
+from toposcale.figures.decisions import MOST_PANELS, usable_candidates
 
 
 def power_charts(
@@ -56,9 +54,7 @@ def decision_charts(candidates: pd.DataFrame) -> list[dict[str, Any]]:
 
     One candidate alone is no choice, and no chart.
     """
-    usable = candidates.dropna(subset=["loss", "loss_low", "loss_high", "compute"])
-    live = usable[usable["is_live"].astype(bool)]
-    usable = live if len(live) else usable
+    usable, when = usable_candidates(candidates)
     names = ["candidate", "compute", "loss", "loss_low", "loss_high", "probability", "at_stake"]
     charts = []
     for (model, fraction), rows in usable.groupby(["model", "fraction"], sort=True):
@@ -67,8 +63,8 @@ def decision_charts(candidates: pd.DataFrame) -> list[dict[str, Any]]:
         known = rows.sort_values("loss", ascending=False)[names].astype(object)
         charts.append(
             {
-                "title": f"{model} at {fraction:.0%}" + ("" if len(live) else " (finished since)"),
+                "title": f"{model} at {fraction:.0%}{when}",
                 "candidates": known.where(known.notna(), None).to_dict("records"),
             }
         )
-    return charts[:MOST_RUNS]
+    return charts[:MOST_PANELS]

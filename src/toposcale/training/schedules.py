@@ -248,7 +248,7 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | Non
     if np.any(rates < 0) or rates.max() <= 0:
         return "a logged learning rate is negative, or all of them are 0"
     first = int(steps[0])
-    warmup = 0 if warmup_steps is None or np.isnan(warmup_steps) else int(warmup_steps)
+    warmup = int(warmup_steps or 0)
     if first > warmup + np.median(np.diff(steps)) + 1:
         what = f"the learning rates before step {first:,} are not known"
         return f"{what}: give the schedule, or warmup_steps if the warm-up ends there"
