@@ -97,10 +97,10 @@ def test_a_method_that_cannot_forecast_says_why_and_is_not_judged(family):
 
 
 def test_intervals_are_over_runs_and_the_oracle_gives_up_nothing(family):
-    table = evaluate_taken(taken_table(*family)).set_index(["share", "policy"])
+    table = evaluate_taken(taken_table(*family)).set_index(["decisions", "policy"])
     assert table.loc[("all", "oracle"), "regret"] == 0
     assert table.loc[("all", "joint"), ["n_decisions", "n_runs"]].tolist() == [4, 2]
-    assert table.loc[("20%", "always_finish"), "against_finish"] == 0
+    assert table.loc[("at 20%", "always_finish"), "against_finish"] == 0
 
 
 def test_where_starting_was_right_counts_the_best(family):
@@ -128,7 +128,7 @@ def test_every_alternative_of_the_configuration_spends_what_its_base_run_had_lef
 
 def test_the_sentence_of_the_first_screen_has_the_numbers_of_the_table(family):
     policies = evaluate_taken(taken_table(*family))
-    own = policies[policies["share"] == "all"].set_index("policy")
+    own = policies[policies["decisions"] == "all"].set_index("policy")
     said = in_one_sentence(policies)
     assert said.startswith(f"On {own.loc['advice', 'n_decisions']} decisions")
     assert f"gave up {own.loc['advice', 'regret']:.3f} nats" in said
@@ -150,7 +150,7 @@ def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
 
 def test_the_numbers_of_the_page_are_those_of_the_table():
     page = " ".join((ROOT / "docs/decisions.md").read_text().split())
-    policies = pd.read_csv(ROOT / "docs/decisions/policies.csv").query("share == 'all'").set_index("policy")
+    policies = pd.read_csv(ROOT / "docs/decisions/policies.csv").query("decisions == 'all'").set_index("policy")
     for policy in ("stop_now", "stop_at_random", "joint", "power_law", "topology_rate"):
         row = policies.loc[policy]
         bounds = rf"\((95% )?{row['regret_low']:.3f} to {row['regret_high']:.3f}"

@@ -24,6 +24,7 @@ RIVALS = ("always_finish", "stop_now", "stop_at_random")
 OF_THE_END = tuple(method for method in CURVE_METHODS if method not in ("joint", "chinchilla"))
 """Forecasts of the end that take the place of the joint law's; chinchilla needs three sizes, and fewer are known."""
 
+ALL = "all"
 SEED = 42
 RESAMPLES = 10_000
 
@@ -146,16 +147,20 @@ def _chosen(name: str, truths: dict[str, float]) -> tuple[str, float, str]:
 
 
 def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
-    """Of every policy at every fraction, and at all of them: n_decisions, n_runs, share_best, mean regret, and what always
-    finishing gives up more than it (against_finish), with 95% bootstrap intervals over the base runs."""
+    """Of every policy at every fraction, for every size, and in all: n_decisions, n_runs, share_best, mean regret, and what
+    always finishing gives up more than it (against_finish), with 95% bootstrap intervals over the base runs."""
     rows = []
     judged = decisions.dropna(subset=["regret"])
     finish = judged[judged["policy"] == "always_finish"].set_index(["model", "fraction"])["regret"]
-    parts = [*((f"{fraction:.0%}", part) for fraction, part in judged.groupby("fraction")), ("all", judged)]
-    for share, part in parts:
+    parts = [
+        *((f"at {fraction:.0%}", part) for fraction, part in judged.groupby("fraction")),
+        *((f"of {size}", part) for size, part in judged.groupby(_size_of(judged))),
+        (ALL, judged),
+    ]
+    for which, part in parts:
         for policy, group in part.groupby("policy"):
             own = group.set_index(["model", "fraction"])["regret"]
-            row: dict[str, object] = {"share": share, "policy": policy}
+            row: dict[str, object] = {"decisions": which, "policy": policy}
             row |= {"n_decisions": len(own), "n_runs": own.index.get_level_values(0).nunique()}
             row["share_best"] = float((own <= 0).mean())
             for column, values in (("regret", own), ("against_finish", finish.loc[own.index] - own)):
@@ -167,9 +172,13 @@ def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _size_of(decisions: pd.DataFrame) -> pd.Series:
+    return decisions["model"].str.partition(".")[0]
+
+
 def in_one_sentence(policies: pd.DataFrame) -> str:
     """What the advice and always finishing gave up on average over all decisions of an `evaluate_taken` table."""
-    own = policies[policies["share"] == "all"].set_index("policy").to_dict("index")
+    own = policies[policies["decisions"] == ALL].set_index("policy").to_dict("index")
     advice, finish = own["advice"], own["always_finish"]
     return (
         f"On {int(advice['n_decisions'])} decisions that were really taken, of {int(advice['n_runs'])} small runs whose "
@@ -181,7 +190,7 @@ def in_one_sentence(policies: pd.DataFrame) -> str:
 def where_starting_was_right(decisions: pd.DataFrame) -> pd.DataFrame:
     """By size and fraction: how often finishing was best, how often each start was, and by how much on average."""
     once = decisions[decisions["policy"] == "always_finish"].copy()
-    once["size"] = once["model"].str.partition(".")[0]
+    once["size"] = _size_of(once)
     rows = [
         {
             "size": size,

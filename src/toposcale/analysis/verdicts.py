@@ -80,9 +80,7 @@ def verdict_tables(
         for name, table in (("run_permutation", run_permutation_table), ("between_runs", between_runs_table)):
             seeds[name] = table(features, metrics, models, metric=headline, seed=seed)
     verdicts = verdict_table(plain, partial, pooled, seeds["run_permutation"], seeds["between_runs"])
-    family = verdicts[
-        (verdicts["model"] == POOLED) & (verdicts["layer"] == ALL_LAYERS) & (verdicts["metric"] == headline)
-    ]
+    family = family_of(verdicts, headline)
     return {
         "correlations": plain,
         "partial_correlations": partial,
@@ -92,6 +90,11 @@ def verdict_tables(
         "tested_features": tested_features_table(features, on_headline, models, family),
         **sensitivity_tables(features, on_headline, models, family, seed=seed),
     }
+
+
+def family_of(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """The verdicts that answers rest on: features of whole models, over all runs, on one metric."""
+    return whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
 
 def verdict_table(

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.analysis.verdicts import NO, POOLED, YES
+from toposcale.analysis.verdicts import NO, YES, family_of
 from toposcale.features.names import (
     PARAMETERS_LABEL,
     SPEARMAN_LABEL,
@@ -276,7 +276,7 @@ def power(
         return missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
     figure = new_figure(3.4, title)
     panels = figure.subplots(1, len(asked), sharey=True, squeeze=False)[0]
-    family = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == POOLED)])
+    family = family_of(verdicts, metric)
     for axes, (question, words) in zip(panels, asked, strict=True):
         curve, own = power[power["question"] == question], rows.loc[question]
         axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.answers import BEYOND
-from toposcale.analysis.series import headline_metric, whole_model
-from toposcale.analysis.verdicts import POOLED, YES
+from toposcale.analysis.series import headline_metric
+from toposcale.analysis.verdicts import YES, family_of
 from toposcale.features.names import metric_name, series_name
 from toposcale.figures.decisions import MOST_PANELS, usable_candidates
 
@@ -21,7 +21,7 @@ def power_charts(
     """A chart for each question that was tested: the share of simulated features that the test finds, by the strength of
     their relation, with the features that were tested and the positive control."""
     metric = headline_metric(verdicts["metric"], tasks)
-    family = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == POOLED)])
+    family = family_of(verdicts, metric)
     charts = []
     for row in sensitivity[sensitivity["found"] != "not tested"].to_dict("records"):
         question = row["question"]
