@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from config_errors import allowed, explain, join, shown
 from config_schema import Validator, schema
 from contradictions import contradictions
-from wording import allowed, explain, join, shown
 
 
 class ConfigurationError(ValueError):

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sweep
+from config_errors import allowed, join, shown
 from config_schema import schema
 from schedule_keys import schedule_contradictions
-from wording import allowed, join, shown
 
 # Ten times what a run of a week would have; planning more would fill the memory before anything was said.
 MOST_CHECKPOINTS = 100_000

@@ -150,7 +150,9 @@ def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
 
 def test_the_numbers_of_the_page_are_those_of_the_table():
     page = " ".join((ROOT / "docs/decisions.md").read_text().split())
-    policies = pd.read_csv(ROOT / "docs/decisions/policies.csv").query("decisions == 'all'").set_index("policy")
+    policies = (
+        pd.read_csv(ROOT / "docs/decisions/policies.csv").query("decisions == 'all'").set_index("policy")
+    )
     for policy in ("stop_now", "stop_at_random", "joint", "power_law", "topology_rate"):
         row = policies.loc[policy]
         bounds = rf"\((95% )?{row['regret_low']:.3f} to {row['regret_high']:.3f}"

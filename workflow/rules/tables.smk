@@ -18,7 +18,7 @@ LEFT_OUT = (
 )
 
 
-# Tables that only gather the files of producers: what is asked of each (model, checkpoint), as arguments of
+# Tables that only gather the files of producers, by the rules features_table, diagrams_table and so on: what is asked of each (model, checkpoint), as arguments of
 # `of_every_checkpoint`, and the files of each model.
 GATHERED = {
     "features": (

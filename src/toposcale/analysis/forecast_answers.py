@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.advice import NAME_ANOTHER_SIZE
-from toposcale.analysis.answers import UNTESTED, Answer
+from toposcale.analysis.feature_answers import UNTESTED, Answer
 from toposcale.analysis.forecasts import LEAST_COVERAGE, RIVALS
 from toposcale.forecasting.decision import SURE
 from toposcale.statistics.multiple_testing import holm

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from toposcale.analysis.answers import UNTESTED, Answer, beyond, coinciding, following, headline
+from toposcale.analysis.feature_answers import UNTESTED, Answer, beyond, coinciding, following, headline
 from toposcale.analysis.forecast_answers import deciding, forecasting, now, trusted
 from toposcale.analysis.series import headline_metric
 from toposcale.analysis.verdicts import POOLED

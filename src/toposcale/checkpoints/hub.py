@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toposcale.checkpoints import hub_files
+from toposcale.checkpoints import hub_download
 from toposcale.checkpoints.hub_client import HubUnreachableError, Limits, RevisionUnusableError
-from toposcale.checkpoints.hub_files import fetch, find_duplicates, list_revisions, remove_weights
+from toposcale.checkpoints.hub_download import fetch, find_duplicates, list_revisions, remove_weights
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
 from toposcale.io.errors import LeftOutError, UserError
 from toposcale.io.files import read_json
@@ -52,13 +52,13 @@ class HubSource:
         try:
             return list_revisions(self.repo, limits=self.limits)
         except HubUnreachableError as error:
-            names = hub_files.cached_revisions(self.repo, self.cache)
+            names = hub_download.cached_revisions(self.repo, self.cache)
             if not names:
-                where = hub_files.cache_path(self.cache)
+                where = hub_download.cache_path(self.cache)
                 raise HubUnreachableError(
                     f"{error}; no revision of it is in the cache {where} either"
                 ) from error
-            hub_files.warn_unreachable(error)
+            hub_download.warn_unreachable(error)
             return names
 
     @cached_property
@@ -170,7 +170,7 @@ def read_manifest(path: str | Path) -> Path:
         )
     folder = Path(facts["folder"])
     try:
-        hub_files.check_digests(folder)
+        hub_download.check_digests(folder)
     except UserError:
         return _source_of_manifest(facts).fetch(facts["steps"][0])
     return folder

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 
 from toposcale.features.names import COMPUTE_LABEL, TRAINING_LOSS, VALIDATION_LOSS, feature_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     draw_band,
@@ -28,6 +27,7 @@ from toposcale.figures.panels import (
     new_figure,
     plain_log_ticks,
 )
+from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     INK,
     MUTED,

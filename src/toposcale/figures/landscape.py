@@ -20,7 +20,6 @@ from toposcale.features.names import (
     metric_label,
     metric_name,
 )
-from toposcale.figures import title_of
 from toposcale.figures.landscape_comparison import (
     NATS,
     counted_tree,
@@ -45,6 +44,7 @@ from toposcale.figures.panels import (
     new_figure,
     say_missing,
 )
+from toposcale.figures.registry import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, Appearance, model_appearances, styled
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_model,
@@ -27,6 +26,7 @@ from toposcale.figures.panels import (
     say_missing,
     short_number,
 )
+from toposcale.figures.registry import title_of
 from toposcale.figures.style import SEQUENTIAL, model_appearances, styled
 from toposcale.io.schemas import ALL_LAYERS
 

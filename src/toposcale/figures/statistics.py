@@ -22,7 +22,6 @@ from toposcale.features.names import (
     series_name,
 )
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -42,6 +41,7 @@ from toposcale.figures.panels import (
     stripe_rows,
     whole_model,
 )
+from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     DIVERGING,
     MUTED,

@@ -21,7 +21,6 @@ from toposcale.features.names import (
     metric_name,
 )
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -40,6 +39,7 @@ from toposcale.figures.panels import (
     say_missing,
     step_axis,
 )
+from toposcale.figures.registry import title_of
 from toposcale.figures.style import MUTED, SEVERAL_COLOURS, SEVERAL_MARKERS, model_appearances, styled
 from toposcale.io.schemas import ALL_LAYERS
 

@@ -14,7 +14,6 @@ from matplotlib.patches import Patch
 from toposcale.analysis.verdicts import NOT_TESTED, POOLED, YES
 from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.figures import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -26,6 +25,7 @@ from toposcale.figures.panels import (
     stripe_rows,
     whole_model,
 )
+from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     GROUP_FILLS,
     GROUP_HATCHES,

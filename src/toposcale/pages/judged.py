@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.answers import BEYOND
+from toposcale.analysis.feature_answers import BEYOND
 from toposcale.analysis.series import headline_metric
 from toposcale.analysis.verdicts import YES, family_of
 from toposcale.features.names import metric_name, series_name

@@ -15,8 +15,8 @@ from markupsafe import Markup
 from toposcale import pages
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.registry import group_of
-from toposcale.figures import FigureEntry
 from toposcale.figures.cells import by_cell
+from toposcale.figures.registry import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from download import CPU_INDEX, announcement
+from install_size import CPU_INDEX, announcement
 
 
 def test_a_machine_without_a_gpu_is_told_how_to_do_without_cuda():
