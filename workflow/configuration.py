@@ -206,7 +206,7 @@ def reference() -> str:
         "or on the command line (`snakemake --config 'training={steps: 100}'`), which goes on top of the file.",
         "A path in a file is relative to the folder of that file, a path on the command line to the working directory.",
         "",
-        "| key | meaning | holds | default |",
+        "| key | meaning | holds | if left out |",
         "| --- | --- | --- | --- |",
     ]
     for path, part in documented_keys():

@@ -65,7 +65,10 @@ def printed_configurations():
     printed = [yaml.safe_load(block) for block in blocks_of_pages if block.startswith("run:")]
     assert [config["run"] for config in printed] == ["mine", "curve", "live"]
     [added] = blocks(PAGES["own-models"], "yaml")
-    printed[0]["models"] |= yaml.safe_load(added)["models"]
+    models = printed[0]["models"]
+    models |= yaml.safe_load(added)["models"]
+    # The same repository, with three of its checkpoints.
+    models["pythia-70m"]["steps"] = models["pythia-70m"]["steps"][::5]
     return printed
 
 
@@ -121,7 +124,7 @@ def hub(tmp_path_factory):
     """What the README's repository is here: a tiny model at each of the steps that are named."""
     folder = tmp_path_factory.mktemp("hub")
     saved = list(save_checkpoints(folder / "saved").values())
-    steps = yaml.safe_load(blocks(CHECKPOINTS, "yaml")[0])["models"]["pythia-70m"]["steps"]
+    steps = printed_configurations()[0]["models"]["pythia-70m"]["steps"]
     files = [{file.name: file.read_bytes() for file in one.iterdir()} for one in saved]
     branches = {f"step{step}": files[i] for i, step in enumerate(steps)}
     with SmallHub() as running:
