@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.decisions import UNDECIDED
 from toposcale.analysis.forecasts import bootstrap_interval
 from toposcale.forecasting.decision import FINISH, SURE, Candidate, compute_of, rest_of, weigh
 from toposcale.forecasting.forecasters import CURVE_METHODS, forecast, make_forecaster
@@ -56,9 +57,9 @@ def taken_table(histories: Sequence[History], alternatives: Sequence[Alternative
     The moment: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
     finished; of the larger sizes only the plans are known. `joint` and the methods of `OF_THE_END` take what they forecast
     to be lowest. They differ in how they forecast the end of the base run, and share the joint law's forecast of the
-    alternatives. `advice` is `joint` where it is sure, and finishes otherwise. `stop_now` starts the next size;
-    `stop_at_random` does so at one of the moments from now on, or never. Every loss was observed; regret is the loss at the
-    end less that of the best alternative, at one total compute.
+    alternatives. `advice` is `joint` where it is sure; where it is undecided, the run is finished. `stop_now` starts the
+    next size; `stop_at_random` does so at one of the moments from now on, or never. Every loss was observed; regret is the
+    loss at the end less that of the best alternative, at one total compute.
     """
     bases = {one.base for one in alternatives}
     rows: list[dict[str, Any]] = []
@@ -96,8 +97,9 @@ def _judged(
     options = weigh(Joint().fit(known), _candidates(now, starts), SEED)
     losses = {option.candidate.name: option.loss for option in options}
     first = options[0]
+    undecided = (UNDECIDED, truths[FINISH], "")
     choices: dict[str, tuple[str, float, str]] = {
-        "advice": _chosen(first.candidate.name if first.probability >= SURE else FINISH, truths),
+        "advice": _chosen(first.candidate.name, truths) if first.probability >= SURE else undecided,
         "joint": _chosen(first.candidate.name, truths),
         "always_finish": _chosen(FINISH, truths),
         "stop_now": _chosen(following, truths),
@@ -147,8 +149,11 @@ def _chosen(name: str, truths: dict[str, float]) -> tuple[str, float, str]:
 
 
 def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
-    """Of every policy at every fraction, for every size, and in all: n_decisions, n_runs, share_best, mean regret, and what
-    always finishing gives up more than it (against_finish), with 95% bootstrap intervals over the base runs."""
+    """Of every policy at every fraction, for every size, and in all: n_decisions, n_undecided, n_runs, share_best, the mean
+    regret, and what always finishing gives up more than it (against_finish).
+
+    Both means have 95% bootstrap intervals over the base runs.
+    """
     rows = []
     judged = decisions.dropna(subset=["regret"])
     finish = judged[judged["policy"] == "always_finish"].set_index(["model", "fraction"])["regret"]
@@ -161,7 +166,8 @@ def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
         for policy, group in part.groupby("policy"):
             own = group.set_index(["model", "fraction"])["regret"]
             row: dict[str, object] = {"decisions": which, "policy": policy}
-            row |= {"n_decisions": len(own), "n_runs": own.index.get_level_values(0).nunique()}
+            row |= {"n_decisions": len(own), "n_undecided": int((group["choice"] == UNDECIDED).sum())}
+            row["n_runs"] = own.index.get_level_values(0).nunique()
             row["share_best"] = float((own <= 0).mean())
             for column, values in (("regret", own), ("against_finish", finish.loc[own.index] - own)):
                 # Decisions about one run are not independent of each other, so whole runs are drawn.
@@ -182,8 +188,9 @@ def in_one_sentence(policies: pd.DataFrame) -> str:
     advice, finish = own["advice"], own["always_finish"]
     return (
         f"On {int(advice['n_decisions'])} decisions that were really taken, of {int(advice['n_runs'])} small runs whose "
-        f"alternatives were trained too, finishing was best in {finish['share_best']:.0%}; this advice gave up "
-        f"{advice['regret']:.3f} nats on average, always finishing {finish['regret']:.3f}."
+        f"alternatives were trained too, finishing was best in {finish['share_best']:.0%}; this advice (undecided in "
+        f"{int(advice['n_undecided'])}, which are finished) gave up {advice['regret']:.3f} nats on average, always "
+        f"finishing {finish['regret']:.3f}."
     )
 
 
