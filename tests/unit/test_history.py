@@ -1,0 +1,56 @@
+"""What is known of a run at a cut, and nothing after it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planted_runs import FINAL, WARMUP, run
+
+
+def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
+    whole = run(0)
+    cut = whole.first(0.3)
+    assert cut.steps[-1] == 300
+    assert cut.checkpoint_steps[-1] == 300
+    assert len(cut.features["weights/persistence_image"]) == len(cut.checkpoint_steps) == 7
+    np.testing.assert_array_equal(cut.learning_rates, whole.learning_rates)
+    assert np.isnan(cut.final_loss)
+    assert whole.final_loss == whole.checkpoint_losses[-1]
+
+
+def test_a_history_cannot_be_written_to():
+    history = run(0)
+    with pytest.raises(ValueError, match="read-only"):
+        history.losses[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        history.features["weights/h0_total"][0] = 1.0
+
+
+def test_the_loss_curve_is_the_smoothed_log_moved_to_the_metric():
+    history = run(0, noise=0.0)
+    steps, losses = history.loss_curve
+    assert steps[0] >= WARMUP
+    # the metric lies 0.03 above the training loss; averaging a curve in bins of 8% leaves 1e-3 of bias
+    np.testing.assert_allclose(losses, 6.0 * steps**-0.35 + 2.03, atol=3e-3)
+
+
+def test_without_a_log_the_loss_curve_is_the_metric_after_the_warmup():
+    history = replace(run(0), steps=np.empty(0), losses=np.empty(0), gradient_norms=np.empty(0))
+    steps, losses = history.loss_curve
+    np.testing.assert_array_equal(steps, history.checkpoint_steps[1:])
+    np.testing.assert_array_equal(losses, history.checkpoint_losses[1:])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"losses": np.ones(3)}, "losses"),
+        ({"checkpoint_losses": np.ones(3)}, "checkpoint_losses"),
+        ({"steps": np.ones(FINAL)}, "steps"),
+        ({"features": {"weights/h0_total": np.ones(2)}}, "h0_total"),
+    ],
+)
+def test_a_malformed_history_is_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        replace(run(0), **change)

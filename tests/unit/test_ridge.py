@@ -1,0 +1,94 @@
+"""Ridge regression on other runs: the normal equations, no leak, and its null."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planted_runs import family, forecast
+from toposcale.analysis.forecasts import evaluate, forecast_table
+from toposcale.forecasting.ridge import PENALTIES, nested, ridge_fit_predict
+
+
+def test_ridge_is_the_normal_equations_of_standardised_columns():
+    rng = np.random.default_rng(0)
+    design, targets, rows = rng.normal(size=(9, 4)), rng.normal(size=9), rng.normal(size=(3, 4))
+    standard = (design - design.mean(axis=0)) / design.std(axis=0)
+    for penalty in (0.01, 1.0, 100.0):
+        weights = np.linalg.solve(
+            standard.T @ standard + penalty * 9 * np.eye(4), standard.T @ (targets - targets.mean())
+        )
+        expected = targets.mean() + (rows - design.mean(axis=0)) / design.std(axis=0) @ weights
+        found = ridge_fit_predict(design, targets, rows, np.array([penalty]))[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_the_penalty_is_chosen_without_the_row_that_is_predicted():
+    """Brute force: the same choice by explicit loops."""
+    rng = np.random.default_rng(3)
+    design, groups = rng.normal(size=(8, 20)), np.repeat(np.arange(4), 2)
+    targets = design[:, 0] + 0.1 * rng.normal(size=8)
+    rows = rng.normal(size=(1, 20))
+    mean_errors = []
+    for penalty in PENALTIES:
+        errors = []
+        for group in range(4):
+            held = groups == group
+            fitted = ridge_fit_predict(design[~held], targets[~held], design[held], np.array([penalty]))[0]
+            errors.extend(fitted - targets[held])
+        mean_errors.append(np.mean(np.square(errors)))
+    best = PENALTIES[[int(np.argmin(mean_errors))]]
+    found, _ = nested(design, groups, rows).solve(targets[None, :])
+    assert found[0, 0] == pytest.approx(ridge_fit_predict(design, targets, rows, best)[0][0], rel=1e-12)
+
+
+def test_many_draws_of_the_targets_are_solved_as_one_by_one():
+    """Each draw chooses its own penalty."""
+    rng = np.random.default_rng(4)
+    design, rows = rng.normal(size=(9, 30)), rng.normal(size=(2, 30))
+    problem = nested(design, np.repeat(np.arange(3), 3), rows)
+    targets = rng.normal(size=(12, 9)) * np.geomspace(0.01, 100, 12)[:, None] + design[:, 0]
+    values, errors = problem.solve(targets)
+    for draw in range(12):
+        value, error = problem.solve(targets[[draw]])
+        np.testing.assert_allclose(values[draw], value[0], rtol=1e-12)
+        np.testing.assert_allclose(errors[draw], error[0], rtol=1e-12)
+    assert len(np.unique(np.round(values.std(axis=1) / targets.std(axis=1), 6))) > 3
+
+
+def test_features_of_pure_noise_do_no_better_than_the_permutation_baseline():
+    rng = np.random.default_rng(5)
+    histories = [
+        replace(
+            history,
+            features={"weights/h0_total": rng.normal(size=21), "weights/h1_total": rng.normal(size=21)},
+        )
+        for history in family(8)
+    ]
+    forecasts, _ = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
+    row = evaluate(forecasts, histories, permutations=99).set_index("method").loc["ridge_topology"]
+    assert row["permutation_p"] > 0.05
+    assert row["mae"] > 0.5 * row["permutation_mae"]
+
+
+def test_a_feature_that_holds_the_answer_beats_the_permutation_baseline():
+    histories = [
+        replace(
+            history, features={"weights/h0_total": np.full(21, history.final_loss) + 1e-6 * np.arange(21)}
+        )
+        for history in family(8)
+    ]
+    forecasts, _ = forecast_table(histories, fractions=[0.3], methods=["power_law", "ridge_topology"])
+    row = evaluate(forecasts, histories, permutations=99).set_index("method").loc["ridge_topology"]
+    assert row["permutation_p"] == pytest.approx(0.01)
+    assert row["mae"] < 0.05
+
+
+def test_vectorised_diagrams_are_features_of_their_own():
+    histories = [
+        replace(h, features={"weights/persistence_image": h.final_loss * np.ones((21, 6)) * np.arange(6)})
+        for h in family(6)
+    ]
+    assert forecast("ridge_topology", histories, 0.3).value == pytest.approx(
+        histories[0].final_loss, abs=0.05
+    )
