@@ -1,0 +1,311 @@
+"""Correlations, tests and verdicts on runs with planted answers: who follows the loss, and who says more than the norm."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from planted_features import STEPS, N, four_models, one, rows
+from toposcale.analysis.correlations import correlation_table
+from toposcale.analysis.partials import partial_correlation_table
+from toposcale.analysis.pooled import pooled_test
+from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
+from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
+from toposcale.statistics.correlation import spearman
+from toposcale.statistics.innovations import innovations
+
+
+@pytest.fixture(scope="module")
+def run():
+    return four_models()
+
+
+@pytest.fixture(scope="module")
+def analysed(run):
+    tables = verdict_tables(*run, seed=1, resamples=200)
+    names = ("correlations", "partial_correlations", "pooled_correlations", "verdicts")
+    return tuple(tables[name] for name in names)
+
+
+def test_every_pair_has_a_row_with_scipys_numbers(run, analysed):
+    features, metrics, _ = run
+    correlations = analysed[0]
+    assert len(correlations) == 4 * 8
+    row = one(correlations, model="m", feature="h0_total")
+    x = features[(features.model == "m") & (features.feature == "h0_total")]["value"]
+    y = metrics[metrics.model == "m"]["value"]
+    spearman, pearson = scipy.stats.spearmanr(x, y), scipy.stats.pearsonr(x, y)
+    assert (row.spearman, row.p_spearman) == pytest.approx((spearman[0], spearman[1]), rel=1e-9)
+    assert (row.pearson, row.p_pearson) == pytest.approx((pearson[0], pearson[1]), rel=1e-9)
+    difference = scipy.stats.spearmanr(np.diff(x), np.diff(y))
+    assert (row.spearman_differences, row.p_differences) == pytest.approx(tuple(difference), rel=1e-9)
+    assert row.spearman_low <= row.spearman <= row.spearman_high
+    assert row.spearman_block_high - row.spearman_block_low > row.spearman_high - row.spearman_low
+
+
+def test_what_could_not_be_computed_is_there_with_its_reason(analysed):
+    correlations, partials, _, verdicts = analysed
+    assert one(correlations, model="s", feature="h1_count").reason == "constant feature"
+    short = one(correlations, model="s", feature="h1_total")
+    assert np.isnan(short.spearman)
+    assert short.reason.startswith("3 common checkpoints")
+    holed = one(correlations, model="s", feature="powerlaw_alpha")
+    assert (holed.n, holed.n_left_out, holed.reason) == (N - 1, 1, "")
+    copy = one(partials, model="s", feature="frobenius_norm", given="weight_norm")
+    assert np.isnan(copy.partial_spearman)
+    assert copy.reason == "moves exactly with weight norm"
+    verdict = one(verdicts, model="s", feature="h1_count")
+    assert (verdict[["follows_the_loss", "beyond_the_norm", "beyond_the_step"]] == "not tested").all()
+    assert verdict.beyond_the_norm_reason == "constant feature"
+
+
+def test_without_a_weight_norm_only_the_step_is_given(run):
+    features, metrics, models = run
+    table = partial_correlation_table(
+        features[features.feature == "stable_rank"], metrics, models, seed=1, resamples=50
+    )
+    step, norm = one(table, model="s", given="step"), one(table, model="s", given="weight_norm")
+    assert np.isfinite(step.partial_spearman)
+    assert np.isnan(norm.partial_spearman)
+    assert np.isnan(norm.p_surrogate)
+    assert norm.reason == "no weight norm at these checkpoints"
+
+
+def test_partial_spearman_is_the_correlation_of_rank_residuals(run, analysed):
+    features, metrics, _ = run
+    ranks = {
+        name: scipy.stats.rankdata(features[(features.model == "l") & (features.feature == name)]["value"])
+        for name in ("stable_rank", "frobenius_norm")
+    }
+    loss = scipy.stats.rankdata(metrics[metrics.model == "l"]["value"])
+    design = np.column_stack([np.ones(N), ranks["frobenius_norm"], np.arange(N)])
+    left = [y - design @ np.linalg.lstsq(design, y, rcond=None)[0] for y in (ranks["stable_rank"], loss)]
+    row = one(analysed[1], model="l", feature="stable_rank", given="weight_norm_and_step")
+    # 1e-6: norm and step have almost the same ranks here, so digits are lost.
+    assert row.partial_spearman == pytest.approx(np.corrcoef(left)[0, 1], abs=1e-6)
+
+
+def test_the_verdicts_are_the_planted_ones(analysed):
+    verdicts = analysed[3]
+    for feature in ("h0_total", "neural_persistence", "frobenius_norm", "stable_rank"):
+        assert one(verdicts, model="m", feature=feature).follows_the_loss == "yes"
+    pooled = verdicts[verdicts.model == POOLED]
+    persistence = one(pooled, feature="neural_persistence")
+    assert (persistence.beyond_the_norm, persistence.beyond_the_step) == ("yes", "yes")
+    # The number beside a p-value is the one that was tested.
+    for question, given in (("beyond_the_norm", "weight_norm"), ("beyond_the_step", "step")):
+        tested = one(analysed[2], feature="neural_persistence", given=given)
+        assert persistence[f"{question}_innovation"] == tested.innovation_correlation
+        assert persistence[f"{question}_p"] == tested.p_surrogate
+    drifters = verdicts[verdicts.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
+    assert len(drifters) == 15
+    # With one true discovery beside them a drifter passes at p <= 0.025; more than 2 of 15 have probability 0.006.
+    assert (drifters.beyond_the_norm == "yes").sum() <= 2
+    assert (drifters.beyond_the_step == "yes").sum() <= 2
+    # The naive test calls every one of them.
+    naive = analysed[0][analysed[0].feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
+    assert (naive.p_spearman < 1e-6).all()
+
+
+def test_q_values_are_those_of_one_family_and_stand_in_no_other_table(run):
+    tables = verdict_tables(*run, seed=1, resamples=20)
+    for name, table in tables.items():
+        corrected = [column for column in table if column.endswith(("_q", "_bh", "_bonferroni"))]
+        assert not corrected or name in ("verdicts", "sensitivity")
+    for _, family in tables["verdicts"].groupby("family"):
+        for question in ("beyond_the_norm", "beyond_the_step"):
+            p = family[f"{question}_p"].dropna()
+            expected = scipy.stats.false_discovery_control(p) if len(p) else []
+            assert family.loc[p.index, f"{question}_q"].to_numpy() == pytest.approx(expected)
+            answers = np.where(
+                family[f"{question}_q"].isna(),
+                "not tested",
+                np.where(family[f"{question}_q"] <= 0.05, "yes", "no"),
+            )
+            assert list(family[question]) == list(answers)
+
+
+def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(run):
+    features, metrics, models = run
+    tables = verdict_tables(features, metrics, models.drop(columns="warmup_steps"), seed=1, resamples=20)
+    rows = tables["verdicts"]
+    rows = rows[(rows.feature == "neural_persistence") & (rows.model != POOLED)]
+    assert (rows.beyond_the_norm == "not tested").all()
+    assert (rows.beyond_the_norm_reason == "the warm-up is not known; give models.{name}.warmup_steps").all()
+    assert (tables["sensitivity"].found == "not tested").all()
+    assert len(tables["power"]) == 0
+
+
+def test_the_reason_that_is_named_is_that_of_the_weights(run):
+    """Other sources have fewer checkpoints, and more features that are not tested."""
+    features, metrics, models = run
+    weights = features[features.source == "weights"]
+    coarse = [
+        weights[weights.step % 2000 == 0].assign(
+            source="landscape", feature=lambda rows, tail=str(number): rows.feature + tail
+        )
+        for number in range(5)
+    ]
+    unknown = models.drop(columns="warmup_steps")
+    tables = verdict_tables(pd.concat([weights, *coarse]), metrics, unknown, seed=1, resamples=20)
+    assert set(tables["sensitivity"].reason) == {"the warm-up is not known; give models.{name}.warmup_steps"}
+
+
+def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown_it(run):
+    features, metrics, models = run
+    able = one(verdict_tables(*run, seed=1, resamples=20)["sensitivity"], question="beyond_the_norm")
+    assert (able.found, able.n_runs, able.n_points) == ("yes", 4, N)
+    assert 0.2 < able.detectable < 0.6
+    # One run of twelve checkpoints.
+    short = (features.model == "m") & (features.step < 1200), (metrics.model == "m") & (metrics.step < 1200)
+    unable = verdict_tables(features[short[0]], metrics[short[1]], models, seed=1, resamples=20)[
+        "sensitivity"
+    ]
+    unable = one(unable, question="beyond_the_norm")
+    assert unable.found == "no"
+    assert np.isnan(unable.detectable)
+
+
+def test_power_is_that_of_the_test_itself(run):
+    """A feature of the detectable correlation is found in about 80% of fresh runs of this shape."""
+    _, metrics, models = run
+    table = verdict_tables(*run, seed=1, resamples=20)
+    row = one(table["sensitivity"], question="beyond_the_step")
+    curve = table["power"][table["power"].question == "beyond_the_step"].set_index("planted")
+    noise = float(np.interp(row.detectable, curve.measured, curve.index))
+    rng, found = np.random.default_rng(5), 0
+    for _ in range(60):
+        planted = []
+        for model, own in metrics.groupby("model"):
+            new = innovations(own["value"].to_numpy())
+            size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own[
+                "value"
+            ].std(ddof=0)
+            noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
+            planted.append(rows(model, "planted", noisy))
+        p = pooled_test(pd.concat(planted), metrics, models, given_norm=False)["p_surrogate"].iloc[0]
+        found += p <= 0.05 / row.n_tested
+    assert 0.6 < found / 60 < 0.95
+
+
+def test_pooled_drifts_that_have_nothing_to_do_with_the_loss_are_seldom_rejected():
+    rng = np.random.default_rng(11)
+    time, p_values = np.arange(N), []
+    for _ in range(10):
+        features, metrics = [], []
+        shared = rng.standard_normal(N)  # the models see the same batches
+        for model in ("a", "b", "c", "d"):
+            features += [
+                rows(
+                    model,
+                    f"h0_{i:02d}",
+                    rng.uniform(1, 9) * (time + 1) ** -0.5 + 0.1 * rng.standard_normal(N).cumsum(),
+                )
+                for i in range(40)
+            ]
+            loss = 2 * (time + 1) ** -0.4 + 0.03 * (shared + 0.5 * rng.standard_normal(N))
+            metrics.append(pd.DataFrame({"model": model, "step": STEPS, "metric": "loss", "value": loss}))
+        models = pd.DataFrame({"model": ["a", "b", "c", "d"], "warmup_steps": 0})
+        p_values.append(
+            pooled_test(pd.concat(features), pd.concat(metrics), models, given_norm=False)["p_surrogate"]
+        )
+    # 400 tests at 5%: 8% is 2.8 binomial standard errors above.
+    assert (pd.concat(p_values) <= 0.05).mean() <= 0.08
+
+
+def test_models_that_share_their_noise_do_not_vote_twice(run):
+    """Four copies of one model must not be more significant than the model."""
+    features, metrics, _ = run
+    copies = [
+        (features[features.model == "s"].assign(model=name), metrics[metrics.model == "s"].assign(model=name))
+        for name in ("s", "t", "u", "v")
+    ]
+    models = pd.DataFrame({"model": ["s", "t", "u", "v"], "warmup_steps": 0})
+    p_values = []
+    for chosen in (copies[:1], copies):
+        tables = [pd.concat(part) for part in zip(*chosen, strict=True)]
+        table = pooled_test(*tables, models, given_norm=False)
+        p_values.append(one(table, feature="neural_persistence").p_surrogate)
+    assert p_values[1] == pytest.approx(p_values[0], rel=1e-6)
+
+
+def test_a_cell_of_eight_seeds_is_tested_within_and_between_its_runs():
+    """One feature feels the noise of its own run, one that of all runs, one tells early which run ends lower."""
+    rng, n = np.random.default_rng(7), 30
+    time, features, metrics = np.arange(n), [], []
+    shared = rng.standard_normal(n)
+    for seed in range(10):
+        model, own, end = f"m.seed{seed}", rng.standard_normal(n), rng.standard_normal()
+        loss = 3 - np.log1p(time) / 4 + 0.02 * (own + shared) + 0.3 * end * (time > 20)
+        features += [
+            rows(model, "frobenius_norm", np.sqrt(time + 1) + 0.1 * rng.standard_normal(n)),
+            rows(model, "h0_total", 0.1 * time + own + 0.5 * rng.standard_normal(n)),
+            rows(model, "h1_total", 0.1 * time + shared + 0.1 * rng.standard_normal(n)),
+            rows(model, "neural_persistence", end + 0.1 * rng.standard_normal(n)),
+        ]
+        metrics.append(
+            pd.DataFrame({"model": model, "step": STEPS[:n], "metric": "validation_loss", "value": loss})
+        )
+    names = [f"m.seed{seed}" for seed in range(10)]
+    models = pd.DataFrame({"model": names, "cell": "m", "warmup_steps": 0, "final_step": STEPS[n - 1]})
+    tables = verdict_tables(pd.concat(features), pd.concat(metrics), models, resamples=20)
+    pooled = tables["verdicts"][tables["verdicts"].model == POOLED].set_index("feature")
+    assert pooled.within_cells["h0_total"] == "yes"
+    assert pooled.within_cells[["h1_total", "neural_persistence"]].tolist() == ["no", "no"]
+    assert pooled.between_runs["neural_persistence"] == "yes"
+    assert pooled.between_runs[["h0_total", "h1_total"]].tolist() == ["no", "no"]
+    row = one(tables["run_permutation"], feature="h1_total")
+    assert row.correlation == pytest.approx(row.by_chance, abs=0.15)
+    assert row.by_chance > 0.4
+    assert (row.n_runs, row.n_cells, row.exact) == (10, 1, False)
+    few = verdict_tables(
+        *(table[table.model.isin(names[:7])] for table in (pd.concat(features), pd.concat(metrics), models)),
+        resamples=20,
+    )["verdicts"]
+    assert (few.within_cells == "not tested").all()
+    assert (few[few.model == POOLED].within_cells_reason == "no cell has 8 seeds").all()
+
+
+def test_over_runs_stand_the_median_and_the_range_of_cells(run, analysed):
+    plain, pooled = analysed[0], analysed[2]
+    row = one(pooled, feature="neural_persistence", given="nothing")
+    alone = plain[plain.feature == "neural_persistence"]["spearman"]
+    assert (row.n_runs, row.n_cells) == (4, 4)
+    assert (row.spearman, row.spearman_lowest, row.spearman_highest) == (
+        alone.median(),
+        alone.min(),
+        alone.max(),
+    )
+    # Two of the four as seeds of one cell: they are averaged first.
+    features, metrics, models = run
+    models = models.assign(cell=["one", "one", "two", "three"])
+    seeded = verdict_tables(features, metrics, models, seed=1, resamples=20)["pooled_correlations"]
+    row = one(seeded, feature="neural_persistence", given="nothing")
+    by_model = plain[plain.feature == "neural_persistence"].set_index("model")["spearman"]
+    means = [by_model[["s", "m"]].mean(), by_model["l"], by_model["x"]]
+    assert (row.n_runs, row.n_cells) == (4, 3)
+    assert (row.spearman, row.spearman_lowest) == pytest.approx((np.median(means), min(means)))
+
+
+def test_features_that_move_together_are_counted_once():
+    rng = np.random.default_rng(6)
+    base = rng.standard_normal((2, 30)).cumsum(axis=1)
+    values = np.vstack([base, 2 * base[0] + 1, -base[0] + 0.001 * rng.standard_normal(30)])
+    likeness = [(["a", "b", "c", "d"], np.abs(spearman(values, values)))]
+    assert distinct(["a", "b", "c", "d"], likeness) == 2
+    assert distinct(["a", "b"], likeness) == 2
+    assert distinct(["a"], []) == 1
+    assert distinct([], []) == 0
+    assert distinct(["a", "unseen"], likeness) == 2
+
+
+def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
+    features, metrics, _ = run
+    again = correlation_table(
+        features[features.model != "s"], metrics[metrics.model != "s"], seed=1, resamples=200
+    )
+    columns = ["spearman", "spearman_low", "spearman_block_high", "pearson_low", "p_spearman"]
+    whole = analysed[0][analysed[0].model != "s"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(again[columns], whole[columns], check_exact=True)
+    other = correlation_table(features, metrics, seed=2, resamples=200)
+    assert (other["spearman_low"] != analysed[0]["spearman_low"]).any()
