@@ -25,6 +25,8 @@ FEATURES = [name.partition("/")[2] for name in (NEURAL_PERSISTENCE, WEIGHT_NORM)
 FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per_step", "final_step"]
 PLAN = ["learning_rate", "warmup_steps", "shape"]
 DIGITS = 6
+SMALL_TABLES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
+GZIP = {"method": "gzip", "mtime": 0}
 
 
 def main(folder, *runs):
@@ -32,13 +34,11 @@ def main(folder, *runs):
     for run in map(Path, runs):
         if (run / "tables/features.parquet").exists():
             gather(run, folder)
-    if not (folder / "models.csv").exists():
+    if not (folder / SMALL_TABLES["models"]).exists():
         raise UserError(f"{folder}: no tables of finished decisions; `make decisions` trains them")
-    models, log, metrics, features = (
-        pd.read_csv(folder / f"{name}.csv") for name in ("models", "log", "metrics", "features")
-    )
-    histories = histories_of(models, log, metrics, features)
-    taken = taken_table(histories, alternatives_of(models, histories))
+    small = {name: pd.read_csv(folder / file) for name, file in SMALL_TABLES.items()}
+    histories = histories_of(**small)
+    taken = taken_table(histories, alternatives_of(small["models"], histories))
     found = {"decisions": taken, "policies": evaluate_taken(taken), "right": where_starting_was_right(taken)}
     for name, table in found.items():
         table.to_csv(folder / f"{name}.csv", index=False, float_format=f"%.{DIGITS}g")
@@ -74,7 +74,9 @@ def gather(run, folder):
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in small.items():
-        table.to_csv(folder / f"{name}.csv", index=False, float_format=f"%.{DIGITS}g")
+        file = SMALL_TABLES[name]
+        packed = GZIP if file.endswith(".gz") else None
+        table.to_csv(folder / file, index=False, float_format=f"%.{DIGITS}g", compression=packed)
 
 
 def histories_of(models, log, metrics, features):

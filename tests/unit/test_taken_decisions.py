@@ -1,7 +1,6 @@
 """Decisions whose alternatives were trained: every truth is a run's own end, and the future moves no choice."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from paths import ROOT
+from toposcale.analysis.forecasts import bootstrap_interval
 from toposcale.analysis.taken_decisions import (
     ALTERNATIVE,
     alternatives_of,
@@ -138,8 +138,8 @@ def test_the_sentence_of_the_first_screen_has_the_numbers_of_the_table(family):
 
 def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
     committed = ROOT / "docs/decisions"
-    for name in ("models", "log", "metrics", "features"):
-        shutil.copy(committed / f"{name}.csv", tmp_path)
+    for name in ("models.csv", "log.csv.gz", "metrics.csv", "features.csv"):
+        shutil.copy(committed / name, tmp_path)
     command = [sys.executable, ROOT / "scripts/decisions.py", tmp_path]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     subprocess.run(command, check=True, capture_output=True, env=environment)
@@ -148,13 +148,30 @@ def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
         pd.testing.assert_frame_equal(found, known, rtol=1e-4, atol=1e-6)
 
 
-def test_the_numbers_of_the_page_are_those_of_the_table():
+def test_the_numbers_of_the_page_are_those_of_the_tables():
     page = " ".join((ROOT / "docs/decisions.md").read_text().split())
-    policies = (
-        pd.read_csv(ROOT / "docs/decisions/policies.csv").query("decisions == 'all'").set_index("policy")
-    )
-    for policy in ("stop_now", "stop_at_random", "joint", "power_law", "topology_rate"):
+    decisions = pd.read_csv(ROOT / "docs/decisions/decisions.csv").dropna(subset=["regret"])
+    policies = pd.read_csv(ROOT / "docs/decisions/policies.csv")
+    policies = policies[policies["decisions"] == "all"].set_index("policy")
+    long = decisions[decisions["model"].str.contains("-long")].groupby("policy")["regret"].mean()
+    for policy, row in policies.drop(index="oracle").iterrows():
+        interval = f"{row['regret']:.3f} ({row['regret_low']:.3f} to {row['regret_high']:.3f})"
+        wanted = f"| `{policy}` | {row['n_decisions']} | {row['share_best']:.0%} | {interval} | {long[policy]:.3f} |"
+        assert wanted in page
+    for policy, unit in (("weight_norm", " nats (95%"), ("topology_rate", " (")):
         row = policies.loc[policy]
-        bounds = rf"\((95% )?{row['regret_low']:.3f} to {row['regret_high']:.3f}"
-        assert re.search(rf"{row['regret']:.3f} (nats )?{bounds}", page), policy
-    assert f"all {policies.loc['always_finish', 'n_decisions']} decisions" in page
+        bounds = f"{row['against_finish_low']:.3f} to {row['against_finish_high']:.3f})"
+        assert f"{row['against_finish']:.3f}{unit} {bounds}".replace("( ", "(") in page
+    both = decisions.pivot_table(index=["model", "fraction"], columns="policy", values="regret")
+    less = (both["topology_rate"] - both["weight_norm"]).dropna().groupby("model").mean().to_numpy()
+    low, high = bootstrap_interval(less, 10_000, 42)
+    assert f"`weight_norm` gave up {less.mean():.3f} nats less than `topology_rate` ({low:.3f} to {high:.3f})." in page
+    advice = decisions[decisions["policy"] == "advice"]
+    undecided, finish = advice["choice"] == "undecided", advice["best"] == "finish"
+    assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
+    assert f"and starting another size in {(~finish).sum()}." in page
+    assert set(advice.loc[~undecided, "choice"]) == {"finish"}
+    assert finish[~undecided].all()
+    assert f"It was sure in {(~undecided).sum()} decisions." in page
+    best = f"finishing was best in {finish[undecided].sum()} and starting in {(~finish)[undecided].sum()}"
+    assert f"It was undecided in {undecided.sum()}: there {best}." in page
