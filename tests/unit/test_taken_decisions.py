@@ -165,7 +165,10 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
     both = decisions.pivot_table(index=["model", "fraction"], columns="policy", values="regret")
     less = (both["topology_rate"] - both["weight_norm"]).dropna().groupby("model").mean().to_numpy()
     low, high = bootstrap_interval(less, 10_000, 42)
-    assert f"`weight_norm` gave up {less.mean():.3f} nats less than `topology_rate` ({low:.3f} to {high:.3f})." in page
+    assert (
+        f"`weight_norm` gave up {less.mean():.3f} nats less than `topology_rate` ({low:.3f} to {high:.3f})."
+        in page
+    )
     advice = decisions[decisions["policy"] == "advice"]
     undecided, finish = advice["choice"] == "undecided", advice["best"] == "finish"
     assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
