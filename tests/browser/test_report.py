@@ -78,6 +78,16 @@ def test_a_figure_opens_and_closes(whole):
     assert whole.errors() == []
 
 
+def test_a_figure_takes_no_other_place_once_it_is_drawn(whole):
+    last = "[...document.querySelectorAll('.gallery figure')].at(-1)"
+    height = f"{last}.getBoundingClientRect().height"
+    assert whole.run(f"{last}.childElementCount") == 0
+    before = whole.run(height)
+    whole.run(f"{last}.scrollIntoView()")
+    whole.wait_for(f"{last}.childElementCount === 1")
+    assert abs(whole.run(height) - before) < 1
+
+
 def test_a_table_sorts_by_value_both_ways(whole):
     rows = "#verdicts + div + .scroll tbody tr"
     column = f"[...document.querySelectorAll('{rows}')].map((row) => row.cells[4].dataset.key)"

@@ -166,9 +166,12 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
     if base.suffix in {".svg", ".png"}:
         base = base.with_suffix("")
     targets = []
+    layout = figure.get_layout_engine()
     for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         target = base.with_name(f"{base.name}.{suffix}")
         with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
             figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
         targets.append(target)
+        figure.set_layout_engine("none")  # the second file keeps the places that the first one found
+    figure.set_layout_engine(layout)
     return targets[0], targets[1]

@@ -131,7 +131,14 @@ def figure(picture: Picture) -> dict[str, Any]:
         "category": picture.entry.subject,
         "caption": picture.entry.caption,
         "drawing": drawing(picture),
+        "ratio": ratio(picture.svg),
     }
+
+
+def ratio(svg: str) -> str:
+    """Width / height of a drawing, as CSS writes it: the page keeps the place until the drawing is there."""
+    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
+    return f"{width} / {height}"
 
 
 def drawing(picture: Picture) -> Markup:
@@ -144,9 +151,8 @@ def drawing(picture: Picture) -> Markup:
     svg = re.sub(r'\bid="model=([^"]+)"', r'data-model="\1"', svg)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
-    start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}/{}"').format(
-        picture.entry.title, width, height
+    start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}"').format(
+        picture.entry.title, ratio(svg)
     )
     svg = re.sub(
         r'(<svg\b[^>]*?) width="[^"]+"',
