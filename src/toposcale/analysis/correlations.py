@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, Aligned, aligned_series
+from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, Aligned, aligned_series, joined
 from toposcale.io import schemas
 from toposcale.statistics.correlation import (
     MAX_PERMUTED,
@@ -100,10 +100,3 @@ def _differences(group: Aligned, seed: int, resamples: int, confidence: float) -
         columns.update(zip(names, (correlation, low, high, p_value), strict=True))
         columns["n_effective"] = effective_sample_size(group.values, group.targets)
     return columns
-
-
-def joined(rows: list[pd.DataFrame]) -> pd.DataFrame:
-    """Rows of several groups as one table; ValueError where there are none."""
-    if not rows:
-        raise ValueError("features: no model has both features and metrics")
-    return pd.concat(rows, ignore_index=True)

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toposcale.analysis.correlations import BLOCKS, RESAMPLES, joined
-from toposcale.analysis.series import MIN_POINTS, Aligned, aligned_series, warmups_of
+from toposcale.analysis.correlations import BLOCKS, RESAMPLES
+from toposcale.analysis.series import MIN_POINTS, Aligned, aligned_series, joined, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.correlation import (
     Floats,
@@ -61,11 +61,15 @@ def partial_correlation_table(
     for variance in (False, True):
         for group in aligned_series(features, metrics, variance=variance):
             estimates = _estimates(group, seed, resamples, confidence)
+            tests = {
+                given_norm: _test_columns(group, warmups, given_norm=given_norm)
+                for given_norm in ({True} if variance else {True, False})
+            }
             for given in ("weight_norm",) if variance else CONTROLS:
-                columns = {**estimates[given], **_test_columns(group, warmups, given)}
+                columns = {**estimates[given], **tests[given != "step"]}
                 tested = columns.pop("test_reason")
                 columns["reason"] = np.where(columns["reason"] != "", columns["reason"], tested)
-                rows.append(group.rows(columns).assign(given=NORM_AND_VARIANCE if variance else given))
+                rows.append(group.rows(columns | {"given": NORM_AND_VARIANCE if variance else given}))
     return schemas.PARTIAL_CORRELATIONS.frame(joined(rows))
 
 
@@ -86,9 +90,9 @@ def run_test(
     return test(cut.values, cut.targets, controls), cut, ""
 
 
-def _test_columns(group: Aligned, warmups: Mapping[str, float], given: str) -> dict[str, Column]:
+def _test_columns(group: Aligned, warmups: Mapping[str, float], *, given_norm: bool) -> dict[str, Column]:
     shape = (len(group.values), len(group.metrics))
-    test, cut, reason = run_test(group, warmups, given_norm=given != "step")
+    test, cut, reason = run_test(group, warmups, given_norm=given_norm)
     if test is None:
         nothing = np.full(shape, np.nan)
         return {

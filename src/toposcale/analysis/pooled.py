@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.partials import NORM_AND_VARIANCE, NOTHING_LEFT, run_test
-from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, warmups_of
+from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, joined, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.pooling import SharedFlips
 
@@ -90,13 +90,15 @@ def pooled_test(
     columns = [*TESTED_KEY, "p_surrogate", "n_tested", "reason"]
     if not groups:
         return pd.DataFrame(columns=columns)
-    keys = pd.concat([group.rows({})[TESTED_KEY] for group in groups])
-    pairs = pd.MultiIndex.from_frame(keys.drop_duplicates())
+    pairs = pd.MultiIndex.from_frame(
+        joined([group.pairs() for group in groups])[TESTED_KEY].drop_duplicates()
+    )
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
     weights = run_weights({group.model for group in groups}, cells)
     n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in pairs]
     for group in groups:
-        rows = pairs.get_indexer(pd.MultiIndex.from_frame(group.rows({})[TESTED_KEY]))
+        own_pairs = group.pairs()
+        rows = pairs.get_indexer(pd.MultiIndex.from_arrays([own_pairs[name] for name in TESTED_KEY]))
         test, cut, reason = run_test(group, warmups, given_norm=given_norm, alone=False)
         said = group.reasons().ravel()
         if test is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -115,7 +115,10 @@ def _strengths(features: pd.DataFrame, metrics: pd.DataFrame, seed: int, resampl
     whole = whole_model(features)
     grids = {str(model): np.unique(rows["step"]) for model, rows in whole.groupby("model")}
     for group in aligned_series(whole, metrics):
-        pairs = group.rows({})[[*SERIES_KEY, "metric"]].itertuples(index=False, name=None)
+        columns = group.pairs()
+        pairs: Iterator[tuple[str, ...]] = zip(
+            *(columns[name] for name in (*SERIES_KEY, "metric")), strict=True
+        )
         if group.n < MIN_POINTS:
             point = np.full((len(group.values), len(group.metrics)), np.nan)
             drawn = np.full((resamples, *point.shape), np.nan)

@@ -60,6 +60,17 @@ def warmups_of(models: pd.DataFrame) -> dict[str, float]:
     return dict(zip(known["model"], known["warmup_steps"].astype(float), strict=True))
 
 
+Columns = dict[str, NDArray[Any]]
+"""Rows as columns: frames of few rows each would take longer to build than what is in them to compute."""
+
+
+def joined(rows: Sequence[Columns]) -> pd.DataFrame:
+    """Rows of several groups as one table; ValueError where there are none."""
+    if not rows:
+        raise ValueError("features: no model has both features and metrics")
+    return pd.DataFrame({name: np.concatenate([part[name] for part in rows]) for name in rows[0]})
+
+
 @dataclass(frozen=True)
 class Aligned:
     """Series of one layer of one model that share their checkpoints with one set of metrics.
@@ -119,17 +130,20 @@ class Aligned:
         reasons[is_constant(self.values), :] = "constant feature"
         return reasons
 
-    def rows(self, columns: dict[str, Floats | NDArray[np.object_]]) -> pd.DataFrame:
-        """One row per pair from arrays of shape (S, M)."""
-        n_metrics = len(self.metrics)
-        shape = (len(self.keys), n_metrics)
-        # One frame from all columns: set one by one they take longer than what is computed.
-        table: dict[str, Any] = {"model": self.model}
-        table |= {str(name): np.repeat(self.keys[name].to_numpy(), n_metrics) for name in self.keys}
-        table |= {"metric": self.metrics * len(self.keys), "n": self.n}
-        table["n_left_out"] = np.repeat(self.left_out, n_metrics)
-        table |= {name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()}
-        return pd.DataFrame(table, index=range(shape[0] * n_metrics))
+    def pairs(self) -> Columns:
+        """The key of each pair of a series and a metric: arrays (S x M,) of model, source, layer, feature, metric."""
+        n_series, n_metrics = len(self.keys), len(self.metrics)
+        return {
+            "model": np.full(n_series * n_metrics, self.model, dtype=object),
+            **{str(name): np.repeat(self.keys[name].to_numpy(object), n_metrics) for name in self.keys},
+            "metric": np.array(self.metrics * n_series, dtype=object),
+        }
+
+    def rows(self, columns: Mapping[str, Any]) -> Columns:
+        """One row per pair from arrays of shape (S, M), or from one value for all; `joined` makes a table of several."""
+        shape = (len(self.keys), len(self.metrics))
+        known = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
+        return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in known.items()}
 
 
 def aligned_series(
