@@ -23,7 +23,12 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray:
 
 def as_finite_float64(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """`values` as a non-empty finite 2-D float64 array (C order)."""
-    matrix = np.ascontiguousarray(as_matrix(values, name), dtype=np.float64)
+    return as_finite(as_matrix(values, name).astype(np.float64, copy=False), name)
+
+
+def as_finite(values: ArrayLike, name: str) -> NDArray:
+    """`values` as a non-empty finite 2-D array of floats (C order) of the precision that it has."""
+    matrix = np.ascontiguousarray(as_matrix(values, name))
     if not np.isfinite(matrix).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
     return matrix
