@@ -12,13 +12,13 @@ from toposcale.features.names import STEP_LABEL
 from toposcale.figures.forecasting import final_losses
 from toposcale.figures.panels import add_note, finite, in_order, key_legend, missing_figure, new_figure
 from toposcale.figures.registry import title_of
-from toposcale.figures.style import INK, MUTED, model_appearances, styled
+from toposcale.figures.style import INK, MUTED, STRIKING, model_appearances, styled
 
 DEFAULTS = ("multi_power_law", "power_law")
 """The method that is drawn: the first that has a forecast."""
 
 MOST_PANELS = 12
-_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b", "#3a7d44")
+_COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
 
 
 @styled
@@ -131,7 +131,7 @@ def usable_candidates(candidates: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
     place = np.arange(len(rows))
-    colours = ["#b0347a" if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
+    colours = [STRIKING if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
     axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
     axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
     labels = [

@@ -46,6 +46,7 @@ from toposcale.figures.style import (
     DIVERGING,
     MUTED,
     SEVERAL_COLOURS,
+    STRIKING,
     Appearance,
     mark_of,
     model_appearances,
@@ -288,7 +289,7 @@ def power(
                 text, (own["detectable"], 2), xytext=(4, 0), textcoords="offset points", color=MUTED
             )
         tested = family[family[f"{question}_p"].notna()]
-        for answer, colour in ((NO, MUTED), (YES, SEVERAL_COLOURS[1])):
+        for answer, colour in ((NO, MUTED), (YES, STRIKING)):
             seen = tested.loc[tested[question] == answer, f"{question}_innovation"].abs()
             height = 12 if answer == YES else 7
             axes.plot(seen, np.full(len(seen), -height), "|", color=colour, markersize=9, markeredgewidth=1.4)
@@ -303,7 +304,7 @@ def power(
         Line2D(
             [],
             [],
-            color=SEVERAL_COLOURS[1],
+            color=STRIKING,
             marker="|",
             markersize=8,
             linestyle="",

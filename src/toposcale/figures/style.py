@@ -78,6 +78,8 @@ GROUP_MARKERS = {"topology": "o", "spectrum": "D", "norm": "X", "curvature": "s"
 GROUP_HATCHES = {"topology": "", "spectrum": "///", "norm": "xxx", "curvature": "\\\\\\", "other": ".."}
 """Groups of features: told apart by colour, by lightness, and by marker or hatch."""
 
+STRIKING = "#b0347a"
+"""The colour of what a reader should see first."""
 SEVERAL_COLOURS = ("#0b4f8a", "#1a1a1a", "#5aa6d6", "#e08e0b")
 SEVERAL_MARKERS = ("o", "X", "s", "D")
 """For a few things side by side that have no order."""
@@ -167,11 +169,12 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
         base = base.with_suffix("")
     targets = []
     layout = figure.get_layout_engine()
-    for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+    # PNG first: its letters are the wider ones, and the places that it finds fit both.
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
         target = base.with_name(f"{base.name}.{suffix}")
         with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
             figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
         targets.append(target)
-        figure.set_layout_engine("none")  # the second file keeps the places that the first one found
+        figure.set_layout_engine("none")
     figure.set_layout_engine(layout)
-    return targets[0], targets[1]
+    return targets[1], targets[0]
