@@ -1,6 +1,7 @@
 """What the weights of a published checkpoint cost: the table of docs/scale.md, from random weights of true shapes.
 
     python -m benchmarks.checkpoint_costs [NAME ...]
+    python -m benchmarks.checkpoint_costs --whole-layer     # exact H0 of all rows of the token embedding of Pythia 1B
 
 One thread, and each measurement in a process of its own, so that its peak of memory is its own. Small checkpoints are
 measured whole. Of a large one, one block and one token embedding are measured; the whole is computed from them.
@@ -14,13 +15,16 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from toposcale import checkpoints, homology
+from toposcale.features import weights
 
 Shapes = dict[str, tuple[int, int]]
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
@@ -97,14 +101,14 @@ def cost_of(model: Model) -> Cost:
     return Cost(seconds, max(block.peak, outside.peak))
 
 
-def measured(parts: Iterable[Shapes]) -> Cost:
-    """The cost of random matrices of these shapes, in a process of its own."""
+def measured(parts: Iterable[Shapes], what: str = "--features") -> Cost:
+    """The cost of random matrices of these shapes, in a process of its own; `what`: a key of `MEASURES`."""
     shapes = {name: shape for part in parts for name, shape in part.items()}
     with TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         save_file(dict(_random(shapes)), file)
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.checkpoint_costs", "--file", str(file)],
+            [sys.executable, "-m", "benchmarks.checkpoint_costs", what, str(file)],
             env=os.environ | ONE_THREAD,
             capture_output=True,
             text=True,
@@ -119,19 +123,33 @@ def _random(shapes: Shapes) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{name}.weight", (0.02 * rng.standard_normal(shape, dtype=np.float32)).astype(np.float16)
 
 
-def measure(file: str) -> Cost:
-    """The cost of one file, here and now."""
-    from toposcale import checkpoints
-    from toposcale.features import weights
-
-    start = time.process_time()
+def all_features(file: str) -> None:
+    """All features of the weights in a file."""
     weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.Settings(), model="m")
+
+
+def whole_h0(file: str) -> None:
+    """Exact H0 of all rows of each matrix in a file."""
+    for _, matrix in checkpoints.iterate_matrices(Path(file)):
+        homology.h0_lifetimes(matrix)
+
+
+MEASURES: dict[str, Callable[[str], None]] = {"--features": all_features, "--h0": whole_h0}
+
+
+def measure(what: str, file: str) -> Cost:
+    """The cost of one file, here and now."""
+    start = time.process_time()
+    MEASURES[what](file)
     seconds = time.process_time() - start
     return Cost(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--file"]:
-        print(json.dumps(measure(sys.argv[2])))
+    if sys.argv[1:2] == ["--whole-layer"]:
+        cost = measured([{"embed_in": MODELS["Pythia 1B"].outside["embed_out"]}], "--h0")
+        print(f"H0 of all rows: {cost.seconds:.0f} s of CPU, {cost.peak:.0f} MB")
+    elif sys.argv[1:2] and sys.argv[1] in MEASURES:
+        print(json.dumps(measure(*sys.argv[1:])))
     else:
         main(sys.argv[1:])
