@@ -104,16 +104,23 @@ class Chromium:
 
     def click(self, selector: str) -> None:
         """A real click of the mouse in the middle of an element."""
-        # What comes into view may grow in the next frame, and move the element.
+        # What comes into view may grow in the next frames, and move the element: wait until it stands still.
         x, y = self.run(
             f"""(async () => {{
                 const element = document.querySelector({json.dumps(selector)});
-                for (let frame = 0; frame < 3; frame += 1) {{
+                const middle = () => {{
                     element.scrollIntoView({{block: 'center', behavior: 'instant'}});
+                    const box = element.getBoundingClientRect();
+                    return [box.x + box.width / 2, box.y + box.height / 2];
+                }};
+                let place = middle();
+                for (let still = 0, frame = 0; still < 20 && frame < 600; frame += 1) {{
                     await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+                    const next = middle();
+                    still = String(next) === String(place) ? still + 1 : 0;
+                    place = next;
                 }}
-                const box = element.getBoundingClientRect();
-                return [box.x + box.width / 2, box.y + box.height / 2];
+                return place;
             }})()"""
         )
         for kind in ("mousePressed", "mouseReleased"):

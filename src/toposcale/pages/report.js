@@ -148,10 +148,13 @@ function whenNear(elements, act) {
   elements.forEach((element) => observer.observe(element));
 }
 
-/** The rows of a table, which are [model, group, cells], a cell a text and what it is sorted by. */
+/** The rows of a table, once: [model, group, cells], a cell a text and what it is sorted by. */
 async function fillTable(table) {
   const body = table.tBodies[0], numeric = $$("th", table).map((head) => head.classList.contains("number"));
-  const rows = JSON.parse(await unpack(body.dataset.rows)).map(({ model, group, cells }) => {
+  const packed = body.dataset.rows;
+  if (!packed) return;
+  delete body.dataset.rows;
+  const rows = JSON.parse(await unpack(packed)).map(({ model, group, cells }) => {
     const row = document.createElement("tr");
     if (model) row.dataset.model = model;
     if (group) row.dataset.group = group;
@@ -168,8 +171,12 @@ async function fillTable(table) {
   body.dataset.filled = "yes";
 }
 
+/** Put its drawing into a figure, once: later it may be away, enlarged. */
 async function fillFigure(figure) {
-  figure.innerHTML = JSON.parse(await unpack(figure.dataset.drawing));
+  const packed = figure.dataset.drawing;
+  if (!packed) return;
+  delete figure.dataset.drawing;
+  figure.innerHTML = JSON.parse(await unpack(packed));
 }
 
 whenNear([$("#training")], loadCharts);
