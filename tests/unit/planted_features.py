@@ -3,8 +3,6 @@
 import numpy as np
 import pandas as pd
 
-from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
-
 N = 51
 STEPS = 100 * np.arange(N)
 SIZES = {"s": 2936, "m": 7408, "l": 20640, "x": 46368}

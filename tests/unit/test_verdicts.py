@@ -10,7 +10,6 @@ from toposcale.analysis.correlations import correlation_table
 from toposcale.analysis.partials import partial_correlation_table
 from toposcale.analysis.pooled import pooled_test
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
-from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
 from toposcale.statistics.correlation import spearman
 from toposcale.statistics.innovations import innovations
 

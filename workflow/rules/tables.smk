@@ -18,8 +18,8 @@ LEFT_OUT = (
 )
 
 
-# Tables that only gather the files of producers, by the rules features_table, diagrams_table and so on: what is asked of each (model, checkpoint), as arguments of
-# `of_every_checkpoint`, and the files of each model.
+# Tables that only gather the files of producers, by the rules features_table, diagrams_table and so on. For each table:
+# what is asked of each (model, checkpoint), as arguments of `of_every_checkpoint`, and the files of each model.
 GATHERED = {
     "features": (
         [(FEATURES, models, source, "") for source, models in MODELS_OF.items()],

@@ -63,7 +63,7 @@ def partial_correlation_table(
             estimates = _estimates(group, seed, resamples, confidence)
             tests = {
                 given_norm: _test_columns(group, warmups, given_norm=given_norm)
-                for given_norm in ({True} if variance else {True, False})
+                for given_norm in ((True,) if variance else (True, False))
             }
             for given in ("weight_norm",) if variance else CONTROLS:
                 columns = {**estimates[given], **tests[given != "step"]}

@@ -90,15 +90,13 @@ def pooled_test(
     columns = [*TESTED_KEY, "p_surrogate", "n_tested", "reason"]
     if not groups:
         return pd.DataFrame(columns=columns)
-    pairs = pd.MultiIndex.from_frame(
-        joined([group.pairs() for group in groups])[TESTED_KEY].drop_duplicates()
-    )
+    keys = [group.pairs() for group in groups]
+    pairs = pd.MultiIndex.from_frame(joined(keys)[TESTED_KEY].drop_duplicates())
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
     weights = run_weights({group.model for group in groups}, cells)
     n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in pairs]
-    for group in groups:
-        own_pairs = group.pairs()
-        rows = pairs.get_indexer(pd.MultiIndex.from_arrays([own_pairs[name] for name in TESTED_KEY]))
+    for group, key in zip(groups, keys, strict=True):
+        rows = pairs.get_indexer(pd.MultiIndex.from_arrays([key[name] for name in TESTED_KEY]))
         test, cut, reason = run_test(group, warmups, given_norm=given_norm, alone=False)
         said = group.reasons().ravel()
         if test is None:

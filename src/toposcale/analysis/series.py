@@ -61,7 +61,7 @@ def warmups_of(models: pd.DataFrame) -> dict[str, float]:
 
 
 Columns = dict[str, NDArray[Any]]
-"""Rows as columns: frames of few rows each would take longer to build than what is in them to compute."""
+"""Rows of a table as one array for each column. Many small data frames take longer to build than to fill."""
 
 
 def joined(rows: Sequence[Columns]) -> pd.DataFrame:
@@ -140,7 +140,7 @@ class Aligned:
         }
 
     def rows(self, columns: Mapping[str, Any]) -> Columns:
-        """One row per pair from arrays of shape (S, M), or from one value for all; `joined` makes a table of several."""
+        """One row per pair, from arrays of shape (S, M) or from one value for all rows; `joined` makes the table."""
         shape = (len(self.keys), len(self.metrics))
         known = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
         return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in known.items()}

@@ -167,14 +167,12 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
     base = Path(path)
     if base.suffix in {".svg", ".png"}:
         base = base.with_suffix("")
-    targets = []
+    svg, png = (base.with_name(f"{base.name}.{suffix}") for suffix in ("svg", "png"))
     layout = figure.get_layout_engine()
-    # PNG first: its letters are the wider ones, and the places that it finds fit both.
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        target = base.with_name(f"{base.name}.{suffix}")
+    # The layout is found once, for the PNG: its letters are wider, so it fits the SVG too.
+    for target, metadata in ((png, {"Software": None}), (svg, {"Date": None, "Creator": None})):
         with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
-            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata, facecolor="white")
-        targets.append(target)
+            figure.savefig(temporary, format=target.suffix[1:], dpi=dpi, metadata=metadata, facecolor="white")
         figure.set_layout_engine("none")
     figure.set_layout_engine(layout)
-    return targets[1], targets[0]
+    return svg, png

@@ -115,10 +115,10 @@ def h0_lifetimes(points: ArrayLike) -> NDArray[np.float64]:
 
 
 def _first_of_equal_rows(cloud: NDArray) -> list[int]:
-    """Indices of the rows that no earlier row equals. Digests of 16 bytes stand for rows: a sorted copy is too large."""
+    """Indices of the rows that no earlier row equals. Rows are compared by digests, which need no copy of the cloud."""
     first: dict[bytes, int] = {}
     for index, row in enumerate(cloud):
-        # -0.0 + 0.0 is 0.0, the same bytes.
+        # Adding 0 turns -0.0 into 0.0, which equals it and has other bytes.
         first.setdefault(hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest(), index)
     return list(first.values())
 
