@@ -148,13 +148,19 @@ function whenNear(elements, act) {
   elements.forEach((element) => observer.observe(element));
 }
 
+/** What is packed under the name in `element.dataset[key]`: the first time, and nothing after that. */
+async function takeOut(element, key) {
+  const name = element.dataset[key];
+  delete element.dataset[key];
+  return name ? JSON.parse(await unpack(name)) : null;
+}
+
 /** The rows of a table, once: [model, group, cells], a cell a text and what it is sorted by. */
 async function fillTable(table) {
   const body = table.tBodies[0], numeric = $$("th", table).map((head) => head.classList.contains("number"));
-  const packed = body.dataset.rows;
+  const packed = await takeOut(body, "rows");
   if (!packed) return;
-  delete body.dataset.rows;
-  const rows = JSON.parse(await unpack(packed)).map(({ model, group, cells }) => {
+  const rows = packed.map(({ model, group, cells }) => {
     const row = document.createElement("tr");
     if (model) row.dataset.model = model;
     if (group) row.dataset.group = group;
@@ -173,10 +179,8 @@ async function fillTable(table) {
 
 /** Put its drawing into a figure, once: later it may be away, enlarged. */
 async function fillFigure(figure) {
-  const packed = figure.dataset.drawing;
-  if (!packed) return;
-  delete figure.dataset.drawing;
-  figure.innerHTML = JSON.parse(await unpack(packed));
+  const drawing = await takeOut(figure, "drawing");
+  if (drawing) figure.innerHTML = drawing;
 }
 
 whenNear([$("#training")], loadCharts);
@@ -214,14 +218,10 @@ let home = null;
 function enlarge(figure) {
   if (!figure.firstElementChild) return;
   home = figure;
-  figure.style.minHeight = figure.offsetHeight + "px";
   $("div", dialog).append(figure.firstElementChild);
   dialog.showModal();
 }
-dialog.addEventListener("close", () => {
-  home.append($("div", dialog).firstElementChild);
-  home.style.minHeight = "";
-});
+dialog.addEventListener("close", () => home.append($("div", dialog).firstElementChild));
 $("#close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 for (const figure of $$("[data-figure]")) {
