@@ -35,6 +35,7 @@ config-is-there:
 
 # A local page that follows a training: make watch FOLDER=topology
 watch: $(VENV)/.runtime
+	@test -n "$(FOLDER)" || { echo "toposcale: name the folder of the training with FOLDER=..."; exit 1; }
 	$(BIN)/python -m toposcale watch "$(FOLDER)"
 
 # The documentation as a site; a link that leads nowhere is an error.

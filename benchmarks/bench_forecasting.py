@@ -58,7 +58,7 @@ def rows() -> Iterator[Line]:
         yield timed(f"forecasts of a paper run, {method}", 20, forecast_table, histories, methods=[method])
     rest = [method for method in METHODS if method not in slow]
     yield timed(f"forecasts, the {len(rest)} other methods", 20, forecast_table, histories, methods=rest)
-    forecasts, _ = forecast_table(histories)
+    forecasts = forecast_table(histories)
     yield timed("forecast_evaluation, 200 permutations", 20, evaluate, forecasts, histories)
     yield timed("decisions of a paper run, all policies", 30, decision_table, histories)
     rates, seen = schedule(24_000, 2160, 3e-4), np.arange(2160, 24_000, 128)

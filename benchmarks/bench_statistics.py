@@ -10,9 +10,9 @@ import pandas as pd
 
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.early_stopping import early_stopping_table
-from toposcale.analysis.ranking import group_table, ranking_table
+from toposcale.analysis.ranking import ranking_tables
 from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
-from toposcale.analysis.transitions import change_point_coincidence_table, transition_table
+from toposcale.analysis.transitions import transition_tables
 from toposcale.analysis.verdicts import verdict_tables
 
 LIMIT = 60.0
@@ -64,11 +64,9 @@ def rows() -> Iterator[Line]:
         return result
 
     timed(verdict_tables, features, metrics, models)
-    timed(ranking_table, features, metrics, seed=1)
-    timed(group_table, features, metrics, seed=1)
+    timed(ranking_tables, features, metrics, seed=1)
     timed(scaling_table, features, metrics, models, seed=1)
     timed(size_extrapolation_table, features, metrics, models)
-    timed(transition_table, features, metrics)
-    timed(change_point_coincidence_table, features, metrics)
+    timed(transition_tables, features, metrics)
     timed(early_stopping_table, features, metrics)
-    yield Row("statistics of a paper run, 11 tables", total, LIMIT)
+    yield Row("statistics of a paper run, 12 tables", total, LIMIT)

@@ -1,10 +1,9 @@
 """What the weights of a published checkpoint cost: the table of docs/scale.md, from random weights of true shapes.
 
     python -m benchmarks.checkpoint_costs [NAME ...]
-    python -m benchmarks.checkpoint_costs --whole-layer     # exact H0 of all rows of the token embedding of Pythia 1B
 
 One thread, and each measurement in a process of its own, so that its peak of memory is its own. Small checkpoints are
-measured whole. Of a large one, one block and one token embedding are measured; the whole is computed from them.
+measured whole. Of a large one, checkpoints with one and two blocks are measured; the whole is computed from them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import save_file
 
-from toposcale import checkpoints, homology
+from toposcale import checkpoints
 from toposcale.features import weights
 
 Shapes = dict[str, tuple[int, int]]
@@ -83,32 +82,29 @@ def main(names: Iterable[str]) -> None:
     print("| model | weights features, CPU | peak of memory | |\n| --- | --- | --- | --- |")
     for name in names or MODELS:
         cost = cost_of(MODELS[name])
-        how = "measured" if MODELS[name].whole else "computed from a block and an embedding"
+        how = "measured" if MODELS[name].whole else "computed from one and two blocks"
         print(f"| {name} | {cost.seconds:.3g} s | {cost.peak:.0f} MB | {how} |", flush=True)
 
 
 def cost_of(model: Model) -> Cost:
-    """The cost of all matrices of a checkpoint."""
+    """The cost of all matrices of a checkpoint: of a large one that with two blocks, and for each further block the
+    difference to that with one."""
     if model.whole:
-        blocks = (
-            {f"h.{i}.{name}": shape for name, shape in model.block.items()} for i in range(model.n_blocks)
-        )
-        return measured([model.outside, *blocks])
-    block = measured([{f"h.0.{name}": shape for name, shape in model.block.items()}])
-    (name, embedding), *_ = model.outside.items()
-    outside = measured([{name: embedding}])
-    seconds = model.n_blocks * block.seconds + len(model.outside) * outside.seconds
-    return Cost(seconds, max(block.peak, outside.peak))
+        return measured(model, model.n_blocks)
+    one, two = measured(model, 1), measured(model, 2)
+    return Cost(two.seconds + (model.n_blocks - 2) * (two.seconds - one.seconds), max(one.peak, two.peak))
 
 
-def measured(parts: Iterable[Shapes], what: str = "--features") -> Cost:
-    """The cost of random matrices of these shapes, in a process of its own; `what`: a key of `MEASURES`."""
-    shapes = {name: shape for part in parts for name, shape in part.items()}
+def measured(model: Model, n_blocks: int) -> Cost:
+    """The cost of a checkpoint of random weights with so many blocks, in a process of its own."""
+    shapes = dict(model.outside)
+    for block in range(n_blocks):
+        shapes |= {f"h.{block}.{name}": shape for name, shape in model.block.items()}
     with TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         save_file(dict(_random(shapes)), file)
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.checkpoint_costs", what, str(file)],
+            [sys.executable, "-m", "benchmarks.checkpoint_costs", "--file", str(file)],
             env=os.environ | ONE_THREAD,
             capture_output=True,
             text=True,
@@ -123,33 +119,16 @@ def _random(shapes: Shapes) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{name}.weight", (0.02 * rng.standard_normal(shape, dtype=np.float32)).astype(np.float16)
 
 
-def all_features(file: str) -> None:
-    """All features of the weights in a file."""
-    weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.Settings(), model="m")
-
-
-def whole_h0(file: str) -> None:
-    """Exact H0 of all rows of each matrix in a file."""
-    for _, matrix in checkpoints.iterate_matrices(Path(file)):
-        homology.h0_lifetimes(matrix)
-
-
-MEASURES: dict[str, Callable[[str], None]] = {"--features": all_features, "--h0": whole_h0}
-
-
-def measure(what: str, file: str) -> Cost:
-    """The cost of one file, here and now."""
+def measure(file: str) -> Cost:
+    """The cost of all features of the weights in a file, here and now."""
     start = time.process_time()
-    MEASURES[what](file)
+    weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.Settings(), model="m")
     seconds = time.process_time() - start
     return Cost(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--whole-layer"]:
-        cost = measured([{"embed_in": MODELS["Pythia 1B"].outside["embed_out"]}], "--h0")
-        print(f"H0 of all rows: {cost.seconds:.0f} s of CPU, {cost.peak:.0f} MB")
-    elif sys.argv[1:2] and sys.argv[1] in MEASURES:
-        print(json.dumps(measure(*sys.argv[1:])))
+    if sys.argv[1:2] == ["--file"]:
+        print(json.dumps(measure(sys.argv[2])))
     else:
         main(sys.argv[1:])

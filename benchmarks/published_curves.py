@@ -66,7 +66,7 @@ def histories(folder: Path) -> list[History]:
 
 def methods_table(runs: list[History]) -> str:
     """Markdown: a row a fraction and method."""
-    table, _ = forecast_table(runs, fractions=FRACTIONS)
+    table = forecast_table(runs, fractions=FRACTIONS)
     rows = evaluate(table, resamples=200).dropna(subset=["mae"]).sort_values(["fraction", "mae"])
     lines = [
         "| share read | method | runs | mean error (nats) | own intervals that contain the final loss |",

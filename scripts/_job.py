@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from toposcale import checkpoints
-from toposcale.analysis.warnings import gaps, repeated
 from toposcale.io.errors import LeftOutError, PassingError, UserError
 from toposcale.io.files import atomic_write, read_json
+from toposcale.io.notes import gaps, repeated
 
 # Packages whose version can change a number.
 _PACKAGES = (

@@ -10,17 +10,20 @@ from toposcale.landscape.losses import probe_loss
 from toposcale.training import corpus, trainer
 
 
-def load(checkpoint, settings):
-    """The model of a checkpoint, on the device that the settings ask for."""
+def load(checkpoint, settings, tokenizer_folder=None):
+    """The model of a checkpoint, on the device that the settings ask for, and its tokenizer: None for the corpus' own."""
     path = checkpoints.locate(checkpoint)
     device = trainer.configure_torch(settings["device"])
-    return path, language_models.load_module(path, device=str(device))
+    model = language_models.load_module(path, device=str(device))
+    if path.is_file():
+        return model, None
+    return model, language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)
 
 
-def probe_losses(path, model, corpus_file, settings):
+def probe_losses(model, tokenizer, corpus_file, settings):
     """A loss for each probe batch: the first is what is measured, the others tell how sure it is."""
     text = corpus.load_corpus(corpus_file)
-    tokens = text.validation if path.is_file() else text_tokens(path, model, text)
+    tokens = text_tokens(tokenizer, text) if tokenizer else text.validation
     length = min(settings["max_tokens"], model.context)
     size, batches = settings["batch_size"], 1 + settings["repeats"]
     windows = ()
@@ -42,9 +45,8 @@ def batch_loss(model, windows):
     return probe_loss(model.module, batch[:, :-1], batch[:, 1:])
 
 
-def text_tokens(path, model, text):
+def text_tokens(tokenizer, text):
     """The probe texts by the model's own tokenizer, one after the other."""
-    tokenizer = language_models.load_tokenizer(path, model.vocab_size)
     pieces = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]
     return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
 

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from toposcale import checkpoints
+from toposcale.io import loss_curves
 from toposcale.training.schedules import schedule_of
 
 
 def row(name, facts, *, weights=None, curve=None, last_logged=None):
     """What is given counts, then what the files of the model tell; the rest stays unknown.
 
-    weights: a checkpoint of it. curve: the user's file with its losses, which beside weights is the state of a Trainer.
+    weights: a checkpoint of it. curve: the user's file with its losses: beside weights, or as JSON, the state of a Trainer.
     last_logged: the last step of its training log.
     """
     known = {key: value for key, value in facts.items() if value is not None}
@@ -20,5 +21,10 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
     if weights is not None:
         told["n_parameters"] = checkpoints.count_parameters(checkpoints.locate(weights))
         if curve is not None:
-            told |= {key: value for key, value in checkpoints.trainer_facts(Path(curve)).items() if value}
+            stated = checkpoints.trainer_facts(Path(curve), checkpoints.locate(weights))
+            told |= {key: value for key, value in stated.items() if value}
+    elif curve is not None and Path(curve).suffix == ".json":
+        state = loss_curves.trainer_state(Path(curve))
+        told["final_step"] = state.get("max_steps") or told["final_step"]
+        told["tokens_per_step"] = loss_curves.tokens_per_step(state, 0)
     return {"model": name} | told | known

@@ -11,7 +11,7 @@ import _models
 from toposcale.analysis.advice import advise, told, told_of_finished
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.io import loss_curves, schemas, tables
-from toposcale.io.files import atomic_write
+from toposcale.io.files import atomic_write, read_json
 from toposcale.training.schedules import planned
 
 
@@ -35,17 +35,17 @@ def main(snakemake):
         schemas.MODELS.frame([row for row, _ in plans]),
         schedules=schemas.SCHEDULES.frame([knot for _, knots in plans for knot in knots]),
     )
-    under_way = [history for history in histories if history.model in begun and not history.is_finished]
+    under_way = [history for history in histories if history.model in begun and not history.is_over]
     given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
     for one in given:
         print("\n" + told(one), flush=True)
     print()
     for history in histories:
-        if history.model in begun and history.is_finished:
+        if history.model in begun and history.is_over:
             print(told_of_finished(history))
     for name in sorted(found.keys() - known.keys()):
         print(f"{name}: no loss of it is known yet, so there is nothing to forecast")
-    if not given:
+    if not given and found.keys() == begun.keys():
         print(f"\nEvery training of {run} is finished; nothing is left to decide.")
     with atomic_write(Path(params.output)) as file:
         file.write_text(json.dumps({"models": given}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -72,13 +72,14 @@ class Files:
 
 def plan_of(name, files, run, params):
     """A row of the models table, and the rows of the schedules table."""
-    # A checkpoint of the run, or what tells where it was downloaded to.
-    made = sorted(run.glob(f"checkpoints/{name}/step-*[0-9].*"))
+    made = sorted(run.glob(f"checkpoints/{name}/step-*[0-9].safetensors"))
     weights = params.weights.get(name) or (made[-1] if made else None)
+    # Of a published model the size was noted when it was fetched; its weights may be gone again.
+    sizes = [read_json(path)["n_parameters"] for path in run.glob(f"checkpoints/{name}/step-*.size.json")]
+    given = {key: value for key, value in params.models[name].items() if value is not None}
+    facts = {"n_parameters": max(filter(None, sizes), default=None)} | given
     last = max(files.log["step"], default=None)
-    row = _models.row(
-        name, params.models[name], weights=weights, curve=params.curves.get(name), last_logged=last
-    )
+    row = _models.row(name, facts, weights=weights, curve=params.curves.get(name), last_logged=last)
     return planned(row, params.models[name], files.log["step"], files.log["learning_rate"])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from _markdown import markdown
+import _small_tables
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.analysis.taken_decisions import (
     ALTERNATIVE,
@@ -26,7 +26,6 @@ FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per
 PLAN = ["learning_rate", "warmup_steps", "shape"]
 DIGITS = 6
 SMALL_TABLES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
-GZIP = {"method": "gzip", "mtime": 0}
 
 
 def main(folder, *runs):
@@ -41,12 +40,12 @@ def main(folder, *runs):
     taken = taken_table(histories, alternatives_of(small["models"], histories))
     found = {"decisions": taken, "policies": evaluate_taken(taken), "right": where_starting_was_right(taken)}
     for name, table in found.items():
-        table.to_csv(folder / f"{name}.csv", index=False, float_format=f"%.{DIGITS}g")
+        _small_tables.write(table, folder / f"{name}.csv", DIGITS)
     said = [
         "# Results of the decisions\n\nWritten by `make decisions ONLY=analysis`; [what was done](../decisions.md)."
     ]
-    said += [f"## Where starting was right\n\n{markdown(found['right'])}"]
-    said += [f"## Policies\n\n{markdown(found['policies'])}"]
+    said += [f"## Where starting was right\n\n{_small_tables.markdown(found['right'])}"]
+    said += [f"## Policies\n\n{_small_tables.markdown(found['policies'])}"]
     (folder / "results.md").write_text("\n\n".join(said) + "\n")
     print(folder / "results.md")
 
@@ -74,9 +73,7 @@ def gather(run, folder):
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in small.items():
-        file = SMALL_TABLES[name]
-        packed = GZIP if file.endswith(".gz") else None
-        table.to_csv(folder / file, index=False, float_format=f"%.{DIGITS}g", compression=packed)
+        _small_tables.write(table, folder / SMALL_TABLES[name], DIGITS)
 
 
 def histories_of(models, log, metrics, features):

@@ -17,15 +17,18 @@ def main(snakemake):
         where = {"model": snakemake.wildcards.model, "step": step}
         files = {name: paths[place] for name, paths in output.items()}
         settings = snakemake.params.settings
-        loaded, noted = _job.measured(snakemake, step, "landscape", _landscape.load, checkpoint, settings)
+        [tokenizer] = snakemake.params.tokenizer or [None]
+        loaded, noted = _job.measured(
+            snakemake, step, "landscape", _landscape.load, checkpoint, settings, tokenizer
+        )
         found = measure(*loaded, snakemake, **where) if loaded else NOTHING
         write(found, files, tables.with_warnings(metadata, noted), **where)
 
 
-def measure(path, loaded, snakemake, **where):
+def measure(loaded, tokenizer, snakemake, **where):
     """The landscape around one checkpoint."""
     settings = snakemake.params.settings
-    losses = _landscape.probe_losses(path, loaded, snakemake.input.corpus, settings)
+    losses = _landscape.probe_losses(loaded, tokenizer, snakemake.input.corpus, settings)
     parameters = dict(loaded.module.named_parameters())
     return landscape.compute_features(losses, parameters, settings_of(settings), **where)
 

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 import _job
 from toposcale.io import lm_eval, schemas, tables
+from toposcale.io.errors import UserError
 
 
 def main(snakemake):
@@ -26,9 +27,25 @@ def main(snakemake):
             tables.from_rows(schemas.METRICS, lm_eval.read_results(folder, models, tasks=params.tasks))
         )
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
-    rows = rows.filter(pc.is_in(rows["model"], pa.array(params.models)))
+    rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), noted)
     tables.write(tables.sort(schemas.METRICS, rows), snakemake.output[0], metadata)
+
+
+def each_once(rows):
+    """Rows without repetitions; UserError where a metric has two values at one checkpoint."""
+    keys = ["model", "step", "metric"]
+    counted = rows.group_by(keys, use_threads=False).aggregate(
+        [("value", "count_distinct"), ("value", "first")]
+    )
+    twice = counted.filter(pc.greater(counted["value_count_distinct"], 1))
+    if len(twice):
+        model, step, metric = (twice[key][0].as_py() for key in keys)
+        raise UserError(
+            f"{model}: {metric} has two values at step {step}; leave it out of one of its sources: its own log, "
+            "metrics.tables, metrics.harness"
+        )
+    return counted.rename_columns({"value_first": "value"}).select(rows.column_names).cast(rows.schema)
 
 
 def unknown_models(table, path, models):

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from _markdown import markdown
+import _small_tables
 from toposcale.analysis import forecasts_over_runs, study
 from toposcale.io import tables
 from toposcale.io.errors import UserError
 
-NAMES = ("models", "series", "early")
+SMALL_TABLES = {"models": "models.csv", "series": "series.csv.gz", "early": "early.csv.gz"}
+
+CONFIRMATORY = "study"
+"""The run that answers the primary questions; every other one is exploratory."""
 
 
 def main(folder, *runs):
@@ -22,7 +25,7 @@ def main(folder, *runs):
     for run in map(Path, runs):
         if (run / "tables/features.parquet").exists():
             gather(run, folder)
-    names = sorted(path.name for path in folder.glob("*") if (path / "models.csv").exists())
+    names = sorted(path.name for path in folder.glob("*") if (path / SMALL_TABLES["models"]).exists())
     if not names:
         raise UserError(f"{folder}: no tables of a finished study; `make study` trains it")
     parts = [
@@ -41,17 +44,18 @@ def gather(run, folder):
     target = folder / run.name
     target.mkdir(parents=True, exist_ok=True)
     for name, table in study.small_tables(*whole).items():
-        table.to_csv(target / f"{name}.csv", index=False, float_format=f"%.{study.DIGITS}g")
+        _small_tables.write(table, target / SMALL_TABLES[name], study.DIGITS)
 
 
 def analysed(folder):
-    models, series, early = (pd.read_csv(folder / f"{name}.csv") for name in NAMES)
-    found = study.study_tables(*study.long_tables(series, early), models)
+    models, series, early = (pd.read_csv(folder / file) for file in SMALL_TABLES.values())
+    confirmatory = folder.name == CONFIRMATORY
+    found = study.study_tables(*study.long_tables(series, early), models, confirmatory=confirmatory)
     found["forecasts"] = forecasts_over_runs.forecast_table(series, early, models)
     said = [f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"]
     for name, table in found.items():
-        table.to_csv(folder / f"{name}.csv", index=False, float_format=f"%.{study.DIGITS}g")
-        said.append(f"### {name.capitalize()}\n\n{markdown(table)}")
+        _small_tables.write(table, folder / f"{name}.csv", study.DIGITS)
+        said.append(f"### {name.capitalize()}\n\n{_small_tables.markdown(table)}")
     return "\n\n".join(said)
 
 

@@ -17,9 +17,9 @@ def main(snakemake):
     for step, checkpoint in zip(
         params.steps, _job.of_steps(snakemake.input.checkpoints, params.steps), strict=True
     ):
-        place, model = _landscape.load(checkpoint, settings)
+        model, tokenizer = _landscape.load(checkpoint, settings)
         points[step] = {key: tensor.detach() for key, tensor in model.module.named_parameters()}
-    loss = _landscape.probe_losses(place, model, snakemake.input.corpus, settings)[0]
+    loss = _landscape.probe_losses(model, tokenizer, snakemake.input.corpus, settings)[0]
     last = params.steps[-1]
     try:
         plane = path.principal_plane(list(points.values()))

@@ -3,12 +3,12 @@
 import _job
 import _tables
 from toposcale.analysis import warnings
-from toposcale.io import files, tables
+from toposcale.io import files, notes, tables
 
 
 def main(snakemake):
     given, params = snakemake.input, snakemake.params
-    noted = [row for model, reasons in params.gaps.items() for row in warnings.gaps(model, reasons)]
+    noted = [row for model, reasons in params.gaps.items() for row in notes.gaps(model, reasons)]
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     noted += tables.read_warnings(given.features) + tables.read_warnings(given.metrics)
     noted += [row for path in given.duplicates for row in repeated(files.read_json(path), params.leave_out)]
@@ -41,7 +41,7 @@ def repeated(fact, leave_out):
         }
         return
     for step, revision in fact["duplicates"].items():
-        yield warnings.repeated(model, int(step), revision, leave_out=leave_out)
+        yield notes.repeated(model, int(step), revision, leave_out=leave_out)
 
 
 def dropped(characters):

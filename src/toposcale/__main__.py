@@ -92,7 +92,9 @@ def _watch(given: argparse.Namespace) -> None:
     try:
         from toposcale.pages.watch import watch
     except ImportError as error:
-        raise UserError(f"watch needs {error.name}: pip install 'toposcale[workflow]'") from error
+        raise UserError(
+            f"watch needs {error.name}: run it in the environment of the workflow (make watch)"
+        ) from error
     watch(given.folder, port=given.port, every=given.every)
 
 

@@ -19,7 +19,14 @@ from small_hub import Fault, Repository, SmallHub
 from tiny_model import LIMITS, REPO, STEPS, TEXT, VOCABULARY
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
-from toposcale.checkpoints.hub import HubSource, fetch, list_revisions, read_manifest, write_manifest
+from toposcale.checkpoints.hub import (
+    HubSource,
+    fetch,
+    list_revisions,
+    read_manifest,
+    release_manifest,
+    write_manifest,
+)
 from toposcale.checkpoints.hub_client import HubUnreachableError
 from toposcale.features import embeddings
 from toposcale.io.errors import LeftOutError, UserError
@@ -167,18 +174,25 @@ def test_content_that_is_not_what_the_hub_states_is_refused(hub, monkeypatch, tm
 @pytest.mark.usefixtures("hub")
 def test_released_weights_leave_the_cache_and_shared_ones_stay(tmp_path, hub, contents):
     hub.repositories[REPO].branches["step1"] = contents["step0"]
-    dropping = source(tmp_path, keep=False)
-    folders = {step: dropping.fetch(step) for step in (0, 1, 10)}
+    found = source(tmp_path)
+    folders = {step: found.fetch(step) for step in (0, 1, 10)}
     for step in (0, 10):
-        dropping.release(step)
+        manifest = tmp_path / f"step{step}.json"
+        facts = {
+            "repo": REPO,
+            "revision": found.revisions[step],
+            "cache": str(tmp_path),
+            "folder": str(folders[step]),
+        }
+        manifest.write_text(json.dumps(facts))
+        release_manifest(manifest)
     assert not (folders[0] / "model.safetensors").exists()
     assert not (folders[10] / "model.safetensors").exists()
     assert dict(checkpoints.iterate_matrices(folders[1]))
     assert (folders[10] / "config.json").is_file()
     blobs = list(tmp_path.glob("models--*/blobs/*"))
     assert sum(blob.stat().st_size == len(contents["step0"]["model.safetensors"]) for blob in blobs) == 1
-    assert dropping.fetch(10) == folders[10]
-    source(tmp_path).release(10)
+    assert found.fetch(10) == folders[10]
     assert (folders[10] / "model.safetensors").exists()
 
 

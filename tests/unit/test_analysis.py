@@ -13,11 +13,12 @@ from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
-from toposcale.analysis.ranking import group_table, ranking_table
+from toposcale.analysis.ranking import group_table, ranking_table, strengths_of
 from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
 from toposcale.analysis.transitions import (
     change_point_coincidence_table,
     change_point_table,
+    series_of,
     transition_table,
 )
 from toposcale.features.registry import group_of
@@ -33,7 +34,7 @@ def run():
 
 def test_ranking_puts_the_paired_difference_beside_the_norm(run):
     features, metrics, _ = run
-    table = ranking_table(features, metrics, seed=1, resamples=200)
+    table = ranking_table(strengths_of(features, metrics, seed=1, resamples=200))
     assert sorted(table["rank"].dropna().astype(int)) == [1, 2, 3, 4, 5, 6]
     norm = one(table, feature="frobenius_norm")
     assert norm.over_norm == 0
@@ -53,9 +54,10 @@ def test_ranking_puts_the_paired_difference_beside_the_norm(run):
 
 def test_groups_are_compared(run):
     features, metrics, _ = run
-    table = group_table(features, metrics, seed=1, resamples=200)
+    strengths = strengths_of(features, metrics, seed=1, resamples=200)
+    table = group_table(strengths)
     row = one(table, statistic="mean", first="topology", second="norm")
-    ranking = ranking_table(features, metrics, seed=1, resamples=200)
+    ranking = ranking_table(strengths)
     strengths = ranking[ranking.group == "topology"]["strength"].dropna()
     assert (row.n_first, row.n_second) == (2, 1)
     assert row.strength_first == pytest.approx(strengths.mean())
@@ -124,12 +126,13 @@ def test_transitions_and_their_coincidence(run):
         for name, at in (("h0_max", 20), ("h1_max", 20), ("h2_max", 40))
     ]
     features = pd.concat([features[features.feature == "h1_count"], *planted])
-    table = transition_table(features, metrics)
+    series = series_of(features, metrics)
+    table = transition_table(series)
     assert one(table, model="s", feature="h0_max").transition_step == 2000
     assert one(table, model="s", feature="h1_count").reason == "constant or a single value"
-    points = change_point_table(features, metrics)
+    points = change_point_table(series)
     assert points[(points.feature == "h0_max") & (points.model == "s")]["step"].tolist() == [2000]
-    pairs = change_point_coincidence_table(features, metrics)
+    pairs = change_point_coincidence_table(features, series)
     together = one(pairs, first_feature="h0_max", second_feature="h1_max")
     assert (together.observed, together.n_models) == (4, 4)
     assert together.p_value == pytest.approx(3 / N)  # three shifts within one checkpoint

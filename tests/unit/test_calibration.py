@@ -23,7 +23,8 @@ def test_the_factor_is_the_order_statistic_of_the_scores():
     assert calibrate(np.arange(1, 40)) == (38.0, 0.95)
     assert calibrate(np.arange(1, 10)) == (9.0, 0.9)
     assert calibrate([1.0] * (FEWEST_RUNS - 1)) is UNKNOWN
-    stretched = calibrate([2.0] * 9)(interval(3.0, 0.1))
+    stretched, coverage = calibrate([2.0] * 9)(interval(3.0, 0.1))
+    assert coverage == 0.9
     assert (stretched.low, stretched.high) == pytest.approx((3 * np.exp(-0.2), 3 * np.exp(0.2)))
 
 
@@ -36,8 +37,14 @@ def test_intervals_that_are_far_too_narrow_hold_the_truth_as_often_as_they_say(r
         truth = 3.0 * np.exp(0.1 * rng.standard_t(3, size=runs + 1))
         predictions = [interval(3.0, 0.01)] * (runs + 1)
         calibration = calibrate([score(p, t) for p, t in zip(predictions[1:], truth[1:], strict=True)])
-        own = calibration(predictions[0])
+        own, coverage = calibration(predictions[0])
         held.append(own.low <= truth[0] <= own.high)
-        stated.append(calibration.coverage)
+        stated.append(coverage)
     # 300 draws: the standard error of a rate of 90% is 1.7%
     assert np.mean(held) >= stated[0] - 0.05
+
+
+def test_an_interval_that_cannot_be_stretched_has_no_known_coverage():
+    own, coverage = calibrate([2.0] * 9)(Prediction(0.2, 0.0, 0.5))
+    assert own == Prediction(0.2, 0.0, 0.5)
+    assert np.isnan(coverage)

@@ -253,7 +253,7 @@ def test_the_interval_is_that_of_runs_as_they_stood_at_the_same_share():
         family = [live, *(h for h in finished if h is not other), other.first(share)]
         scores.append(score(forecast(make_forecaster("joint", family), family[-1]), other.final_loss))
     own = forecast(make_forecaster("joint", [live, *finished]), live)
-    expected = calibrate(scores)(own)
+    expected, _ = calibrate(scores)(own)
     assert advice["forecast_low"] == pytest.approx(expected.low, rel=1e-5)
     assert advice["forecast_high"] == pytest.approx(expected.high, rel=1e-5)
 
@@ -392,3 +392,92 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     assert "regret" in table.columns
     assert "against_finish_low" in evaluate_decisions(table).columns
     assert set(candidate_table(SIZES[:1])["candidate"]) == {"finish", "start 2 x 1M", "start 4 x 1M"}
+
+
+# ---- found in a second reading
+
+
+def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
+    """60 steps are left: too few of twice the size, but enough of half."""
+    schedule = wsd(600, warmup=60)
+    family = [
+        run(name, size, schedule)
+        for name, size in (("half", 500_000), ("one", 1_000_000), ("two", 2_000_000))
+    ]
+    table = decision_table(family, fractions=[0.9])
+    own = table[table["model"] == "one"].set_index("policy")
+    assert set(own.index) == {"advice", "always_finish"}
+    assert own.loc["always_finish", "loss"] == family[1].final_loss
+
+
+def test_a_best_choice_that_only_a_law_knows_is_modelled():
+    table = decision_table([run("1M", 1_000_000), run("4M", 4_000_000)], fractions=[0.5]).set_index("policy")
+    assert table.loc["always_finish", "truth"] == "modelled"
+
+
+def test_a_finished_run_whose_rates_nobody_knows_moves_no_forecast_of_a_run_under_a_known_plan():
+    live = run("1M", 1_000_000, until=0.5)
+    blind = replace(run("4M", 4_000_000), learning_rates=np.empty(0))
+    alone, beside = (advise(live, known, DECISION) for known in ([live], [live, blind]))
+    assert beside["forecast"] == pytest.approx(alone["forecast"], rel=1e-9)
+    assert "4M is not read, since its learning rates are not known" in told(beside)
+    assert "from this run and" not in told(beside)
+
+
+def test_a_run_in_its_warm_up_has_the_units_of_its_whole_plan():
+    """The rates seen so far reach a tenth of the peak: the law fitted to them must not take that for the peak."""
+    rates = wsd(warmup=2500)
+    early = run("1M", 1_000_000, rates, until=0.3)
+    fitted = Joint().fit([early])
+    assert fitted.predict([Target(1_000_000, rates, early.last_step, 1000)])[0][0] == pytest.approx(
+        early.checkpoint_losses[np.isfinite(early.checkpoint_losses)][-1], rel=0.01
+    )
+
+
+def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
+    whole = run("1M", 1_000_000)
+    silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
+    assert not silent.is_finished
+    assert silent.is_over
+    assert not candidate_table([silent, run("4M", 4_000_000)])["is_live"].any()
+
+
+def test_a_rate_that_is_already_zero_has_a_plan_that_can_be_told():
+    rates = np.append(np.linspace(1e-3, 0, 2001), np.zeros(2000))
+    assert "stays to the end" in told(advise(run("1M", 1_000_000, rates, until=0.7), [], DECISION))
+
+
+def test_a_target_is_told_as_what_is_known_of_it():
+    live = run("1M", 1_000_000, until=0.5)
+    reached = live.checkpoint_losses[-1] + 0.05
+    assert "was reached at step" in told(advise(live, [live], {**DECISION, "target_loss": reached}))
+    unknown = replace(live, tokens_per_step=np.nan)
+    text = told(advise(unknown, [unknown], {**DECISION, "target_loss": 1.0}))
+    assert "1: not known when, since set models.1M.tokens_per_step" in text
+
+
+def test_compute_that_buys_nothing_ends_the_run():
+    live = run("1M", 1_000_000, until=0.5)
+    assert told(advise(live, [live], {**DECISION, "remaining": 0.0})).endswith("The run ends here.")
+    text = told(advise(live, [live], {**DECISION, "sizes": [], "remaining": 0.5 * rest_of(live)}))
+    assert "=> Finish it within" in text
+    assert "what is left does not pay for the whole plan" in text
+
+
+def test_seeds_of_a_cell_count_once():
+    table = decision_table(families(), fractions=[0.3])
+    cells = dict.fromkeys(table["model"], "one cell")
+    means = evaluate_decisions(table, cells).set_index("policy")
+    apart = evaluate_decisions(table).set_index("policy")
+    assert means["regret"].to_numpy() == pytest.approx(apart["regret"].to_numpy())
+    assert means["regret_low"].isna().all()
+
+
+def test_what_the_advice_refuses_is_no_candidate_in_the_report_either():
+    """A forecast above the present loss under a falling rate: the last losses lie far below the law."""
+    live = run("1M", 1_000_000, until=0.9)
+    losses = live.checkpoint_losses.copy()
+    losses[-3:] -= 1.0
+    odd = replace(live, checkpoint_losses=losses)
+    assert candidate_table([odd]).empty
+    assert "above the present" in told(advise(odd, [odd], DECISION))

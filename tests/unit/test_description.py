@@ -15,7 +15,8 @@ from torch import nn
 
 import toposcale
 from paths import ROOT
-from toposcale import checkpoints
+from toposcale import checkpoints, homology
+from toposcale.checkpoints import matrices
 from toposcale.features import diagram_distances, weights
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -291,3 +292,25 @@ def test_a_closed_pipe_is_no_error(file):
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=False)  # noqa: S602
     assert done.stdout == "layer,feature,value\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("ending", ["", ".weight"])
+def test_a_plain_mlp_has_the_deep_graph_persistence_of_its_two_layers(ending):
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(12, 40)), rng.normal(size=(8, 12))
+    table = toposcale.describe({f"fc1{ending}": first, f"fc2{ending}": second})
+    own = table[(table["layer"] == f"fc2{ending}") & (table["feature"] == "deep_graph_persistence")]
+    assert own["value"].item() == homology.deep_graph_persistence(first, second)
+
+
+def test_no_bfloat16_array_is_taken_for_another_one():
+    """Each is widened to a copy; the address of one copy may be given to the next."""
+    rng = np.random.default_rng(1)
+    many = {f"layer.{i}.weight": rng.normal(size=(64, 64)).astype(ml_dtypes.bfloat16) for i in range(12)}
+    assert [name for name, _ in matrices.iterate_arrays(many)] == list(many)
+
+
+def test_globs_that_choose_nothing_name_what_is_there():
+    found = [("a.weight", np.eye(3)), ("b.weight", np.eye(3))]
+    with pytest.raises(UserError, match=r"weights.layers chooses none of a.weight, b.weight"):
+        weights.compute_features(found, weights.Settings(include=("*attn*",)), model="m")

@@ -197,7 +197,7 @@ def test_the_power_laws_clock_is_moved_by_half_the_warmup():
 
 def test_a_run_under_way_has_rows_up_to_where_it_has_come():
     histories = [run(0).first(0.3), *family(3)[1:]]
-    table, _ = forecast_table(histories, fractions=[0.2, 0.5], methods=["power_law"])
+    table = forecast_table(histories, fractions=[0.2, 0.5], methods=["power_law"])
     assert set(table[table["model"] == "model-0"]["fraction"]) == {0.2}
     assert set(table[table["model"] == "model-1"]["fraction"]) == {0.2, 0.5}
 
@@ -207,13 +207,13 @@ def test_sizes_that_have_not_started_are_forecast_by_the_joint_law_alone():
         *family(3),
         History("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
     ]
-    table, _ = forecast_table(histories, fractions=[0.5], methods=["power_law", "joint"])
+    table = forecast_table(histories, fractions=[0.5], methods=["power_law", "joint"])
     planned = table[table["model"] == "planned"]
     assert list(zip(planned["fraction"], planned["method"], strict=True)) == [(0.0, "joint")]
     # 0.2 lower with every size: 2.03 - 0.6 + 6 * 1000^-0.35
     assert planned["low"].item() < 6 * FINAL**-0.35 + 1.43 < planned["high"].item()
     other = [replace(h, family="another") if h.model == "planned" else h for h in histories]
-    table, _ = forecast_table(other, fractions=[0.5], methods=["joint"])
+    table = forecast_table(other, fractions=[0.5], methods=["joint"])
     assert "no size" in table[table["model"] == "planned"]["reason"].item()
 
 

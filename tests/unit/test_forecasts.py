@@ -27,7 +27,7 @@ def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
 def test_losses_alone_are_enough():
     _, metrics, _, models = tables(family(2))
     histories = histories_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), models)
-    forecasts, _ = forecast_table(histories, fractions=[0.5])
+    forecasts = forecast_table(histories, fractions=[0.5])
     made = forecasts.dropna(subset=["forecast"])
     assert set(made["method"]) == {"power_law"}
     assert (forecasts[forecasts["forecast"].isna()]["reason"] != "").all()
@@ -35,7 +35,7 @@ def test_losses_alone_are_enough():
 
 def test_the_same_seed_gives_the_same_tables():
     histories = family(4)
-    first, second = (forecast_table(histories, fractions=[0.3], seed=1)[0] for _ in range(2))
+    first, second = (forecast_table(histories, fractions=[0.3], seed=1) for _ in range(2))
     pd.testing.assert_frame_equal(first, second, check_exact=True)
     pd.testing.assert_frame_equal(
         evaluate(first, histories, permutations=20), evaluate(second, histories, permutations=20)
@@ -90,17 +90,10 @@ def test_a_method_whose_intervals_miss_is_marked():
 
 def test_coverage_is_that_of_the_intervals_before_calibration():
     """Calibrated on the other runs, the worst one alone would miss, however narrow the method's intervals are."""
-    forecasts, _ = forecast_table(family(8), fractions=[0.3], methods=["power_law"])
+    forecasts = forecast_table(family(8), fractions=[0.3], methods=["power_law"])
     calibrated = forecasts["actual"].between(forecasts["low"], forecasts["high"])
     assert calibrated.sum() == 7
     own = forecasts["actual"].between(forecasts["own_low"], forecasts["own_high"])
     assert evaluate(forecasts)["interval_coverage"].item() == own.mean()
     narrow = forecasts.assign(own_low=forecasts["forecast"] - 1e-9, own_high=forecasts["forecast"] + 1e-9)
     assert evaluate(narrow)["interval_coverage"].item() == 0
-
-
-def test_costs_are_kept_apart_from_the_table():
-    forecasts, costs = forecast_table(family(3), fractions=[0.2, 0.5], methods=["power_law"])
-    assert "seconds" not in forecasts
-    assert list(costs["fraction"]) == [0.2, 0.5]
-    assert (costs["seconds"] > 0).all()

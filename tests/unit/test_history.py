@@ -42,6 +42,19 @@ def test_without_a_log_the_loss_curve_is_the_metric_after_the_warmup():
     np.testing.assert_array_equal(losses, history.checkpoint_losses[1:])
 
 
+def test_a_last_checkpoint_without_a_loss_leaves_the_loss_that_was_measured_before_it():
+    whole = run(0)
+    added = replace(
+        whole,
+        final_step=whole.final_step + 1,
+        checkpoint_steps=np.append(whole.checkpoint_steps, whole.final_step + 1),
+        checkpoint_losses=np.append(whole.checkpoint_losses, np.nan),
+        features={},
+    )
+    assert added.is_finished
+    assert added.final_loss == whole.final_loss
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

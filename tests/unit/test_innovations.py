@@ -11,6 +11,7 @@ from toposcale.statistics.innovations import (
     MIN_POINTS,
     innovation_test,
     innovations,
+    lagged,
     sign_flip_p_value,
     with_squares,
 )
@@ -189,3 +190,16 @@ def test_products_add_up_and_scale_does_not_matter():
 def test_too_few_points_are_an_error():
     with pytest.raises(ValueError, match="at least"):
         innovation_test(np.zeros(MIN_POINTS - 1), np.zeros(MIN_POINTS - 1))
+
+
+def test_what_other_runs_are_made_orthogonal_to_is_what_innovations_are_orthogonal_to():
+    """The trend and the control, now and before: white noise, of which no past is taken out, is orthogonal to all of it."""
+    rng = np.random.default_rng(9)
+    control, series = rng.standard_normal((1, 40)), rng.standard_normal((200, 40))
+    found = innovations(series, control)
+    white = found.values[found.n_fitted == 4]  # three of the trend and one of the control
+    given = lagged(control)
+    now = given[: 3 + 1]
+    assert len(white) > 50
+    np.testing.assert_allclose(white @ now.T, 0, atol=1e-9)
+    assert len(given) == 3 + 1 + found.start

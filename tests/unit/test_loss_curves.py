@@ -210,3 +210,17 @@ def test_a_damaged_state_is_one_line(tmp_path, content):
     path.write_text(content)
     with pytest.raises(UserError, match="not the state of a Trainer"):
         loss_curves.read(path)
+
+
+def test_two_runs_in_one_export_are_named(tmp_path):
+    columns = {"Step": [1, 2], "run-a - train/loss": [3.0, 2.0], "run-b - train/loss": [4.0, 3.0]}
+    with pytest.raises(
+        UserError, match="columns run-a - train/loss and run-b - train/loss both hold the loss"
+    ):
+        loss_curves.read(written(tmp_path, columns))
+
+
+def test_counted_tokens_need_not_be_a_whole_number_a_step():
+    state = {"global_step": 100, "num_input_tokens_seen": 409_633}
+    assert loss_curves.tokens_per_step(state, 1000) == 4096
+    assert loss_curves.tokens_per_step({"global_step": 100, "total_flos": 6 * 1000 * 409_633}, 1000) is None

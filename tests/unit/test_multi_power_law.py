@@ -184,7 +184,7 @@ def test_the_end_of_published_curves_from_their_beginnings(method):
     if not CURVES.is_dir():
         pytest.skip("the published loss curves (shared/data/loss_curves) are not here")
     runs = published_curves.histories(CURVES)
-    table, _ = forecast_table(runs, methods=[method])
+    table = forecast_table(runs, methods=[method])
     for fraction, most in ((0.2, 0.025), (0.3, 0.020), (0.5, 0.015)):
         rows = table[table["fraction"] == fraction]
         assert rows["forecast"].notna().all()
@@ -196,7 +196,7 @@ def test_the_end_of_a_published_size_from_the_other_size_alone():
     """The interval has to say how little one size tells of the next: it holds, and is wide."""
     if not CURVES.is_dir():
         pytest.skip("the published loss curves (shared/data/loss_curves) are not here")
-    table, _ = forecast_table(published_curves.histories(CURVES), fractions=[], methods=["joint"])
+    table = forecast_table(published_curves.histories(CURVES), fractions=[], methods=["joint"])
     large = table[table["model"].str.startswith("100M")]
     assert len(large) == 9
     assert large["actual"].between(large["low"], large["high"]).all()

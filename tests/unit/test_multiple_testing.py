@@ -6,12 +6,12 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.statistics.multiple_testing import benjamini_hochberg, bonferroni
+from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
 
 def test_by_hand():
     p = np.array([0.01, np.nan, 0.04, 0.03, 0.5])
-    np.testing.assert_allclose(bonferroni(p), [0.04, np.nan, 0.16, 0.12, 1.0], rtol=1e-12)
+    np.testing.assert_allclose(holm(p), [0.04, np.nan, 0.09, 0.09, 0.5], rtol=1e-12)
     # Sorted .01 .03 .04 .5, times 4/rank: .04 .06 .0533 .5; running minimum from the right: .04 .0533 .0533
     # .5
     np.testing.assert_allclose(benjamini_hochberg(p), [0.04, np.nan, 0.16 / 3, 0.16 / 3, 0.5], rtol=1e-12)
@@ -27,4 +27,4 @@ def test_shape_is_kept_and_nothing_tested_is_nothing_found():
     assert benjamini_hochberg(np.full((2, 3), 0.2)).shape == (2, 3)
     assert np.isnan(benjamini_hochberg([np.nan, np.nan])).all()
     with pytest.raises(ValueError, match="p_values"):
-        bonferroni([0.5, 1.5])
+        holm([0.5, 1.5])

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 import figure_tables
 from page_data import held
+from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
 from toposcale.landscape.planes import most_telling
 from toposcale.pages import columns, explorer, provenance, report
@@ -191,7 +192,7 @@ def test_a_column_keeps_its_gaps():
     metrics = pd.DataFrame(
         {"model": "a", "step": [0, 1, 2], "metric": "training_loss", "value": [1.0, np.nan, np.inf]}
     )
-    values = columns.all_values(figure_tables.features_table()[:0], metrics)
+    values = with_metrics(figure_tables.features_table()[:0], metrics)
     keys = columns.keys_of(values)
     assert [key["name"] for key in columns.described(keys)] == ["training loss"]
     assert columns.columns(values, keys) == {

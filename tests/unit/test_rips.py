@@ -257,3 +257,7 @@ def test_a_weight_feature_job_imports_nothing_heavy():
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_rows_that_are_all_one_have_lifetimes_of_zero_however_many_they_are():
+    assert np.array_equal(h0_lifetimes(np.ones((3000, 4))), np.zeros(2999))

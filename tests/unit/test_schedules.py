@@ -130,6 +130,12 @@ def test_a_falling_rate_is_recognised_and_a_constant_one_is_not(shape):
     assert "after step 400" in reason
 
 
+def test_a_log_that_goes_on_after_the_schedule_is_named():
+    given = Schedule("constant", 3e-4, 1000, 10)
+    with pytest.raises(UserError, match=r"it ends at step 1,000, but the log goes to step 1,500"):
+        plan_of_training(1000, np.array([500, 1500]), np.array([3e-4, 3e-4]), given)
+
+
 def test_a_log_that_contradicts_the_schedule_is_named():
     given = Schedule("constant", 3e-4, 1000, 10)
     with pytest.raises(UserError, match=r"0.0003 at step 500, but the log has 0.0001"):

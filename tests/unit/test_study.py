@@ -108,3 +108,49 @@ def test_topology_that_tells_the_end_improves_the_forecast_and_topology_that_doe
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, np.nan]) == pytest.approx([0.03, 0.06, 0.06, np.nan], nan_ok=True)
     assert holm([0.5, 0.6]) == pytest.approx([1.0, 1.0])
+
+
+def test_a_primary_test_that_could_not_be_made_counts_as_one_of_four():
+    features, metrics, models = tables(between=0.95)
+    without = features[features["feature"] != "h0_total_scaled"]
+    found = study.study_tables(without, metrics, models)["primary"].set_index(["question", "feature"])
+    assert len(found) == 4
+    assert found.loc[("A", "h0_total_scaled"), "p_value"] != found.loc[("A", "h0_total_scaled"), "p_value"]
+    expected = 4 * found.loc[("A", "neural_persistence"), "p_value"]
+    assert found.loc[("A", "neural_persistence"), "p_holm"] == pytest.approx(expected)
+
+
+def test_what_is_not_confirmatory_has_no_primary_tests():
+    found = study.study_tables(*tables(), confirmatory=False)
+    assert list(found) == ["exploratory"]
+    assert set(study.PRIMARY) < set(found["exploratory"].query("question == 'A'")["feature"])
+
+
+def test_slopes_that_differ_between_cells_are_no_discovery_once_each_cell_has_its_own():
+    """Feature and final loss both follow the loss at 30%, with a slope of the cell's own that goes the same way in both."""
+    features, metrics, models = tables()
+    slope = models.set_index("model")["cell"].map({"cell0": 1.0, "cell1": -1.0})
+    losses = metrics[metrics["metric"] == "validation_loss"]
+    now = losses[losses["step"] == 180].set_index("model")["value"]
+    now = now - now.groupby(models.set_index("model")["cell"]).transform("mean")
+    moved = 300 * slope * now
+    at = features["feature"].eq("neural_persistence") & features["step"].eq(180)
+    features.loc[at, "value"] = features.loc[at, "model"].map(moved) + 0.1 * features.loc[at, "value"]
+    end = metrics["metric"].eq("validation_loss") & metrics["step"].eq(600)
+    metrics.loc[end, "value"] += metrics.loc[end, "model"].map(moved)
+    found = study.study_tables(features.reset_index(drop=True), metrics.reset_index(drop=True), models)
+    assert (
+        found["primary"].set_index(["question", "feature"]).loc[("A", "neural_persistence"), "p_value"] < 0.01
+    )
+    own = found["exploratory"].query("question == 'A, own slopes' and feature == 'neural_persistence'")
+    assert own["p_value"].item() > 0.05
+
+
+def test_topology_that_repeats_the_norm_does_not_seem_to_help():
+    features, metrics, models = tables()
+    norm = features[features["feature"] == "frobenius_norm"]
+    copied = norm.assign(feature="neural_persistence", value=norm["value"] ** 1.01)
+    others = features[features["feature"] == "frobenius_norm"]
+    small = study.small_tables(pd.concat([others, copied]), metrics, models)
+    table = forecasts_over_runs.forecast_table(small["series"], small["early"], models, permutations=19)
+    assert (table.query("method == 'ridge'")["p_value"] > 0.05).all()

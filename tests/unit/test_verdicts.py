@@ -7,6 +7,7 @@ import scipy.stats
 
 from planted_features import STEPS, N, four_models, one, rows
 from toposcale.analysis.correlations import correlation_table
+from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.partials import partial_correlation_table
 from toposcale.analysis.pooled import pooled_test
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
@@ -263,6 +264,27 @@ def test_a_cell_of_eight_seeds_is_tested_within_and_between_its_runs():
     )["verdicts"]
     assert (few.within_cells == "not tested").all()
     assert (few[few.model == POOLED].within_cells_reason == "no cell has 8 seeds").all()
+    norm = one(tables["verdicts"], model=POOLED, feature="frobenius_norm")
+    assert norm.between_runs_reason == "fully explained by the controls, or too few runs"
+
+
+def test_a_feature_without_the_first_checkpoint_is_tested_over_seeds_like_the_others():
+    rng, n = np.random.default_rng(8), 30
+    names = [f"m.seed{seed}" for seed in range(8)]
+    features = [
+        rows(model, feature, np.sqrt(np.arange(n)) + rng.standard_normal(n))
+        for model in names
+        for feature in ("frobenius_norm", "h0_total", "h0_wasserstein")
+    ]
+    table = pd.concat(features)
+    table = table[(table.feature != "h0_wasserstein") | (table.step > STEPS[0])]
+    loss = [
+        pd.DataFrame({"model": m, "step": STEPS[:n], "metric": "training_loss", "value": rng.random(n)})
+        for m in names
+    ]
+    models = pd.DataFrame({"model": names, "cell": "m", "warmup_steps": STEPS[2], "final_step": STEPS[n - 1]})
+    found = run_permutation_table(table, pd.concat(loss), models, metric="training_loss", seed=0)
+    assert set(found["feature"]) == {"frobenius_norm", "h0_total", "h0_wasserstein"}
 
 
 def test_over_runs_stand_the_median_and_the_range_of_cells(run, analysed):
@@ -308,3 +330,23 @@ def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
     pd.testing.assert_frame_equal(again[columns], whole[columns], check_exact=True)
     other = correlation_table(features, metrics, seed=2, resamples=200)
     assert (other["spearman_low"] != analysed[0]["spearman_low"]).any()
+
+
+def test_runs_that_are_under_way_are_not_taken_for_finished_ones():
+    rng, names = np.random.default_rng(9), [f"m.seed{seed}" for seed in range(12)]
+    features = pd.concat(
+        [rows(m, f, 1 + rng.random(N)) for m in names for f in ("frobenius_norm", "h0_total")]
+    )
+    loss = pd.concat(
+        [
+            pd.DataFrame({"model": m, "step": STEPS, "metric": "validation_loss", "value": rng.random(N)})
+            for m in names
+        ]
+    )
+    models = pd.DataFrame({"model": names, "cell": "m", "final_step": STEPS[-1]})
+    whole = between_runs_table(features, loss, models, metric="validation_loss", seed=0)
+    assert set(whole["n_runs"]) == {12}
+    part = loss[(loss["model"] != names[0]) | (loss["step"] < 0.9 * STEPS[-1])]
+    assert set(between_runs_table(features, part, models, metric="validation_loss", seed=0)["n_runs"]) == {11}
+    nothing_early = loss[loss["step"] > 0.25 * STEPS[-1]]
+    assert between_runs_table(features, nothing_early, models, metric="validation_loss", seed=0).empty

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis import warnings
-from toposcale.io import schemas
+from toposcale.io import notes, schemas
 from toposcale.io.schemas import ALL_LAYERS
 
 METRICS = pd.DataFrame([("m", 10, "perplexity", np.inf)], columns=["model", "step", "metric", "value"])
@@ -48,7 +48,7 @@ def test_a_metric_that_is_not_finite_is_named():
 
 
 def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
-    noted = warnings.gaps("m", {40: "cut short", 50: "cut short", 60: "another shape"})
+    noted = notes.gaps("m", {40: "cut short", 50: "cut short", 60: "another shape"})
     noted.append({"model": "n", "step": None, "concerns": "embeddings", "warning": "w", "remedy": "r"})
     table = warnings.warning_table(features(), METRICS[:0], noted)
     assert list(table.columns) == list(schemas.WARNINGS.names)
@@ -61,7 +61,7 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
 
 
 def test_many_steps_are_a_span():
-    noted = warnings.gaps("m", dict.fromkeys(range(0, 70, 10), "cut short"))
+    noted = notes.gaps("m", dict.fromkeys(range(0, 70, 10), "cut short"))
     assert warnings.warning_table(features(), METRICS[:0], noted)["steps"].item() == "0 to 60 (7 checkpoints)"
 
 

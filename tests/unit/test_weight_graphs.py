@@ -97,3 +97,12 @@ def test_what_has_none():
     for function in (homology.weight_variance, homology.spatial_concentration):
         with pytest.raises(ValueError, match="finite"):
             function(np.full((2, 2), np.inf))
+
+
+def test_a_nan_far_into_a_large_matrix_is_refused():
+    large = np.ones((1000, 1000))
+    large[-1, -1] = np.nan
+    with pytest.raises(ValueError, match="weight must be finite"):
+        homology.weight_variance(large)
+    with pytest.raises(ValueError, match="second must be finite"):
+        homology.deep_graph_persistence(np.eye(1000), large)

@@ -10,6 +10,7 @@ import pytest
 from paths import ROOT
 from toposcale import homology
 from toposcale.features import weights
+from toposcale.io.errors import UserError
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
@@ -81,7 +82,7 @@ def test_layers_are_chosen_by_globs():
     features, diagrams = describe(matrices(), exclude=("a.*",))
     assert set(features) == {"b.weight", "all"}
     assert set(diagrams) == {"b.weight"}
-    with pytest.raises(ValueError, match="excludes every one"):
+    with pytest.raises(UserError, match="chooses none of"):
         describe(matrices(), include=("nothing",))
 
 

@@ -145,7 +145,7 @@ CHANGES = {
     "models.{name}.repo": ("x/y", {"source", "turn", "fetch", "duplicates", "models_table"}),
     "models.{name}.revisions": ("rev{step}", {"source", "turn", "fetch", "duplicates"}),
     "models.{name}.tokens_per_step": (7, {"models_table"}),
-    "models.{name}.tokenizer": ("tokenizer", {"embeddings"}),
+    "models.{name}.tokenizer": ("tokenizer", {"embeddings", "loss_landscape"}),
     "models.{name}.family": ("other", {"models_table"}),
     "models.{name}.n_parameters": (7, {"models_table"}),
     "models.{name}.final_step": (7, {"models_table"}),

@@ -92,7 +92,7 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
     assert log == curve.log()
     metrics = tables.gather(schemas.METRICS, folder.files("metrics/monitor").values())
     assert metrics == curve.metric_rows(NAME, folder.steps())
-    told = checkpoints.trainer_facts(state)
+    told = checkpoints.trainer_facts(state, state.parent)
     facts = folder.facts()
     assert told["tokens_per_step"] == facts["tokens_per_step"] == 8 * 8
     assert told["final_step"] == facts["final_step"] == STEPS

@@ -53,6 +53,7 @@ for cut in CUTS["landscape"]:
             settings=LANDSCAPE_SETTINGS,
             steps=cut.steps_of,
             leave_gaps=not_made_here,
+            tokenizer=own_tokenizer,
             code=fingerprint("loss_landscape.py"),
         message:
             f"Loss landscape of {cut.where}"

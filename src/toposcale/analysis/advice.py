@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.analysis.decisions import UNDECIDED, known_at, options_of
-from toposcale.forecasting.calibration import Calibration, calibrate, score
+from toposcale.analysis.decisions import NOTHING_LEFT, UNDECIDED, known_at, options_of
+from toposcale.forecasting.calibration import calibrate, score
 from toposcale.forecasting.decision import (
     FEWEST_STEPS,
     FINISH,
@@ -20,7 +20,7 @@ from toposcale.forecasting.decision import (
     steps_to,
 )
 from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
-from toposcale.forecasting.history import History, Prediction
+from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction
 from toposcale.forecasting.joint import Joint, JointForecaster
 
 LITTLE = 0.005
@@ -46,7 +46,7 @@ def advise(
         history, known, remaining=remaining, sizes=decision.get("sizes", ()), seed=seed
     )
     method = default_method(history)
-    prediction, calibration, runs = _end(history, known, method, joint)
+    prediction, coverage, runs = _end(history, known, method, joint)
     if prediction.reason and not reason:
         options, reason = [], prediction.reason
     advice: dict[str, Any] = {
@@ -60,11 +60,11 @@ def advise(
         "learning_rate_now": _rate(history, history.last_step),
         "learning_rate_at_the_end": _rate(history, history.final_step) if history.plan_known else None,
         "method": method,
-        "forecast_from_runs": sum(len(run.loss_curve[0]) > 0 for run in known) if method == "joint" else 1,
+        "forecast_from_runs": joint.n_runs if method == "joint" else 1,
         "forecast": _plain(prediction.value),
         "forecast_low": _plain(prediction.low),
         "forecast_high": _plain(prediction.high),
-        "interval_coverage": _plain(calibration.coverage),
+        "interval_coverage": _plain(coverage),
         "calibrated_on_runs": runs,
         "no_forecast_because": prediction.reason,
     }
@@ -76,30 +76,36 @@ def advise(
         **_target(joint, history, decision.get("target_loss"), reason),
         **_sizes(joint, history, spend, reason),
     }
-    advice["assumed"] = _assumed(history, known, options, method)
+    advice["assumed"] = _assumed(history, known, options, advice)
     advice["find_out_first"] = _find_out(history, known, options) if advice["choice"] == UNDECIDED else ""
     return advice
 
 
 def _end(
     history: History, known: Sequence[History], method: str, joint: Joint
-) -> tuple[Prediction, Calibration, int]:
-    """The forecast of the end with its interval, calibrated on the finished runs as they stood at the same share.
+) -> tuple[Prediction, float, int]:
+    """The forecast of the end with its interval, the coverage of the interval, and the runs that it was calibrated on.
 
-    Where the plan is known it is that of the law behind the decision, so that a run has one forecast of its end.
+    The runs are the finished ones, as they stood at the same share. Where no run of this size is finished, none of theirs
+    is read either. Where the plan is known the forecast is that of the law behind the decision, so that a run has one
+    forecast of its end.
     """
 
     is_joint = method == "joint"
     share = min(max(history.last_step / history.final_step, 1e-9), 1.0)
+    finished = [run for run in known if run.is_finished and run.model != history.model]
+    has_sister = any(run.n_parameters == history.n_parameters for run in finished)
     scores = []
-    for other in known:
-        if other.is_finished and other.model != history.model:
-            then = [*(run for run in known if run.model != other.model), other.first(share)]
+    for other in finished:
+        rest = [run for run in known if run.model != other.model]
+        if not has_sister:
+            rest = [run for run in rest if run.n_parameters != other.n_parameters or not run.is_finished]
+        if len(other.first(share).loss_curve[0]):
+            then = [*rest, other.first(share)]
             law = Joint().fit(then, like=joint) if is_joint else None
             scores.append(score(_of_the_last(then, law), other.final_loss))
-    calibration = calibrate(scores)
-    own = _of_the_last(known, joint if is_joint else None)
-    return calibration(own), calibration, int(np.isfinite(np.array(scores, dtype=np.float64)).sum())
+    own, coverage = calibrate(scores)(_of_the_last(known, joint if is_joint else None))
+    return own, coverage, int(np.isfinite(np.array(scores, dtype=np.float64)).sum())
 
 
 def _of_the_last(known: Sequence[History], law: Joint | None) -> Prediction:
@@ -147,8 +153,11 @@ def _candidate(option: Option, decision: Mapping[str, Any], advice: Mapping[str,
 def _target(joint: Joint, history: History, loss: float | None, reason: str) -> dict[str, Any]:
     if loss is None:
         return {"target_loss": None}
+    steps, losses = history.loss_curve
+    if (losses <= loss).any():
+        return {"target_loss": loss, "target_reached_at": float(steps[np.argmax(losses <= loss)])}
     if joint.reason or reason:
-        return {"target_loss": loss, "target_step": None}
+        return {"target_loss": loss, "target_step": None, "target_unknown_because": joint.reason or reason}
     middle, early, late = steps_to(joint, history, loss)
     return {
         "target_loss": loss,
@@ -166,13 +175,18 @@ def _sizes(joint: Joint, history: History, spend: float, reason: str) -> dict[st
     return {"best_size": _plain(size), "best_size_low": _plain(low), "best_size_high": _plain(high)}
 
 
-def _assumed(history: History, known: Sequence[History], options: Sequence[Option], method: str) -> list[str]:
-    said = []
+def _assumed(
+    history: History, known: Sequence[History], options: Sequence[Option], advice: Mapping[str, Any]
+) -> list[str]:
+    method, said = advice["method"], []
     if not history.plan_known:
         because = history.plan or "no learning rate is known"
         said.append(
             f"the learning rate stays as it is, since {because}: a decay to come is not in any forecast"
         )
+    unread = [run.model for run in known if run.is_finished and not run.rates_known]
+    if unread and any(run.rates_known for run in known):
+        said.append(f"{', '.join(unread)} is not read, since its learning rates are not known")
     if method == "joint":
         said.append(
             "the forecast reads every run of the family as far as it has come, in one law that is that of the candidates, "
@@ -185,7 +199,14 @@ def _assumed(history: History, known: Sequence[History], options: Sequence[Optio
         )
     if options:
         said.append("compute is 6 x parameters x tokens")
+        finish = next((option.candidate for option in options if option.candidate.name == FINISH), None)
+        if finish and history.last_step + finish.steps < history.final_step:
+            said.append(
+                f"what is left does not pay for the whole plan: {FINISH} ends at step "
+                f"{history.last_step + finish.steps:,}, with the rest of the plan pressed into {finish.steps:,} steps"
+            )
         starts = [option.candidate for option in options if option.candidate.is_start]
+        said.append("the interval of a candidate is that of the law, whose coverage is not known")
         if starts:
             said.append(
                 "a new size is trained from scratch under this run's plan, or its own, stretched to the steps that the "
@@ -193,7 +214,7 @@ def _assumed(history: History, known: Sequence[History], options: Sequence[Optio
             )
             if any(not np.isfinite(run.tokens_per_step) for run in known):
                 said.append(f"a size without tokens_per_step has those of {history.model}")
-        if len(_sizes_seen(known)) == 1 and starts:
+        if len(_sizes_seen(known)) == 1 and (starts or advice.get("best_size")):
             said.append(
                 "one size is known: how the loss falls with size is a prior, and its intervals are as wide"
             )
@@ -201,7 +222,7 @@ def _assumed(history: History, known: Sequence[History], options: Sequence[Optio
 
 
 def _sizes_seen(known: Sequence[History]) -> set[int]:
-    return {run.n_parameters for run in known if len(run.loss_curve[0])}
+    return {run.n_parameters for run in known if len(run.loss_curve[0]) >= MINIMUM_POINTS}
 
 
 def _find_out(history: History, known: Sequence[History], options: Sequence[Option]) -> str:
@@ -251,7 +272,7 @@ def told_of_finished(history: History) -> str:
     loss = _last_loss(history)
     text = f"{history.model}: finished at step {history.last_step:,}"
     text += "" if loss is None else f", loss {loss:.4g}"
-    if history.plan_known:
+    if history.plan_known and history.plan != "rows":
         return text
     return f"{text}; if it goes on after that step, set models.{history.model}.schedule"
 
@@ -260,7 +281,7 @@ def _plan_text(advice: Mapping[str, Any]) -> str:
     if advice["plan_unknown_because"]:
         return f"unknown: {advice['plan_unknown_because']}"
     now, end = advice["learning_rate_now"], advice["learning_rate_at_the_end"]
-    course = "stays to the end" if abs(end / now - 1) < 0.01 else f"goes to {end:.3g} by the end"
+    course = "stays to the end" if abs(end - now) <= 0.01 * now else f"goes to {end:.3g} by the end"
     known = {"given": "as given", "rows": "from the table", "recognised": "recognised in the logged rates"}
     return f"learning rate {now:.3g} now, {course} ({known.get(advice['plan'], advice['plan'])})"
 
@@ -315,24 +336,33 @@ def _table(advice: Mapping[str, Any]) -> list[str]:
 def _target_text(advice: Mapping[str, Any]) -> str:
     step, wanted = advice.get("target_step"), advice["target_loss"]
     early, late = advice.get("target_step_earliest"), advice.get("target_step_latest")
+    if (reached := advice.get("target_reached_at")) is not None:
+        return f"{wanted:g} was reached at step {reached:,.0f}"
+    if why := advice.get("target_unknown_because"):
+        return f"{wanted:g}: not known when, since {why}"
     if step is None and early is None:
         return f"{wanted:g} is not reached by the planned end"
     if step is None:
         return f"{wanted:g} is not forecast to be reached; at best at step {early:,.0f}"
-    latest = "perhaps not at all" if late is None else f"at the latest {late:,.0f}"
+    latest = "perhaps not at all" if late is None else f"{late:,.0f}"
     cost = f", {advice['target_flop']:.3g} FLOP in all" if advice.get("target_flop") else ""
-    return f"{wanted:g} at step {step:,.0f}{cost} (at the earliest {early:,.0f}, {latest})"
+    return f"{wanted:g} at step {step:,.0f}{cost} (the law's own interval, of unknown coverage: {early:,.0f} to {latest})"
 
 
 def _verdict(advice: Mapping[str, Any]) -> str:
     choice, odds = advice["choice"], advice["probability"]
     if not choice:
-        return f"No advice: {advice['no_decision_because']}. Go on as planned."
+        because = advice["no_decision_because"]
+        return f"No advice: {because}." + (
+            " Go on as planned." if because != NOTHING_LEFT else " The run ends here."
+        )
     if choice == UNDECIDED:
         first = advice["candidates"][0]
         leads = f"{first['candidate']} leads with {odds:.0%}, and {advice['at_stake']:.3f} nats are at stake"
         return f"Undecided: {leads}. Find out first: {advice['find_out_first']}."
-    what = {FINISH: "Finish it", "extend": "Extend it to use all of the compute"}.get(
+    pressed = choice == FINISH and advice["step"] + advice["candidates"][0]["steps"] < advice["final_step"]
+    finish = f"Finish it within {advice['candidates'][0]['steps']:,} steps" if pressed else "Finish it"
+    what = {FINISH: finish, "extend": "Extend it to use all of the compute"}.get(
         choice, f"Stop now and {choice}"
     )
     if len(advice["candidates"]) == 1:

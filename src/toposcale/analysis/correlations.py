@@ -42,14 +42,13 @@ def correlation_table(
     *,
     seed: int,
     resamples: int = RESAMPLES,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Correlations of every feature with every metric, per model."""
     rows = [
         group.rows(
             {
-                **_plain(group, seed, resamples, confidence),
-                **_differences(group, seed, resamples, confidence),
+                **_plain(group, seed, resamples),
+                **_differences(group, seed, resamples),
                 "reason": group.reasons(),
             }
         )
@@ -58,7 +57,7 @@ def correlation_table(
     return schemas.CORRELATIONS.frame(joined(rows))
 
 
-def _plain(group: Aligned, seed: int, resamples: int, confidence: float) -> dict[str, Floats]:
+def _plain(group: Aligned, seed: int, resamples: int) -> dict[str, Floats]:
     """The part as published."""
     kinds = {"spearman": (spearman, bootstrap_spearman), "pearson": (pearson, bootstrap_pearson)}
     columns = {}
@@ -74,7 +73,7 @@ def _plain(group: Aligned, seed: int, resamples: int, confidence: float) -> dict
             ("block_", moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))),
         ):
             drawn = bootstrap(group.values, group.targets, counts)
-            low, high = percentile_interval(drawn, confidence)
+            low, high = percentile_interval(drawn)
             columns[f"{name}_{infix}low"], columns[f"{name}_{infix}high"] = low, high
         if group.n <= MAX_PERMUTED:
             values, targets = group.values, group.targets
@@ -86,7 +85,7 @@ def _plain(group: Aligned, seed: int, resamples: int, confidence: float) -> dict
     return columns
 
 
-def _differences(group: Aligned, seed: int, resamples: int, confidence: float) -> dict[str, Floats]:
+def _differences(group: Aligned, seed: int, resamples: int) -> dict[str, Floats]:
     """The correlation of first differences, and the effective number of points."""
     shape = (len(group.values), len(group.metrics))
     names = ["spearman_differences", "spearman_differences_low", "spearman_differences_high", "p_differences"]
@@ -94,7 +93,7 @@ def _differences(group: Aligned, seed: int, resamples: int, confidence: float) -
     if group.n > MIN_POINTS:
         x, y = np.diff(group.values, axis=1), np.diff(group.targets, axis=1)
         counts = moving_block_counts(group.n - 1, resamples, group.generator(seed, DIFFERENCES))
-        low, high = percentile_interval(bootstrap_spearman(x, y, counts), confidence)
+        low, high = percentile_interval(bootstrap_spearman(x, y, counts))
         correlation = spearman(x, y)
         p_value = correlation_p_value(correlation, group.n - 1)
         columns.update(zip(names, (correlation, low, high, p_value), strict=True))

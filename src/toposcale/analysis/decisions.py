@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.forecasts import FRACTIONS, bootstrap_interval
+from toposcale.analysis.forecasts import FRACTIONS, bootstrap_interval, by_cell
 from toposcale.analysis.histories import histories_from_tables
+from toposcale.analysis.series import cells_of
 from toposcale.forecasting.decision import (
     FINISH,
     MULTIPLES,
@@ -22,11 +23,13 @@ from toposcale.forecasting.decision import (
     rest_of,
     weigh,
 )
-from toposcale.forecasting.history import History
-from toposcale.forecasting.joint import Joint
+from toposcale.forecasting.forecasters import refusal
+from toposcale.forecasting.history import MINIMUM_POINTS, History
+from toposcale.forecasting.joint import Joint, target_of
 from toposcale.io import schemas
 
 UNDECIDED = "undecided"
+NOTHING_LEFT = "what is left buys not one step"
 POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""
@@ -52,7 +55,7 @@ def decision_tables(
     remaining, sizes = decision["remaining"], decision["sizes"]
     considered = candidate_table(histories, fractions=fractions, remaining=remaining, sizes=sizes, seed=seed)
     decided = decision_table(histories, fractions=fractions, seed=seed)
-    evaluated = evaluate_decisions(decided, resamples=resamples, seed=seed)
+    evaluated = evaluate_decisions(decided, cells_of(models), resamples=resamples, seed=seed)
     return {"candidates": considered, "decisions": decided, "decision_evaluation": evaluated}
 
 
@@ -74,11 +77,13 @@ def options_of(
     joint = Joint().fit([run for run in known if len(run.loss_curve[0])])
     if not np.isfinite(history.tokens_per_step):
         return joint, [], f"set models.{history.model}.tokens_per_step, the tokens of one step"
-    if joint.reason or not len(history.loss_curve[0]):
+    if joint.reason or len(history.loss_curve[0]) < MINIMUM_POINTS:
         return joint, [], joint.reason or "it has too few losses after the warm-up"
     others = [run for run in known if run.model != history.model]
+    if reason := refusal(history, float(joint.predict([target_of(history)])[0][0])):
+        return joint, [], reason
     options = weigh(joint, candidates(history, others, remaining, sizes), seed)
-    return joint, options, "" if options else "no compute is left"
+    return joint, options, "" if options else NOTHING_LEFT
 
 
 def candidate_table(
@@ -94,7 +99,7 @@ def candidate_table(
     for history in histories:
         if not len(history.loss_curve[0]):
             continue
-        is_live = not history.is_finished
+        is_live = not history.is_over
         share = history.last_step / history.final_step if is_live else min(fractions)
         known = known_at(history, histories) if is_live else _past(history, histories, share)
         options = options_of(known[-1], known, remaining=remaining, sizes=sizes, seed=seed)[1]
@@ -193,20 +198,23 @@ def _judged(
     best = min(truths, key=lambda name: (truths[name].loss, name))
     starts = [option.candidate for option in options if option.candidate.is_start]
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > history.n_parameters]
-    following = min(bigger or starts, key=lambda candidate: candidate.target.n_parameters)
+    following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
     sure = options[0].probability >= SURE
     advised = options[0].candidate.name if sure else FINISH
     chosen = {
         "advice": (advised if sure else UNDECIDED, truths[advised]),
         "always_finish": (FINISH, truths[FINISH]),
-        "stop_now": (following.name, truths[following.name]),
-        "stop_at_random": (
-            "stop at random",
-            _random_stop(now, history, following, larger, law, truths[FINISH]),
-        ),
     }
+    if following is not None:  # else the rest buys no training of a larger size
+        at_random = _random_stop(now, history, following, larger, law, truths[FINISH])
+        chosen |= {
+            "stop_now": (following.name, truths[following.name]),
+            "stop_at_random": ("stop at random", at_random),
+        }
+    # Which choice was best is observed only where all of them were.
+    all_observed = all(truth.observed for truth in truths.values())
     for policy, (choice, truth) in chosen.items():
-        observed = truth.observed and truths[best].observed
+        observed = truth.observed and all_observed
         yield {
             **start,
             "policy": policy,
@@ -265,8 +273,17 @@ def _random_stop(
     return _Truth(float(np.mean([t.loss for t in truths])), all(t.observed for t in truths))
 
 
-def evaluate_decisions(decisions: pd.DataFrame, *, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """Means over models, with 95% bootstrap intervals, for each fraction and policy."""
+def evaluate_decisions(
+    decisions: pd.DataFrame,
+    cells: Mapping[str, str] | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Means over models for each fraction and policy, with 95% bootstrap intervals over cells.
+
+    cells: the cell of each model, what runs share but for their seed; a model that is not in it is one of its own.
+    """
     rows = []
     judged = decisions.dropna(subset=["regret"])
     finish = judged[judged["policy"] == "always_finish"].set_index(["model", "fraction"])["regret"]
@@ -275,9 +292,9 @@ def evaluate_decisions(decisions: pd.DataFrame, *, resamples: int = 1000, seed: 
         row["n_decisions"] = len(group)
         row["n_modelled"] = int((group["truth"] == "modelled").sum())
         row["share_best"] = float((group["regret"] <= 0).mean())
-        against = group.set_index(["model", "fraction"])["regret"].rsub(finish).dropna()
-        for column, values in (("regret", group["regret"]), ("against_finish", against)):
-            array = values.to_numpy(dtype=np.float64)
+        own = group.set_index(["model", "fraction"])["regret"]
+        for column, values in (("regret", own), ("against_finish", own.rsub(finish).dropna())):
+            array = by_cell(values, values.index.get_level_values("model"), cells or {})
             row[column] = float(array.mean()) if len(array) else np.nan
             row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(array, resamples, seed)
         rows.append(row)

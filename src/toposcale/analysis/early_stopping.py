@@ -63,7 +63,7 @@ def early_stopping_table(
     return schemas.EARLY_STOPPING.frame(rows)
 
 
-def early_stopping_summary(table: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
+def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Mean over models of steps_saved and loss_given_up, with Student intervals (NaN for a single model)."""
     rows = []
     for key, group in table.groupby([*SERIES_KEY, "patience"], sort=True):
@@ -73,7 +73,7 @@ def early_stopping_summary(table: pd.DataFrame, *, confidence: float = 0.95) -> 
             half = np.nan
             if len(values) > 1:
                 error = values.std(ddof=1) / np.sqrt(len(values))
-                half = stdtrit(len(values) - 1, 0.5 + confidence / 2) * error
+                half = stdtrit(len(values) - 1, 0.975) * error
             row |= {
                 name: values.mean(),
                 f"{name}_low": values.mean() - half,

@@ -51,7 +51,7 @@ def following(family: pd.DataFrame) -> Answer:
     if known.empty:
         return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
     followers = known[known["follows_the_loss"] == YES]
-    text = f"{len(followers)} of {len(known)} features follow it in every cell. Drift alone can cause that."
+    text = f"{len(followers)} of {len(known)} features follow it in every cell that has both. Drift alone can cause that."
     numbers, verdict = [], f"{len(followers)} of {len(known)}"
     topological = followers[_is_topology(followers)]
     if len(topological):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from toposcale.analysis.advice import NAME_ANOTHER_SIZE
 from toposcale.analysis.feature_answers import UNTESTED, Answer
-from toposcale.analysis.forecasts import LEAST_COVERAGE, RIVALS
+from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
 from toposcale.forecasting.decision import SURE
 from toposcale.statistics.multiple_testing import holm
 
@@ -44,7 +44,7 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
     rows = rows if rows.empty else rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to be judged by.")
-    most = rows[rows["n_forecasts"] == rows["n_forecasts"].max()].sort_values("mae")
+    most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
     best = most.iloc[0]
     text = (
         f"From the first {best['fraction']:.0%} of training it misses the final loss by {best['mae']:.3f} nats on average "
@@ -63,7 +63,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     """Each method that reads topology against the best that reads the loss alone or the size alone.
 
     At the smallest share of training. Yes only for a method whose gain is above 0 with its interval and passes Holm's
-    correction for all of them, over at least `FEWEST_RUNS` runs.
+    correction for all of them, over at least `FEWEST_RUNS` cells that both forecast; the seeds of a cell count once.
     """
     rows = _first(evaluation)
     rivals = rows[rows["method"] == rows["baseline"]] if "baseline" in rows else rows[:0]
@@ -94,17 +94,23 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     best = judged.iloc[judged["improvement_percent"].argmax()]
     word = "closer" if best["improvement_percent"] >= 0 else "further off"
     text += f" With topology it comes {abs(best['improvement_percent']):.0f}% {word} at best."
-    if runs < FEWEST_RUNS:
+    compared = int(judged["n_compared"].max())
+    if compared < FEWEST_RUNS:
         return Answer(
-            f"Not tested: {runs} runs", text, f"{numbers} Below {FEWEST_RUNS} runs there is no verdict."
+            f"Not tested: {compared} runs",
+            text,
+            f"{numbers} Below {FEWEST_RUNS} runs that are more than seeds of one another there is no verdict.",
         )
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["wilcoxon_p"].fillna(1.0).to_numpy(float))
-    gained = judged[(judged["improvement_low"] > 0) & (corrected <= LEVEL)]
+    enough = judged["n_compared"] >= FEWEST_RUNS
+    gained = judged[enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)]
     if len(gained):
         return Answer("Yes", text, numbers)
     return Answer(
-        "No, it makes it worse" if (judged["improvement_high"] < 0).all() else "Not shown", text, numbers
+        "No, it makes it worse" if (enough & (judged["improvement_high"] < 0)).all() else "Not shown",
+        text,
+        numbers,
     )
 
 

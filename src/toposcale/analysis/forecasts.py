@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from time import perf_counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from toposcale.analysis.histories import histories_from_tables, vectors_by_model
+from toposcale.analysis.series import cells_of
 from toposcale.forecasting.calibration import calibrate_on_others
 from toposcale.forecasting.forecasters import METHODS, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction, no_prediction
@@ -23,11 +22,12 @@ POWER_LAW = "power_law"
 RIVALS = ("power_law", "multi_power_law", "joint", "chinchilla", "ridge_loss", "ridge_size")
 """What a forecast has to beat: methods that read the loss alone, or the number of parameters alone."""
 
+MOST_OF_THEM = 0.8
+"""A method that refuses a few models is judged on the others, beside those that refuse none."""
+
 LEAST_COVERAGE = 0.8
 FEW_MODELS = 10
 """Below this many models the evaluation says in words how little its numbers mean."""
-
-logger = logging.getLogger(__name__)
 
 
 def forecast_tables(
@@ -46,9 +46,8 @@ def forecast_tables(
     histories = histories_from_tables(
         features, metrics, training, models, schedules=schedules, vectors=vectors_by_model(vectors)
     )
-    forecasts, seconds = forecast_table(histories, fractions=fractions, seed=seed)
-    logger.info("seconds by method and fraction\n%s", seconds.to_string(index=False))
-    evaluated = evaluate(forecasts, histories, resamples=resamples, seed=seed)
+    forecasts = forecast_table(histories, fractions=fractions, seed=seed)
+    evaluated = evaluate(forecasts, histories, cells_of(models), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}
 
 
@@ -58,46 +57,40 @@ def forecast_table(
     fractions: Sequence[float] = FRACTIONS,
     methods: Sequence[str] = METHODS,
     seed: int = 0,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The `forecasts` table (model, fraction, method, ...), and apart from it the seconds each method took.
+) -> pd.DataFrame:
+    """The `forecasts` table (model, fraction, method, ...).
 
     Intervals are calibrated over the finished runs, each without itself. A run that is under way has rows up to where it
-    has come. Fraction 0 is the joint law without any run of that size. Seconds: fraction, method, seconds for all
-    models; they differ from run to run, so they have no place in a table that is compared byte by byte.
+    has come. Fraction 0 is the joint law without any run of that size.
     """
     finals = {history.model: history.final_loss for history in histories}
-    rows, costs = [], []
+    rows = []
     begun = [history for history in histories if len(history.loss_curve[0]) or len(history.features)]
     for fraction in fractions:
         family = [history.first(fraction) for history in begun]
         # A run that has not come so far has no first part of this length.
         due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
+        actual = [finals[cut.model] for cut in due]
         for method in methods:
-            start = perf_counter()
             forecaster = make_forecaster(method, family, finals, seed)
             predictions = [forecast(forecaster, history) for history in due]
-            rows += _calibrated_rows(due, predictions, fraction, method, finals)
-            costs.append((fraction, method, perf_counter() - start))
+            rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
-        start = perf_counter()
         rows += _rows_of_sizes_not_seen(histories, finals)
-        costs.append((0.0, "joint", perf_counter() - start))
-    return schemas.FORECASTS.frame(rows), pd.DataFrame(costs, columns=["fraction", "method", "seconds"])
+    return schemas.FORECASTS.frame(rows)
 
 
-def _calibrated_rows(
-    histories: Sequence[History],
-    predictions: Sequence[Prediction],
-    fraction: float,
-    method: str,
-    finals: Mapping[str, float],
+def calibrated_rows(
+    histories: Sequence[History], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
 ) -> list[dict[str, object]]:
-    calibrated = calibrate_on_others(predictions, [finals[history.model] for history in histories])
-    rows = []
-    for history, own, (shown, coverage) in zip(histories, predictions, calibrated, strict=True):
-        row = _row(history, fraction, method, shown, coverage, finals[history.model])
-        rows.append(row | {"own_low": own.low, "own_high": own.high})
-    return rows
+    """A row of each history, its interval calibrated over the other finished ones; `where`: columns that all have."""
+    calibrated = calibrate_on_others(predictions, actual)
+    return [
+        where | _row(history, own, shown, coverage, truth)
+        for history, own, (shown, coverage), truth in zip(
+            histories, predictions, calibrated, actual, strict=True
+        )
+    ]
 
 
 def _rows_of_sizes_not_seen(
@@ -121,31 +114,32 @@ def _rows_of_sizes_not_seen(
         if fits[key].reason and len(history.loss_curve[0]):
             continue  # no other size: nothing to say, and nothing was asked
         own = no_prediction(reason) if reason else as_prediction(*fits[key].predict([target_of(history)]))
-        row = _row(history, 0.0, "joint", own, np.nan, finals[history.model])
-        rows.append(row | {"own_low": own.low, "own_high": own.high})
+        row = _row(history, own, own, np.nan, finals[history.model])
+        rows.append({"fraction": 0.0, "method": "joint"} | row)
     return rows
 
 
 def _row(
-    history: History, fraction: float, method: str, own: Prediction, coverage: float, actual: float
+    history: History, own: Prediction, shown: Prediction, coverage: float, actual: float
 ) -> dict[str, object]:
     return {
         "model": history.model,
-        "fraction": fraction,
-        "method": method,
-        "forecast": own.value,
-        "low": own.low,
-        "high": own.high,
+        "forecast": shown.value,
+        "low": shown.low,
+        "high": shown.high,
         "calibrated_to": coverage,
+        "own_low": own.low,
+        "own_high": own.high,
         "actual": actual,
-        "error": own.value - actual,
-        "reason": own.reason,
+        "error": shown.value - actual,
+        "reason": shown.reason,
     }
 
 
 def evaluate(
     forecasts: pd.DataFrame,
     histories: Sequence[History] = (),
+    cells: Mapping[str, str] | None = None,
     *,
     resamples: int = 1000,
     permutations: int = 200,
@@ -153,9 +147,11 @@ def evaluate(
 ) -> pd.DataFrame:
     """The `forecast_evaluation` table: one row for each fraction and method.
 
-    mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over models. baseline: of `RIVALS`, the one with
-    the least error over the most models. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the models that
-    both forecast. wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's.
+    Errors are averaged over the seeds of a cell first; cells: the cell of each model, one that is not in it is one of its
+    own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the `RIVALS` that
+    forecast at least `MOST_OF_THEM` of the models that any of them does, the one with the least error.
+    improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast, n_compared of them.
+    wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's.
     For ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
     permutation_p, the share of deals at least as good (own deal counted).
     """
@@ -165,9 +161,9 @@ def evaluate(
         here = forecasts[forecasts["fraction"] == fraction]
         best = _best_rival(here)
         row: dict[str, object] = {"fraction": fraction, "method": method, "baseline": best}
-        row.update(_accuracy(group, resamples, seed))
-        row.update(_against_baseline(group, here[here["method"] == best], resamples, seed))
-        power_law = _against_baseline(group, here[here["method"] == POWER_LAW], resamples, seed)
+        row.update(_accuracy(group, cells or {}, resamples, seed))
+        row.update(_against_baseline(group, here[here["method"] == best], cells or {}, resamples, seed))
+        power_law = _against_baseline(group, here[here["method"] == POWER_LAW], cells or {}, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
         if method.startswith("ridge") and len(histories):
             row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
@@ -185,9 +181,15 @@ def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[f
     return float(low), float(high)
 
 
-def _accuracy(group: pd.DataFrame, resamples: int, seed: int) -> dict[str, object]:
+def by_cell(values: pd.Series, models: Iterable[str], cells: Mapping[str, str]) -> np.ndarray:
+    """Values, one for each of `models`, averaged over the seeds of a cell: one for each cell."""
+    labels = [cells.get(model, model) for model in models]
+    return values.groupby(np.array(labels, dtype=object)).mean().to_numpy(np.float64)
+
+
+def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, object]:
     usable = group[group["forecast"].notna() & group["actual"].notna()]
-    errors = usable["error"].abs().to_numpy()
+    errors = by_cell(usable["error"].abs(), usable["model"], cells)
     low, high = bootstrap_interval(errors, resamples, seed)
     varied = len(usable) >= 3 and usable["forecast"].nunique() > 1 and usable["actual"].nunique() > 1
     # Of intervals calibrated on the other ones of fewer than 20 runs exactly one misses, whatever the method.
@@ -204,13 +206,13 @@ def _accuracy(group: pd.DataFrame, resamples: int, seed: int) -> dict[str, objec
 
 
 def _against_baseline(
-    group: pd.DataFrame, baseline: pd.DataFrame, resamples: int, seed: int
+    group: pd.DataFrame, baseline: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int
 ) -> dict[str, object]:
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])
-    own, base = pair["error"].abs().to_numpy(), pair["error_baseline"].abs().to_numpy()
+    own, base = (by_cell(pair[name].abs(), pair["model"], cells) for name in ("error", "error_baseline"))
     if len(own) < 2 or base.sum() == 0:
-        return {}
+        return {"n_compared": len(own)}
     draws = np.random.default_rng(seed).integers(0, len(own), size=(resamples, len(own)))
     totals = base[draws].sum(axis=1)
     improvements = 100 * (1 - own[draws].sum(axis=1)[totals > 0] / totals[totals > 0])
@@ -220,6 +222,7 @@ def _against_baseline(
         "improvement_percent": float(100 * (1 - own.sum() / base.sum())),
         "improvement_low": float(low),
         "improvement_high": float(high),
+        "n_compared": len(own),
         "wilcoxon_p": 1.0 if same else float(stats.wilcoxon(own, base).pvalue),
     }
 
@@ -247,12 +250,12 @@ def _permutation(
 
 
 def _best_rival(forecasts: pd.DataFrame) -> str:
-    """Of `RIVALS`, the method that judges the most models, and among those with the least error; empty: none could."""
+    """Of the `RIVALS` that forecast at least `MOST_OF_THEM` of the models, that of the least error; empty: none could."""
     judged = forecasts[forecasts["method"].isin(RIVALS)].dropna(subset=["error"])
     if judged.empty:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])
-    return str(errors.sort_values(["count", "mean"], ascending=[False, True], kind="stable").index[0])
+    return str(errors.loc[errors["count"] >= MOST_OF_THEM * errors["count"].max(), "mean"].idxmin())
 
 
 def _note(models: int, coverage: float) -> str:

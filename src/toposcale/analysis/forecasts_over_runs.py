@@ -105,14 +105,19 @@ def _chance(
     seed: int,
     permutations: int,
 ) -> float:
-    """Share of permutations of the topology among the runs of each cell in which it helps as much."""
-    random, width = np.random.default_rng(seed), sets["plain"].shape[1]
+    """Share of permutations, among the runs of each cell, of what the other predictors and the cell do not tell of topology
+    in which it helps as much."""
+    random, plain = np.random.default_rng(seed), sets["plain"]
+    own = np.column_stack([plain, *(cells == cell for cell in np.unique(cells))])
+    own = own / np.maximum(np.abs(own).max(axis=0), 1e-300)
+    topology = sets["topology"][:, plain.shape[1] :]
+    fitted = own @ np.linalg.lstsq(own, topology, rcond=None)[0]
     observed, as_good = errors["topology"].mean(), 1
     for _ in range(permutations):
         order = np.arange(len(target))
         for cell in np.unique(cells):
             order[cells == cell] = random.permutation(order[cells == cell])
-        table = np.column_stack([sets["plain"], sets["topology"][order, width:]])
+        table = np.column_stack([plain, fitted + (topology - fitted)[order]])
         as_good += _errors(table, target, groups, _ridge).mean() <= observed
     return as_good / (permutations + 1)
 

@@ -27,6 +27,8 @@ from toposcale.statistics.testable import MIN_POINTS
 
 EARLY, SHARE = 0.2, 0.3
 """Shares of training at which the losses, and at the later one the features, are read."""
+NEARLY = 0.99
+"""Share of its steps at which a run has a loss of its end."""
 
 
 def run_permutation_table(
@@ -82,7 +84,10 @@ def paired_innovations(
         cut, reason = group.testable(warmups)
         used = group if reason else cut
         if used.n >= MIN_POINTS and used.norms is not None:
-            runs.setdefault(group.model, {})[tuple(used.steps)] = used
+            grids = runs.setdefault(group.model, {})
+            # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
+            earlier = grids.get(tuple(used.steps))
+            grids[tuple(used.steps)] = used if earlier is None else earlier.beside(used)
     for steps in sorted({steps for grids in runs.values() for steps in grids}):
         own = {model: grids[steps] for model, grids in runs.items() if steps in grids}
         if set(own) == set(cells):
@@ -109,20 +114,29 @@ def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[P
 
 
 def between_runs_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    metric: str,
+    seed: int,
+    own_slopes: bool = False,
 ) -> pd.DataFrame:
-    """Final value of the metric against each whole-model feature at `SHARE` of training, over the runs of all full cells.
+    """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full cells.
 
-    Given: the metric at `EARLY` and `SHARE`, the square of the latter, the weight norm, and the cell.
+    Given: the metric at `EARLY` and `SHARE`, the square of the latter, the weight norm, and the cell. own_slopes: with
+    slopes of each cell for all four, at the cost of as many degrees of freedom a cell.
     """
-    cells = full_cells(features, metrics, models, metric)
     ends = dict(zip(models["model"], models["final_step"], strict=True)) if "final_step" in models else {}
+    last = metrics[metrics["metric"] == metric].groupby("model")["step"].max()
+    finished = [model for model, step in last.items() if not step < NEARLY * ends.get(model, np.nan)]
+    cells = full_cells(features, metrics[metrics["model"].isin(finished)], models, metric)
     chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
     whole = whole_model(features)
     whole = whole[whole["model"].isin(cells)]
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
     early = value_at_share(whole, SERIES_KEY, SHARE, ends)
-    if not cells or early.empty or WEIGHT_NORM not in early.index:
+    if not cells or WEIGHT_NORM not in early.index or any(table.empty for table in losses.values()):
         return schemas.BETWEEN_RUNS.frame([])
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
@@ -131,9 +145,11 @@ def between_runs_table(
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
         return schemas.BETWEEN_RUNS.frame([])
     values = early.reindex(columns=names).dropna()
-    test = between_runs(
-        values.to_numpy(np.float64), final, [cells[name] for name in names], controls, seed=seed
-    )
+    labels = [cells[name] for name in names]
+    if own_slopes:
+        inside = np.array([[label == cell for label in labels] for cell in sorted(set(labels))])
+        controls = (inside[:, None] * controls).reshape(-1, len(names))
+    test = between_runs(values.to_numpy(np.float64), final, labels, controls, seed=seed)
     rows = [
         {
             **dict(zip(SERIES_KEY, key, strict=True)),

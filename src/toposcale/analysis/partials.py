@@ -40,7 +40,9 @@ CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
 NORM_AND_VARIANCE = "weight_norm_and_variance"
 """What that of neural persistence is given too."""
 NO_NORM = "no weight norm at these checkpoints"
-NOTHING_LEFT = "fully explained by its past, the trend or the control"
+NOTHING_LEFT = (
+    "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
+)
 _ROWS = 16
 """Series whose resamples are put together at a time."""
 Column = NDArray[Any]
@@ -53,14 +55,13 @@ def partial_correlation_table(
     *,
     seed: int,
     resamples: int = RESAMPLES,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Partial Spearman correlations and innovation tests, a row for each run, pair and control."""
     warmups = warmups_of(models)
     rows = []
     for variance in (False, True):
         for group in aligned_series(features, metrics, variance=variance):
-            estimates = _estimates(group, seed, resamples, confidence)
+            estimates = _estimates(group, seed, resamples)
             tests = {
                 given_norm: _test_columns(group, warmups, given_norm=given_norm)
                 for given_norm in ((True,) if variance else (True, False))
@@ -109,7 +110,7 @@ def _test_columns(group: Aligned, warmups: Mapping[str, float], *, given_norm: b
     }
 
 
-def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> dict[str, dict[str, Column]]:
+def _estimates(group: Aligned, seed: int, resamples: int) -> dict[str, dict[str, Column]]:
     """Partial Spearman correlations with their moving-block intervals, by control."""
     shape = (len(group.values), len(group.metrics))
     nothing = np.full(shape, np.nan)
@@ -123,13 +124,9 @@ def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> 
         columns = {
             "weight_norm": slice(0, -1), "step": slice(-1, None), "weight_norm_and_step": slice(None),
         }  # fmt: skip
-        targets = group.targets
         counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-        point = [spearman(group.values, targets), *_with_controls(spearman, group.values, targets, controls)]
-        drawn = [
-            bootstrap_spearman(group.values, targets, counts),
-            *_with_controls(lambda x, y: bootstrap_spearman(x, y, counts), group.values, targets, controls),
-        ]
+        point = _correlations(spearman, group, controls)
+        drawn = _correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, controls)
     n_effective = effective_sample_size(group.values, group.targets) if enough else nothing
     found = {}
     for given in CONTROLS:
@@ -137,7 +134,7 @@ def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> 
         if enough:
             chosen = columns[given]
             estimate = _partial(point, chosen)
-            low, high = _interval(drawn, chosen, confidence)
+            low, high = _interval(drawn, chosen)
         n_controls = 1 if group.norms is None or given == "step" else len(group.norms)
         reasons = group.reasons()
         if given != "step" and group.norms is None:
@@ -157,19 +154,26 @@ def _estimates(group: Aligned, seed: int, resamples: int, confidence: float) -> 
     return found
 
 
-def _interval(drawn: list[Floats], chosen: slice, confidence: float) -> tuple[Floats, Floats]:
+def _interval(drawn: list[Floats], chosen: slice) -> tuple[Floats, Floats]:
     """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
     xy, xz, yz, zz = drawn
     bounds = [
-        percentile_interval(_partial([xy[:, rows], xz[:, rows], yz, zz], chosen), confidence)
+        percentile_interval(_partial([xy[:, rows], xz[:, rows], yz, zz], chosen))
         for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
     ]
     return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
 
 
-def _with_controls(correlate: Any, values: Floats, targets: Floats, controls: Floats) -> list[Floats]:
-    """Correlations of values, of targets and of the controls themselves with the controls."""
-    return [correlate(rows, controls) for rows in (values, targets, controls)]
+def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floats]:
+    """Correlations of values with targets, and of values, of targets and of the controls themselves with the controls."""
+    n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
+    first, second = correlate(group.values, others), correlate(others, controls)
+    return [
+        first[..., :n_metrics],
+        first[..., n_metrics:],
+        second[..., :n_metrics, :],
+        second[..., n_metrics:, :],
+    ]
 
 
 def _partial(parts: list[Floats], chosen: slice) -> Floats:

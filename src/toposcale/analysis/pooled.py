@@ -91,12 +91,13 @@ def pooled_test(
     if not groups:
         return pd.DataFrame(columns=columns)
     keys = [group.pairs() for group in groups]
-    pairs = pd.MultiIndex.from_frame(joined(keys)[TESTED_KEY].drop_duplicates())
+    pairs = joined(keys)[TESTED_KEY].drop_duplicates(ignore_index=True)
+    place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
     weights = run_weights({group.model for group in groups}, cells)
-    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in pairs]
+    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in place]
     for group, key in zip(groups, keys, strict=True):
-        rows = pairs.get_indexer(pd.MultiIndex.from_arrays([key[name] for name in TESTED_KEY]))
+        rows = np.array([place[pair] for pair in zip(*(key[name] for name in TESTED_KEY), strict=True)])
         test, cut, reason = run_test(group, warmups, given_norm=given_norm, alone=False)
         said = group.reasons().ravel()
         if test is None:
@@ -108,13 +109,11 @@ def pooled_test(
         n_tested[rows] += known
         for row, own in zip(rows[~known], said[~known], strict=True):
             reasons[row][own or NOTHING_LEFT] += 1
-    table = pairs.to_frame(index=False)
-    table["p_surrogate"], table["n_tested"] = pool.p_values(), n_tested
-    table["reason"] = [
+    why = [
         "" if n else max(counted, key=lambda words: (counted[words], words), default="")
         for n, counted in zip(n_tested, reasons, strict=True)
     ]
-    return table
+    return pairs.assign(p_surrogate=pool.p_values(), n_tested=n_tested, reason=why)
 
 
 def run_weights(names: set[str], cells: Mapping[str, str]) -> dict[str, float]:

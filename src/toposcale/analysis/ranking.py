@@ -24,50 +24,32 @@ def ranking_tables(
     """The tables ranking and feature_groups."""
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
-    return {
-        "ranking": ranking_table(features, metrics, seed=seed, resamples=resamples),
-        "feature_groups": group_table(features, metrics, seed=seed, resamples=resamples),
-    }
+    strengths = strengths_of(features, metrics, seed=seed, resamples=resamples)
+    return {"ranking": ranking_table(strengths), "feature_groups": group_table(strengths)}
 
 
-def ranking_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-    confidence: float = 0.95,
-) -> pd.DataFrame:
+def ranking_table(strengths: Strengths) -> pd.DataFrame:
     """Whole-model features ranked by strength = mean over models of |Spearman| with the metric.
 
     Intervals: moving-block bootstrap; one resample takes the same checkpoints for all features and models, so
     differences are paired.
     """
-    strengths = _strengths(features, metrics, seed, resamples)
-    table = strengths.keys
+    table = strengths.keys.copy()
     table["group"] = [group_of(feature) for feature in table["feature"]]
     table["n_models"] = strengths.n_models
-    _add(table, "strength", strengths.point, strengths.drawn, confidence)
+    _add(table, "strength", strengths.point, strengths.drawn)
     reference, drawn_reference = np.full(len(table), np.nan), np.full_like(strengths.drawn, np.nan)
     is_norm = (table[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1).to_numpy()
     for row in np.flatnonzero(is_norm):
         same = (table["metric"] == table["metric"].iloc[row]).to_numpy()
         reference[same], drawn_reference[:, same] = strengths.point[row], strengths.drawn[:, row, None]
-    _add(table, "over_norm", strengths.point - reference, strengths.drawn - drawn_reference, confidence)
+    _add(table, "over_norm", strengths.point - reference, strengths.drawn - drawn_reference)
     table["rank"] = table.groupby("metric")["strength"].rank(ascending=False, method="min")
     return schemas.RANKING.frame(table)
 
 
-def group_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-    confidence: float = 0.95,
-) -> pd.DataFrame:
+def group_table(strengths: Strengths) -> pd.DataFrame:
     """Strength of feature groups, and their differences, per metric; `best` favours the group with more features."""
-    strengths = _strengths(features, metrics, seed, resamples)
     groups = np.array([group_of(feature) for feature in strengths.keys["feature"]])
     statistics: dict[str, Callable[[Floats], Floats]] = {"mean": _mean, "best": _best}
     rows = []
@@ -81,7 +63,7 @@ def group_table(
                 continue
             strength = float(statistic(strengths.point[one])), float(statistic(strengths.point[other]))
             drawn = statistic(strengths.drawn[:, one]) - statistic(strengths.drawn[:, other])
-            low, high = percentile_interval(drawn, confidence)
+            low, high = percentile_interval(drawn)
             rows.append(
                 {
                     "metric": metric,
@@ -101,7 +83,7 @@ def group_table(
 
 
 @dataclass(frozen=True)
-class _Strengths:
+class Strengths:
     """Mean |Spearman| over models of each (source, layer, feature, metric)."""
 
     keys: pd.DataFrame  # P rows
@@ -110,7 +92,10 @@ class _Strengths:
     n_models: NDArray[np.int64]  # (P,)
 
 
-def _strengths(features: pd.DataFrame, metrics: pd.DataFrame, seed: int, resamples: int) -> _Strengths:
+def strengths_of(
+    features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
+) -> Strengths:
+    """The strengths of every whole-model feature, in the data and in the moving-block resamples."""
     sums: dict[tuple[str, ...], tuple[float, Floats, int]] = {}
     whole = whole_model(features)
     grids = {str(model): np.unique(rows["step"]) for model, rows in whole.groupby("model")}
@@ -142,7 +127,7 @@ def _strengths(features: pd.DataFrame, metrics: pd.DataFrame, seed: int, resampl
     divisor = np.where(n_models > 0, n_models, np.nan)
     point = np.array([sums[key][0] for key in keys]) / divisor
     drawn = np.stack([sums[key][1] for key in keys], axis=1) / divisor
-    return _Strengths(pd.DataFrame(keys, columns=[*SERIES_KEY, "metric"]), point, drawn, n_models)
+    return Strengths(pd.DataFrame(keys, columns=[*SERIES_KEY, "metric"]), point, drawn, n_models)
 
 
 def _mean(strengths: Floats) -> Floats:
@@ -158,6 +143,6 @@ def _best(strengths: Floats) -> Floats:
     return np.where(best >= 0.0, best, np.nan)
 
 
-def _add(table: pd.DataFrame, name: str, point: Floats, drawn: Floats, confidence: float) -> None:
+def _add(table: pd.DataFrame, name: str, point: Floats, drawn: Floats) -> None:
     table[name] = point
-    table[f"{name}_low"], table[f"{name}_high"] = percentile_interval(drawn, confidence)
+    table[f"{name}_low"], table[f"{name}_high"] = percentile_interval(drawn)

@@ -42,7 +42,6 @@ def scaling_table(
     *,
     seed: int,
     resamples: int = RESAMPLES,
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Both laws of every whole-model feature and metric (source "metric") against n_parameters."""
     rows = []
@@ -52,7 +51,7 @@ def scaling_table(
             row = {**key, "law": law, "n_models": len(sizes), "spearman": trend}
             row["p_spearman"] = float(correlation_p_value(trend, len(sizes)))
             try:
-                fit = fit_law(sizes, values, confidence=confidence)
+                fit = fit_law(sizes, values)
             except ValueError as error:
                 rows.append({**row, "reason": str(error)})
                 continue
@@ -63,7 +62,7 @@ def scaling_table(
                 resamples=resamples,
                 rng=np.random.default_rng([seed, len(sizes)]),
             )
-            tail = (1.0 - confidence) / 2.0
+            tail = (1.0 - scaling.CONFIDENCE) / 2.0
             low, high = np.quantile(drawn, [tail, 1.0 - tail])
             rows.append(
                 {
@@ -78,7 +77,7 @@ def scaling_table(
 
 
 def size_extrapolation_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, confidence: float = 0.95
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
 ) -> pd.DataFrame:
     """The final value of the largest size (the mean over its models), predicted from the smaller sizes by both laws."""
     rows = []
@@ -89,7 +88,7 @@ def size_extrapolation_table(
             row = {**key, "law": law, "n_parameters": int(sizes.max()), "n_models": int((~largest).sum())}
             row["actual"] = actual
             try:
-                found = predict(sizes[~largest], values[~largest], float(sizes.max()), confidence=confidence)
+                found = predict(sizes[~largest], values[~largest], float(sizes.max()))
             except ValueError as error:
                 rows.append({**row, "reason": str(error)})
                 continue

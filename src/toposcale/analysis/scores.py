@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.forecasts import calibrated_rows
 from toposcale.analysis.histories import histories_from_tables
-from toposcale.forecasting.calibration import calibrate_on_others
 from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction, no_prediction
 from toposcale.forecasting.power_law import fit_power_law
@@ -53,14 +53,14 @@ def score_tables(
         for fraction in fractions:
             family = [history.first(fraction) for history in begun]
             due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
-            actual = np.array([_final(whole, series) for whole in begun if whole.reaches(fraction)])
+            actual = [_final(whole, series) for whole in begun if whole.reaches(fraction)]
             seen = {cut.model: _until(series[cut.model], fraction * cut.final_step) for cut in family}
             for method, predictions in (
                 (TWO_STAGES, _two_stages(family, due, seen)),
                 (POWER_LAW, [_own_curve(seen[cut.model], cut.final_step) for cut in due]),
             ):
-                row = {"metric": name, "fraction": fraction, "method": method}
-                rows += [row | one for one in _calibrated(due, predictions, actual)]
+                where = {"metric": name, "fraction": fraction, "method": method}
+                rows += calibrated_rows(due, predictions, actual, **where)
     table = schemas.SCORE_FORECASTS.frame(rows)
     return {"score_forecasts": table, "score_evaluation": evaluate(table)}
 
@@ -145,25 +145,3 @@ def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
         return no_prediction(str(error))
     low, high = law.interval(float(final_step))
     return Prediction(1 - float(law(float(final_step))), max(1 - high, 0.0), min(1 - low, 1.0))
-
-
-def _calibrated(
-    due: Sequence[History], predictions: Sequence[Prediction], actual: np.ndarray
-) -> list[dict[str, object]]:
-    """A row of each model, its interval calibrated over the other finished ones."""
-    calibrated = calibrate_on_others(predictions, actual)
-    return [
-        {
-            "model": cut.model,
-            "forecast": shown.value,
-            "low": shown.low,
-            "high": shown.high,
-            "calibrated_to": coverage,
-            "own_low": own.low,
-            "own_high": own.high,
-            "actual": truth,
-            "error": shown.value - truth,
-            "reason": shown.reason,
-        }
-        for cut, own, (shown, coverage), truth in zip(due, predictions, calibrated, actual, strict=True)
-    ]

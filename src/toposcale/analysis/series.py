@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toposcale.io.schemas import ALL_LAYERS
+from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
 from toposcale.statistics.correlation import Floats, is_constant
 from toposcale.statistics.testable import testable_stretch
 
@@ -101,6 +101,15 @@ class Aligned:
         kept = self.keys[wanted].reset_index(drop=True)
         return replace(self, keys=kept, values=self.values[wanted], left_out=self.left_out[wanted])
 
+    def beside(self, other: Aligned) -> Aligned:
+        """These series and those of another group of the same model on the same checkpoints."""
+        return replace(
+            self,
+            keys=pd.concat([self.keys, other.keys], ignore_index=True),
+            values=np.vstack([self.values, other.values]),
+            left_out=np.concatenate([self.left_out, other.left_out]),
+        )
+
     def testable(self, warmups: Mapping[str, float]) -> tuple[Aligned, str]:
         """The part on the testable stretch, and why it cannot be tested, else ""."""
         stretch = testable_stretch(self.steps, warmups.get(self.model))
@@ -158,6 +167,9 @@ def aligned_series(
     without = sorted(set(features["model"]) - set(metrics["model"]))
     if without:
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
+    if variance:
+        needed = [*EXPLAINED_BY_VARIANCE, VARIANCE, WEIGHT_NORM[2]]
+        features = features[(features["source"] == "weights") & features["feature"].isin(needed)]
     for model in sorted(set(features["model"]) & set(metrics["model"])):
         rows = features[features["model"] == model]
         wide = _wide(rows, SERIES_KEY, "features")
@@ -177,15 +189,20 @@ def whole_model(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["layer"] == ALL_LAYERS]
 
 
+def with_metrics(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Features, and metrics as features of source "metric" and layer "all": model, source, layer, feature, step, value."""
+    as_features = metrics.rename(columns={"metric": "feature"}).assign(source=METRIC_SOURCE, layer=ALL_LAYERS)
+    columns = ["model", *SERIES_KEY, "step", "value"]
+    return pd.concat([features[columns], as_features[columns]], ignore_index=True)
+
+
 def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     """Value of every feature and metric at the last step its model has it: model, source, layer, feature,
     step, value.
 
     Metrics come with source "metric" and layer "all".
     """
-    as_features = metrics.rename(columns={"metric": "feature"}).assign(source="metric", layer=ALL_LAYERS)
-    columns = ["model", *SERIES_KEY, "step", "value"]
-    both = pd.concat([features[columns], as_features[columns]], ignore_index=True)
+    both = with_metrics(features, metrics)
     last = both.sort_values("step", kind="stable").groupby(["model", *SERIES_KEY], sort=True).tail(1)
     return last.sort_values(["model", *SERIES_KEY]).reset_index(drop=True)
 
@@ -203,24 +220,28 @@ def _groups(
 ) -> Iterator[Aligned]:
     values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
     steps = wide.columns.to_numpy(np.float64)
-    layers = wide.index.get_level_values("layer").to_numpy()
+    keys = wide.index.to_frame(index=False)
+    layers = keys["layer"].to_numpy()
+    by_key = dict(zip(wide.index, values, strict=True))
     for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
         for pattern, alike in _patterns(np.isfinite(values) & metric_pattern):
             for layer in dict.fromkeys(layers[alike]):
                 chosen = alike[layers[alike] == layer]
                 yield Aligned(
                     model,
-                    wide.index[chosen].to_frame(index=False),
+                    keys.iloc[chosen].reset_index(drop=True),
                     values[np.ix_(chosen, pattern)],
                     [str(targets.index[m]) for m in chosen_metrics],
                     metric_values[np.ix_(chosen_metrics, pattern)],
                     steps[pattern],
-                    _controls(wide, str(layer), pattern, variance),
+                    _controls(by_key, str(layer), pattern, variance),
                     n_rows[chosen] - int(pattern.sum()),
                 )
 
 
-def _controls(wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_], variance: bool) -> Floats | None:
+def _controls(
+    by_key: Mapping[Hashable, Floats], layer: str, pattern: NDArray[np.bool_], variance: bool
+) -> Floats | None:
     """The weight norm of the model at some steps, and below it that of the layer, where it has one there.
 
     With `variance` that of the layer's weights too: of a whole model the mean over its layers.
@@ -230,7 +251,7 @@ def _controls(wide: pd.DataFrame, layer: str, pattern: NDArray[np.bool_], varian
     wanted += [(source, layer, VARIANCE)] if variance else []
     found = []
     for key in wanted:
-        values = wide.loc[key, :].to_numpy(np.float64)[pattern] if key in wide.index else np.array([np.nan])
+        values = by_key[key][pattern] if key in by_key else np.array([np.nan])
         if np.isfinite(values).all():
             found.append(values)
         elif key == WEIGHT_NORM or key[-1] == VARIANCE:

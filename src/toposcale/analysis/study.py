@@ -5,6 +5,8 @@ docs/study.md says what is asked, and said so before a run was trained.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
@@ -20,6 +22,7 @@ from toposcale.statistics.run_permutation import pair_correlations, permute_pair
 PRIMARY = ("neural_persistence", "h0_total_scaled")
 """The features that the study was made for; every other one is exploratory."""
 
+QUESTIONS = ("A", "B")
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
 SEED = 42
 DIGITS = 8
@@ -73,29 +76,43 @@ def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame
 
 
 def study_tables(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int = SEED
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    confirmatory: bool = True,
+    seed: int = SEED,
 ) -> dict[str, pd.DataFrame]:
-    """`primary`, the four tests with Holm's correction, and `exploratory`, the same two for every other feature.
+    """`primary`, the four tests with Holm's correction, and `exploratory`, the same for every other feature; without
+    `confirmatory` all of them are exploratory.
 
-    Columns: question (gap is A for the final generalisation gap), feature, n_runs, n_cells, estimate (a correlation), its
-    95% interval, p_value, and p_holm or q_value.
+    Columns: question (A; "A, own slopes", the same with slopes of each cell; gap, A for the final generalisation gap given
+    the gaps before it; B), feature, n_runs, n_cells, estimate (a correlation), its 95% interval, p_value, and p_holm or
+    q_value. A primary test that could not be made counts as p = 1.
     """
+    between = partial(_between, features, metrics, models, seed)
     rows = pd.concat(
         [
-            _between(features, metrics, models, seed),
-            _between(features, metrics, models, seed, metric="generalisation_gap").assign(question="gap"),
+            between("A"),
+            between("A, own slopes", own_slopes=True),
+            between("gap", metric="generalisation_gap"),
             _within(features, metrics, models, seed),
         ],
         ignore_index=True,
     )
-    first = rows["feature"].isin(PRIMARY) & (rows["question"] != "gap")
-    primary, others = rows[first].copy(), rows[~first].copy()
-    primary["p_holm"] = holm(primary["p_value"].to_numpy())
+    first = rows["feature"].isin(PRIMARY) & rows["question"].isin(QUESTIONS) & confirmatory
+    primary, others = rows[first].set_index(["question", "feature"]), rows[~first].copy()
+    primary = primary.reindex(
+        pd.MultiIndex.from_product([QUESTIONS, sorted(PRIMARY)], names=primary.index.names)
+    )
+    primary["p_holm"] = holm(primary["p_value"].fillna(1.0).to_numpy())
     others["q_value"] = benjamini_hochberg(others["p_value"].to_numpy())
-    return {
-        "primary": primary.sort_values(["question", "feature"], ignore_index=True),
-        "exploratory": others.sort_values(["question", "p_value", "feature"], ignore_index=True),
-    }
+    exploratory = others.sort_values(["question", "p_value", "feature"], ignore_index=True)
+    return (
+        {"primary": primary.reset_index(), "exploratory": exploratory}
+        if confirmatory
+        else {"exploratory": exploratory}
+    )
 
 
 def _between(
@@ -103,17 +120,20 @@ def _between(
     metrics: pd.DataFrame,
     models: pd.DataFrame,
     seed: int,
+    question: str,
+    *,
     metric: str = VALIDATION_LOSS,
+    own_slopes: bool = False,
 ) -> pd.DataFrame:
     """Question A. The interval is Fisher's: of a partial correlation with so many degrees of freedom."""
-    found = between_runs_table(features, metrics, models, metric=metric, seed=seed)
+    found = between_runs_table(features, metrics, models, metric=metric, seed=seed, own_slopes=own_slopes)
     estimate = found["correlation"].to_numpy(np.float64)
     half = _HALF / np.sqrt(np.maximum(found["freedom"].to_numpy(np.float64) - 1, 1))
     with np.errstate(divide="ignore"):
         middle = np.arctanh(estimate)
     return pd.DataFrame(
         {
-            "question": "A",
+            "question": question,
             "feature": found["feature"],
             "n_runs": found["n_runs"],
             "n_cells": found["n_cells"],
@@ -128,7 +148,8 @@ def _between(
 def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Question B. The estimate is how much more a run's innovations go with its own than with its sisters'."""
     rows = []
-    for paired in paired_innovations(features, metrics, models, metric=VALIDATION_LOSS):
+    followed = features[features["feature"].isin([*PRIMARY, WEIGHT_NORM[2]])]
+    for paired in paired_innovations(followed, metrics, models, metric=VALIDATION_LOSS):
         table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
         test = permute_pairs(table, paired.cells, seed=seed)
         for place, key in enumerate(paired.keys):

@@ -21,7 +21,6 @@ from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint, target_of
 
 ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
-RIVALS = ("always_finish", "stop_now", "stop_at_random")
 OF_THE_END = tuple(method for method in CURVE_METHODS if method not in ("joint", "chinchilla"))
 """Forecasts of the end that take the place of the joint law's; chinchilla needs three sizes, and fewer are known."""
 
@@ -152,7 +151,7 @@ def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
     """Of every policy at every fraction, for every size, and in all: n_decisions, n_undecided, n_runs, share_best, the mean
     regret, and what always finishing gives up more than it (against_finish).
 
-    Both means have 95% bootstrap intervals over the base runs.
+    Both means have 95% bootstrap intervals over the sizes and lengths of the base runs; seeds are averaged first.
     """
     rows = []
     judged = decisions.dropna(subset=["regret"])
@@ -170,10 +169,14 @@ def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
             row["n_runs"] = own.index.get_level_values(0).nunique()
             row["share_best"] = float((own <= 0).mean())
             for column, values in (("regret", own), ("against_finish", finish.loc[own.index] - own)):
-                # Decisions about one run are not independent of each other, so whole runs are drawn.
-                runs = values.groupby("model").mean().to_numpy()
-                row[column] = float(runs.mean())
-                row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(runs, RESAMPLES, SEED)
+                # Neither decisions about one run nor runs that differ by their seed are independent.
+                cells = values.groupby(
+                    values.index.get_level_values(0).str.partition(".").get_level_values(0)
+                ).mean()
+                row[column] = float(cells.mean())
+                row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(
+                    cells.to_numpy(), RESAMPLES, SEED
+                )
             rows.append(row)
     return pd.DataFrame(rows)
 

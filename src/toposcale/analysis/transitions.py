@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from toposcale.analysis.series import SERIES_KEY, whole_model
+from toposcale.analysis.series import SERIES_KEY, whole_model, with_metrics
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
+from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.change_points import change_points, coincidence, largest_change
+from toposcale.statistics.correlation import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 _KEY = ["model", *SERIES_KEY]
 
 
+class Series(NamedTuple):
+    """A feature or metric (source "metric") of one model: its key, steps and values (T,), and the indices of its change
+    points (`change_points`)."""
+
+    key: dict[str, str]
+    steps: NDArray[np.int64]
+    values: Floats
+    changes: NDArray[np.int64]
+
+
 def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The tables transitions, change_points and change_point_coincidence."""
+    series = series_of(features, metrics)
     return {
-        "transitions": transition_table(features, metrics),
-        "change_points": change_point_table(features, metrics),
-        "change_point_coincidence": change_point_coincidence_table(features, metrics),
+        "transitions": transition_table(series),
+        "change_points": change_point_table(series),
+        "change_point_coincidence": change_point_coincidence_table(features, series),
     }
 
 
-def transition_table(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """The paper's transition of every feature and metric (source "metric"), and the number of its change points."""
+def series_of(features: pd.DataFrame, metrics: pd.DataFrame) -> list[Series]:
+    """Every feature and metric in order; values that are not finite are left out."""
+    both = with_metrics(features, metrics)
+    both = both[np.isfinite(both["value"])].sort_values([*_KEY, "step"])
+    found = []
+    for key, rows in both.groupby(_KEY, sort=True):
+        values = rows["value"].to_numpy(np.float64)
+        named = dict(zip(_KEY, map(str, key), strict=True))
+        found.append(Series(named, rows["step"].to_numpy(), values, change_points(values)))
+    return found
+
+
+def transition_table(series: Iterable[Series]) -> pd.DataFrame:
+    """The paper's transition of every feature and metric, and the number of its change points."""
     rows = []
-    for key, steps, values in _series(features, metrics):
+    for key, steps, values, changes in series:
         found = largest_change(steps, values)
-        reason = "constant or a single value" if np.isnan(found.step) else ""
-        n_points = len(change_points(values))
         rows.append(
             {
                 **key,
@@ -40,25 +64,21 @@ def transition_table(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFr
                 "transition_step": found.step,
                 "change": found.change,
                 "settled_step": found.settled_step,
-                "n_change_points": n_points,
-                "reason": reason,
+                "n_change_points": len(changes),
+                "reason": "constant or a single value" if np.isnan(found.step) else "",
             }
         )
     return schemas.TRANSITIONS.frame(rows)
 
 
-def change_point_table(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+def change_point_table(series: Iterable[Series]) -> pd.DataFrame:
     """Steps at which a new straight piece of a series begins (PELT)."""
-    rows = [
-        {**key, "step": int(steps[at])}
-        for key, steps, values in _series(features, metrics)
-        for at in change_points(values)
-    ]
+    rows = [{**key, "step": int(steps[at])} for key, steps, _, changes in series for at in changes]
     return schemas.CHANGE_POINTS.frame(rows)
 
 
 def change_point_coincidence_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, *, tolerance: int = 1
+    features: pd.DataFrame, series: Iterable[Series], *, tolerance: int = 1
 ) -> pd.DataFrame:
     """Do the change points of two whole-model series fall together beyond chance? One row per pair.
 
@@ -66,13 +86,11 @@ def change_point_coincidence_table(
     1 / checkpoints. Models count where both series have change points.
     """
     masks: dict[tuple[str, str], dict[str, np.ndarray]] = {}
-    whole = whole_model(features)
-    grids = {str(model): np.unique(rows["step"]) for model, rows in whole.groupby("model")}
-    for key, steps, values in _series(whole, metrics):
+    grids = {str(model): np.unique(rows["step"]) for model, rows in whole_model(features).groupby("model")}
+    for key, steps, _, changes in series:
         model, source, feature = key["model"], key["source"], key["feature"]
-        if model in grids:
-            at = change_points(values)
-            masks.setdefault((source, feature), {})[model] = np.isin(grids[model], steps[at])
+        if model in grids and key["layer"] == ALL_LAYERS:
+            masks.setdefault((source, feature), {})[model] = np.isin(grids[model], steps[changes])
     rows = []
     for first, second in combinations(sorted(masks), 2):
         models = [
@@ -102,16 +120,3 @@ def change_point_coincidence_table(
     table = schemas.CHANGE_POINT_COINCIDENCE.frame(rows)
     table["p_value_bh"] = benjamini_hochberg(table["p_value"].to_numpy())
     return table
-
-
-def _series(
-    features: pd.DataFrame, metrics: pd.DataFrame
-) -> Iterator[tuple[dict[str, str], np.ndarray, np.ndarray]]:
-    """Key, steps and values of each feature and metric, in order; values that are not finite are left out."""
-    as_features = metrics.rename(columns={"metric": "feature"}).assign(source=METRIC_SOURCE, layer=ALL_LAYERS)
-    columns = [*_KEY, "step", "value"]
-    both = pd.concat([features[columns], as_features[columns]], ignore_index=True)
-    both = both[np.isfinite(both["value"])].sort_values([*_KEY, "step"])
-    for key, rows in both.groupby(_KEY, sort=True):
-        named = dict(zip(_KEY, map(str, key), strict=True))
-        yield named, rows["step"].to_numpy(), rows["value"].to_numpy(np.float64)

@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table
-from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
+from toposcale.analysis.over_seeds import between_runs_table, full_cells, run_permutation_table
 from toposcale.analysis.partials import NORM_AND_VARIANCE, partial_correlation_table
 from toposcale.analysis.pooled import NOTHING, TESTED_KEY, pooled_table
 from toposcale.analysis.sensitivity import LEVEL, sensitivity_tables
@@ -79,7 +79,8 @@ def verdict_tables(
     if headline is not None:
         for name, table in (("run_permutation", run_permutation_table), ("between_runs", between_runs_table)):
             seeds[name] = table(features, metrics, models, metric=headline, seed=seed)
-    verdicts = verdict_table(plain, partial, pooled, seeds["run_permutation"], seeds["between_runs"])
+    has_seeds = headline is not None and bool(full_cells(features, metrics, models, headline))
+    verdicts = verdict_table(plain, partial, pooled, **seeds, headline=headline, has_seeds=has_seeds)
     family = family_of(verdicts, headline)
     return {
         "correlations": plain,
@@ -103,11 +104,15 @@ def verdict_table(
     pooled: pd.DataFrame,
     run_permutation: pd.DataFrame,
     between_runs: pd.DataFrame,
+    *,
+    headline: str | None,
+    has_seeds: bool,
 ) -> pd.DataFrame:
     """Verdicts, one row per (run or "pooled", source, layer, feature, metric), from the tables of those names.
 
     follows_the_loss: |Spearman| of at least `CLOSE`, with one sign in every cell; drifting together is enough. The other
-    questions: yes where q is at most `LEVEL`. `reason` columns say why something was not tested.
+    questions: yes where q is at most `LEVEL`. `reason` columns say why something was not tested. headline: the metric that
+    the tests over seeds were made for; has_seeds: whether a cell has enough of them.
     """
     alone = correlations[[*PAIR_KEY, "spearman", "reason"]].assign(
         spearman_lowest=correlations["spearman"], spearman_highest=correlations["spearman"]
@@ -138,17 +143,30 @@ def verdict_table(
     table.loc[missing, "beyond_the_variance_reason"] = np.where(asked, NO_VARIANCE, OF_NEURAL_PERSISTENCE)[
         missing
     ]
+    whole = table["layer"] == ALL_LAYERS
     for question, rows in (("within_cells", run_permutation), ("between_runs", between_runs)):
         names = {"correlation": f"{question}_correlation", "p_value": f"{question}_p"}
         rows = rows[[*TESTED_KEY, *names]].rename(columns=names).assign(model=POOLED)
         table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
-        said = np.where(table["model"] != POOLED, "asked of all runs together", NO_SEEDS)
-        if len(rows):
-            said = np.where(
-                table["model"] != POOLED, said, "not measured at the same checkpoints in every run"
-            )
+        known = pd.MultiIndex.from_frame(table[TESTED_KEY]).isin(pd.MultiIndex.from_frame(rows[TESTED_KEY]))
+        said = np.select(
+            [
+                table["model"] != POOLED,
+                ~whole,
+                table["metric"] != headline,
+                [not has_seeds] * len(table),
+                known,
+            ],
+            [
+                "asked of all runs together",
+                "asked of whole models",
+                f"asked of {headline}",
+                NO_SEEDS,
+                "fully explained by the controls, or too few runs",
+            ],
+            "not measured at the same checkpoints in every run",
+        )
         table[f"{question}_reason"] = np.where(table[f"{question}_p"].isna(), said, "")
-    whole = table["layer"] == ALL_LAYERS
     table["family"] = np.where(whole, "whole models, ", "layers, ") + table["metric"] + ", " + table["model"]
     for question in QUESTIONS:
         q = table.groupby("family")[f"{question}_p"].transform(

@@ -36,14 +36,12 @@ class HubSource:
     """Checkpoints of one repository: the branches and tags whose names `pattern` matches (see `steps_by_name`).
 
     `wanted`: the steps that count, all where empty. `cache`: folder of the client's cache, its own default where None.
-    `keep`: whether `release` leaves the weights in the cache.
     """
 
     repo: str
     pattern: str
     wanted: tuple[int, ...] = ()
     cache: str | None = None
-    keep: bool = True
     limits: Limits = field(default_factory=Limits)
 
     @cached_property
@@ -84,11 +82,6 @@ class HubSource:
         """The folder of a step's checkpoint in the cache, whole and verified."""
         return fetch(self.repo, self.revision(step), cache=self.cache, limits=self.limits)
 
-    def release(self, step: int) -> None:
-        """Remove a step's weights from the cache, unless `keep`."""
-        if not self.keep and step in self.revisions:
-            remove_weights(self.repo, self.revisions[step], cache=self.cache)
-
     def duplicates(self) -> dict[int, str]:
         """Steps that serve another revision's weights, with that revision: compared before anything is downloaded.
 
@@ -111,13 +104,12 @@ class HubSource:
 
 
 def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSource:
-    """The source behind an entry of `models:` (repo, revisions, steps) and the keys of `hub:` (cache, keep, timeout)."""
+    """The source behind an entry of `models:` (repo, revisions, steps) and the keys of `hub:` (cache, timeout)."""
     return HubSource(
         settings["repo"],
         settings["revisions"],
         tuple(settings.get("steps", ())),
         cache=client["cache"] or None,
-        keep=client["keep"],
         limits=Limits(timeout=client["timeout"]),
     )
 
@@ -172,7 +164,7 @@ def read_manifest(path: str | Path) -> Path:
     try:
         hub_download.check_digests(folder)
     except UserError:
-        return _source_of_manifest(facts).fetch(facts["steps"][0])
+        return source_of(facts, facts).fetch(facts["steps"][0])
     return folder
 
 
@@ -190,7 +182,3 @@ def release_manifest(path: str | Path) -> None:
     facts = read_json(path)
     if "folder" in facts:
         remove_weights(facts["repo"], facts["revision"], cache=facts["cache"] or None)
-
-
-def _source_of_manifest(facts: Mapping[str, Any]) -> HubSource:
-    return source_of(facts, {**facts, "keep": False})

@@ -165,15 +165,14 @@ def fetch(repo: str, revision: str, *, cache: str | None = None, limits: Limits 
     return folder
 
 
-def remove_weights(repo: str, revision: str, *, cache: str | None = None) -> int:
-    """Remove the weights of a revision from the cache, but for files that another revision shares: bytes freed.
+def remove_weights(repo: str, revision: str, *, cache: str | None = None) -> None:
+    """Remove the weights of a revision from the cache, but for files that another revision shares.
 
     Configuration and tokenizer stay: they are small and shared by the revisions.
     """
     folder = _cached_folder(repo, revision, cache)
     if folder is None:
-        return 0
-    freed = 0
+        return
     for name in choose_weight_files(entry.name for entry in folder.iterdir()):
         link = folder / name
         content = link.resolve()
@@ -182,9 +181,7 @@ def remove_weights(repo: str, revision: str, *, cache: str | None = None) -> int
             continue
         others = folder.parent.glob(f"*/{name}")
         if content != link and not any(other.resolve() == content for other in others):
-            freed += content.stat().st_size
             content.unlink()
-    return freed
 
 
 def _fetch_file(listing: Listing, file: RemoteFile, cache: str | None, limits: Limits) -> Path:

@@ -124,16 +124,17 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """As `iterate_matrices`, of tensors by name that are in memory: of NumPy, or of PyTorch on any device."""
     transposed = stored_transposed({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    seen = set()
+    seen = {}
     for name, tensor in tensors.items():
         if len(tensor.shape) != 2 or is_buffer(name):
             continue
         of_torch = hasattr(tensor, "detach")
-        values = _torch_values(tensor.detach().cpu()) if of_torch else exact(np.asarray(tensor))
-        address = tensor.data_ptr() if of_torch else values.__array_interface__["data"][0]
+        stored = tensor if of_torch else np.asarray(tensor)
+        values = _torch_values(tensor.detach().cpu()) if of_torch else exact(stored)
+        address = tensor.data_ptr() if of_torch else stored.__array_interface__["data"][0]
         place = address, tuple(tensor.shape)
         if values.dtype.kind == "f" and (place not in seen or not values.size):
-            seen.add(place)
+            seen[place] = stored  # held, so that its address is given to no other
             yield name, values.T if name in transposed else values
 
 

@@ -190,7 +190,12 @@ def _undefined(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the stand-in lacks is not what the checkpoint lacks
-        small = replace(settings.measured, resolution=3, trace_probes=min(2, settings.measured.trace_probes))
+        fewest = (
+            3 if settings.measured.resolution % 2 else 4
+        )  # an even number has no centre, and no sharpness
+        small = replace(
+            settings.measured, resolution=fewest, trace_probes=min(2, settings.measured.trace_probes)
+        )
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
     missing = [

@@ -7,7 +7,7 @@ registered beside the function that computes them (`toposcale.features.weights.m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -78,7 +78,7 @@ def register(*features: Feature) -> None:
     for feature in features:
         pattern = re.compile(
             re.escape(feature.name)
-            .replace(r"\{k\}", r"(?P<k>\d)")
+            .replace(r"\{k\}", r"(?P<k>\d+)")
             .replace(r"_\{plane\}", _PLANE)
             .replace(r"_\{graph\}", _GRAPH)
         )
@@ -236,8 +236,3 @@ register(
     Feature("sharpness_relative_{plane}", "largest rise, relative", "percent", CURVATURE),
     Feature("nonfinite_count_{plane}", "points of non-finite loss", "count"),
 )
-
-
-def topological(names: Iterable[str]) -> list[str]:
-    """Those of some features that describe a shape."""
-    return [name for name in names if group_of(name) == TOPOLOGY]

@@ -27,6 +27,7 @@ from toposcale.features.registry import (
     aggregate,
     register,
 )
+from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
 Features = dict[str, float]
@@ -148,11 +149,13 @@ def compute_features(
     with the second one, the projection. Heads are layers of their own, and do not enter the aggregates: the matrix that
     they are cut from does.
     """
+    seen: list[str] = []
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     pairs = _Pairs()
     for layer, weight in matrices:
+        seen.append(layer)
         if not settings.wants(layer):
             continue
         if np.isfinite(weight).all():
@@ -165,7 +168,11 @@ def compute_features(
         if settings.computes(TOPOLOGY) and (pair := pairs.complete(layer, weight)):
             features[pair.projection]["deep_graph_persistence"] = pair.deep_graph_persistence()
     if not features:
-        raise ValueError("no matrix is left: weights.layers excludes every one")
+        raise UserError(
+            f"no matrix is left: weights.layers chooses none of {', '.join(seen[:4])}{' ...' if len(seen) > 4 else ''}"
+            if seen
+            else "there is no matrix of weights in it"
+        )
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         scale = float(np.max([tree.max() for tree in trees.values()]))
@@ -191,11 +198,15 @@ class _Pair(NamedTuple):
         return homology.deep_graph_persistence(self.first, self.second)
 
 
+_MOST_WAITING = 4
+"""Matrices that are held until the other one of their block comes; one that never comes holds no more memory than that."""
+
+
 class _Pairs:
     """Feed-forward matrices that wait for the other one of their block."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, np.ndarray] = {}
+        self.waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
 
     def complete(self, layer: str, weight: np.ndarray) -> _Pair | None:
         """The pair that this matrix completes, if it does."""
@@ -203,13 +214,14 @@ class _Pairs:
         other = _FEED_FORWARD.get(own) or _EXPANSION_OF.get(own)
         if other is None:
             return None
-        waited = self.waiting.pop(f"{block}.{other}", None)
-        if waited is None:
-            self.waiting[f"{block}.{own}"] = weight
+        if (block, other) not in self.waiting:
+            self.waiting[block, own] = layer, weight
+            if len(self.waiting) > _MOST_WAITING:
+                del self.waiting[next(iter(self.waiting))]
             return None
-        first, second = (weight, waited) if own in _FEED_FORWARD else (waited, weight)
-        name = f"{block}.{_FEED_FORWARD.get(own, own)}.weight"
-        return _Pair(name, first, second) if len(first) == second.shape[1] else None
+        both = [self.waiting.pop((block, other)), (layer, weight)]
+        (_, first), (projection, second) = both if own in _EXPANSION_OF else both[::-1]
+        return _Pair(projection, first, second) if len(first) == second.shape[1] else None
 
 
 def _describe_matrix(

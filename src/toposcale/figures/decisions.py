@@ -74,7 +74,7 @@ def _fans(
         fraction = row["fraction"]
         colour = _COLOURS[fractions.index(fraction) % 4] if fraction in fractions else _COLOURS[0]
         start = fraction * final
-        at = float(np.interp(start, losses["step"], losses["value"]))
+        at = float(np.interp(start, losses["step"], losses["value"])) if len(losses) > 1 else np.nan
         axes.fill([start, final, final], [at, row["high"], row["low"]], color=colour, alpha=0.2, linewidth=0)
         axes.plot([start, final], [at, row["forecast"]], color=colour, linewidth=0.9)
         lowest, highest = min(lowest, row["low"]), max(highest, min(row["high"], 1.1 * highest))
@@ -116,7 +116,7 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
         _candidates(axes, rows)
         share = float(rows["fraction"].iloc[0])
         axes.set_title(f"{model} at {share:.0%}{when}", fontsize=9, loc="left")
-    panels[-1].set_xlabel("loss at the end of the remaining compute (nats per token), with 95% interval")
+    panels[-1].set_xlabel("loss at the end of the remaining compute (nats per token), the law's 95% interval")
     more = len(names) - len(shown)
     add_note(figure, [f"{more} more models are in the table candidates." if more else ""])
     return figure

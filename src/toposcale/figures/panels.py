@@ -45,11 +45,6 @@ def _over_training(table: pd.DataFrame) -> list[str]:
     return [name for name in ("model", "step", "value", "low", "high") if name in table]
 
 
-def whole_model(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that describe whole models, not layers."""
-    return rows[rows["layer"] == ALL_LAYERS]
-
-
 def chosen_model(present: Iterable[str], models: pd.DataFrame, wanted: str | None) -> str | None:
     """The model a figure of one model shows: `wanted`, or the largest one present; None if there is none.
 

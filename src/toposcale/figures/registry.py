@@ -156,8 +156,9 @@ FIGURES: dict[str, FigureEntry] = {
         "forecasts metrics models schedules",
         "Forecasts of the final loss, with intervals",
         "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
-        "the forecast, the fan to its 95% interval. The method is the multi-power law if the learning-rate plan is "
-        "known, and the power law otherwise. Below: the learning rate of the plan.",
+        "the forecast, the fan to its 95% interval; the table forecasts says how often it holds. The method is the "
+        "multi-power law if the learning-rate plan is known, and the power law otherwise. Below: the learning rate of the "
+        "plan.",
         "Forecasts and decisions",
         source="metrics",
     ),
@@ -166,8 +167,8 @@ FIGURES: dict[str, FigureEntry] = {
         "candidates models",
         "Forecast loss of each way to spend the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training): the "
-        "forecast final loss if the run is finished, is extended, or is stopped to start another size, with 95% "
-        "intervals. The best option is in colour.",
+        "forecast final loss if the run is finished, is extended, or is stopped to start another size, with the "
+        "law's own 95% intervals, whose coverage is not known. The best option is in colour.",
         "Forecasts and decisions",
         source="metrics",
     ),

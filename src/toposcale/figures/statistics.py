@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import NO, YES, family_of
 from toposcale.features.names import (
     PARAMETERS_LABEL,
@@ -39,7 +40,6 @@ from toposcale.figures.panels import (
     say_missing,
     step_axis,
     stripe_rows,
-    whole_model,
 )
 from toposcale.figures.registry import title_of
 from toposcale.figures.style import (

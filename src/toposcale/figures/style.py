@@ -60,13 +60,6 @@ STYLE: dict[str, Any] = {
 }
 """The style sheet, for `matplotlib.style.use` or `matplotlib.style.context`."""
 
-GROUP_COLOURS = {
-    "topology": "#0b4f8a",
-    "spectrum": "#e08e0b",
-    "norm": "#1a1a1a",
-    "curvature": "#2e7d4f",
-    "other": "#9a5fa8",
-}
 GROUP_FILLS = {
     "topology": "#8fbfe0",
     "spectrum": "#f3c77a",
@@ -74,9 +67,8 @@ GROUP_FILLS = {
     "curvature": "#a9d3b8",
     "other": "#e3d3e8",
 }
-GROUP_MARKERS = {"topology": "o", "spectrum": "D", "norm": "X", "curvature": "s", "other": "^"}
 GROUP_HATCHES = {"topology": "", "spectrum": "///", "norm": "xxx", "curvature": "\\\\\\", "other": ".."}
-"""Groups of features: told apart by colour, by lightness, and by marker or hatch."""
+"""Groups of features: told apart by colour, by lightness and by hatch."""
 
 STRIKING = "#b0347a"
 """The colour of what a reader should see first."""

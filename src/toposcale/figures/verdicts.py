@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import NOT_TESTED, POOLED, YES
 from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
@@ -23,7 +24,6 @@ from toposcale.figures.panels import (
     missing_figure,
     new_figure,
     stripe_rows,
-    whole_model,
 )
 from toposcale.figures.registry import title_of
 from toposcale.figures.style import (

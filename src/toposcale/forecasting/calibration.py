@@ -20,13 +20,13 @@ class Calibration(NamedTuple):
     factor: float
     coverage: float
 
-    def __call__(self, prediction: Prediction) -> Prediction:
-        """The forecast with its calibrated interval."""
+    def __call__(self, prediction: Prediction) -> tuple[Prediction, float]:
+        """The forecast with its calibrated interval, and its coverage; NaN where the interval could not be stretched."""
         value = prediction.value
-        if not (np.isfinite(self.factor) and 0 < prediction.low <= value <= prediction.high < np.inf):
-            return prediction
-        low = value * (prediction.low / value) ** self.factor
-        return Prediction(value, low, value * (prediction.high / value) ** self.factor, prediction.reason)
+        if not (np.isfinite(self.coverage) and 0 < prediction.low <= value <= prediction.high < np.inf):
+            return prediction, np.nan
+        low, high = (value * (end / value) ** self.factor for end in (prediction.low, prediction.high))
+        return Prediction(value, low, high, prediction.reason), self.coverage
 
 
 UNKNOWN = Calibration(1.0, np.nan)
@@ -63,8 +63,4 @@ def calibrate_on_others(
     actual: what came true, NaN of a run that is not finished.
     """
     scores = np.array([score(one, truth) for one, truth in zip(predictions, actual, strict=True)])
-    found = []
-    for place, own in enumerate(predictions):
-        calibration = calibrate(np.delete(scores, place))
-        found.append((calibration(own), calibration.coverage))
-    return found
+    return [calibrate(np.delete(scores, place))(own) for place, own in enumerate(predictions)]

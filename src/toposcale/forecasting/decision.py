@@ -77,8 +77,10 @@ def candidates(
     remaining = rest_of(history) if remaining is None else remaining
     now, per_step = history.last_step, float(compute_of(history, 1))
     ahead, bought = history.final_step - now, int(remaining / per_step * (1 + 1e-9))
+    if bought < 1:
+        return []
     found = []
-    if ahead > 0 and bought >= 1:
+    if ahead > 0:
         within = min(ahead, bought)
         found.append(Candidate(FINISH, _continued(history, within), within, within * per_step))
         if bought > 1.05 * ahead:

@@ -188,15 +188,24 @@ MOST_SPIKES = 0.2
 def forecast(forecaster: Forecaster, history: History) -> Prediction:
     """The final loss of a history, or why it is refused: by a fitted forecaster whose answer can be believed at all.
 
+    See `refusal`.
+    """
+    if reason := refusal(history):
+        return no_prediction(reason)
+    prediction = forecaster.fit(history).predict(history.final_step)
+    reason = refusal(history, prediction.value)
+    return no_prediction(reason) if reason else prediction
+
+
+def refusal(history: History, forecast: float = np.nan) -> str:
+    """Why a forecast of the final loss cannot be believed, else "".
+
     Refused are points of which more than `MOST_SPIKES` are spikes, and a forecast above the present loss under a plan
     whose rate falls.
     """
     if history.spikes > MOST_SPIKES:
-        return no_prediction(f"{history.spikes:.0%} of the logged losses are spikes")
-    prediction = forecaster.fit(history).predict(history.final_step)
+        return f"{history.spikes:.0%} of the logged losses are spikes"
     losses = history.loss_curve[1]
-    if len(losses) and history.plan_falls and prediction.value > (now := float(np.median(losses[-3:]))):
-        return no_prediction(
-            f"it would be {prediction.value:.4g}, above the present {now:.4g} under a falling rate"
-        )
-    return prediction
+    if len(losses) and history.plan_falls and forecast > (now := float(np.median(losses[-3:]))):
+        return f"it would be {forecast:.4g}, above the present {now:.4g} under a falling rate"
+    return ""

@@ -119,6 +119,11 @@ class History:
         return len(self.learning_rates) >= max(self.final_step, 1)
 
     @property
+    def rates_known(self) -> bool:
+        """Whether the learning rate is known as far as the run has come; a checkpoint may follow the last logged row."""
+        return len(self.learning_rates) > 0.95 * self.last_step
+
+    @property
     def plan_falls(self) -> bool:
         """Whether the rate is known to be lower at the end than now."""
         if not self.plan_known:
@@ -138,10 +143,9 @@ class History:
 
     @property
     def final_loss(self) -> float:
-        """The target of every forecast: the metric at the last checkpoint, NaN of an unfinished run."""
-        return (
-            float(self.checkpoint_losses[-1]) if self.is_finished and len(self.checkpoint_losses) else np.nan
-        )
+        """The target of every forecast: the metric where it was measured last, NaN of an unfinished run."""
+        known = self.checkpoint_losses[np.isfinite(self.checkpoint_losses)]
+        return float(known[-1]) if self.is_finished else np.nan
 
     @property
     def is_finished(self) -> bool:
@@ -149,6 +153,11 @@ class History:
         known = self.checkpoint_steps[np.isfinite(self.checkpoint_losses)]
         gap = float(np.median(np.diff(known))) if len(known) > 1 else 0.0
         return bool(len(known) and known[-1] >= self.final_step - min(gap, 0.01 * self.final_step))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the run is to come, with or without a loss at its end."""
+        return self.is_finished or self.last_step >= self.final_step
 
     @cached_property
     def loss_curve(self) -> tuple[np.ndarray, np.ndarray]:

@@ -64,10 +64,15 @@ class Joint:
     def fit(self, histories: Sequence[History], like: Joint | None = None) -> Joint:
         """Fit to every history with a loss curve; `reason` says why there is nothing to fit.
 
-        `like`: the fit to nearly the same histories; its solution is a better place to start from than the prior.
+        Finished runs whose learning rates are not known are left out where those of another run are; `n_runs` counts the
+        others. `like`: the fit to nearly the same histories; its solution is a better place to start from than the prior.
         """
         self.reason = ""
         runs = [history for history in histories if len(history.loss_curve[0]) >= MINIMUM_POINTS]
+        # What a finished run lost under rates that nobody knows says nothing of another schedule.
+        if any(run.rates_known for run in runs):
+            runs = [run for run in runs if run.rates_known or not run.is_finished]
+        self.n_runs = len(runs)
         runs.sort(key=lambda run: (run.n_parameters, run.model))
         if not runs:
             self.reason = "no size has a loss curve of at least 5 points"
@@ -79,8 +84,8 @@ class Joint:
         curves = []
         for run in runs:
             steps, losses = bin_medians(*run.loss_curve, POINTS)
-            rates = run.rates_to(round(steps[-1]))
-            curves.append((run, rates / rates.max(), np.rint(steps).astype(np.int64), losses))
+            rates, whole = (run.rates_to(round(end)) for end in (steps[-1], max(run.final_step, steps[-1])))
+            curves.append((run, rates / whole.max(), np.rint(steps).astype(np.int64), losses))
         self._loss = float(np.median(curves[-1][3][-3:]))
         spans = [
             np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step) for run, rates, steps, _ in curves

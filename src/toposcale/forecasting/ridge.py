@@ -122,7 +122,10 @@ class Ridge:
         values, errors = problem.solve(targets[None, :])
         spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
         half, value = float(student_t(len(np.unique(problem.groups)) - 1) * spread), float(values[0, 0])
-        return Prediction(value, value - half, value + half)
+        if not value > 0:
+            return no_prediction("the regression gives no positive loss")
+        # Symmetric in the logarithm: a loss has no negative end.
+        return Prediction(value, value**2 / (value + half), value + half)
 
     def problem(self, history: History) -> Problem | str:
         """What there is to learn from for `history`; a string says why there is nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -28,6 +29,10 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     distances = pairwise_distances(points)
     diagrams = rips_diagrams_of_distances(distances, maxdim=maxdim)
     unit = mean_pairwise_distance(distances)
+    if not unit:
+        warnings.warn(
+            "points that are all one have no unit: values over it are NaN", RuntimeWarning, stacklevel=2
+        )
     features = {}
     for dimension, diagram in enumerate(diagrams):
         for name, value in summarize_diagram(diagram).items():

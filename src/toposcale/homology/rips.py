@@ -99,7 +99,7 @@ def h0_lifetimes(points: ArrayLike) -> NDArray[np.float64]:
     float64: inner products only rule pairs out, with a proven error margin, and every pair that is left is
     compared by direct differences.
     Time O(n^2 d), mostly one matrix product; memory beyond the input: one float64 copy and a few blocks of 64 MB.
-    Measured on one core of a busy machine with float32 points: 50,304 x 2,048 in 7 minutes. Many points closer
+    Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6 minutes. Many points closer
     together than the rounding of inner products (1e-6 of their norm) are slower, up to the time of all direct
     differences.
     ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
@@ -125,6 +125,8 @@ def _first_of_equal_rows(cloud: NDArray) -> list[int]:
 
 def _squared_tree_lengths(cloud: NDArray) -> NDArray[np.float64]:
     """Squared edge lengths of a minimum spanning tree of distinct points, by Boruvka rounds."""
+    if len(cloud) == 1:
+        return np.empty(0)
     search = _NeighbourSearch(cloud)
     n_trees = len(cloud)
     labels = np.arange(n_trees)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.neural_persistence import neural_persistence_of_tree, spanning_tree_weights
-from toposcale.homology.validation import as_finite_float64, as_matrix
+from toposcale.homology.validation import as_matrix
 
 _BLOCK_ENTRIES = 1 << 18
 _ALL_ENTRIES = 1 << 9  # up to here tau is that of all pairs of entries
@@ -28,7 +28,7 @@ def weight_variance(weight: ArrayLike) -> float:
     none: NaN, with a RuntimeWarning. ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
-    largest = max(float(block.max()) for block in _blocks(matrix))
+    largest = float(np.max([block.max() for block in _blocks(matrix)]))
     if not math.isfinite(largest):
         raise ValueError("weight must be finite, got NaN or infinity")
     if largest == 0.0:
@@ -87,16 +87,19 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
     A constant matrix has none: NaN, with a RuntimeWarning.
     ValueError: not 2-D, empty, NaN or infinite, or the hidden units of the two differ in number.
     """
-    above, below = as_finite_float64(first, "first"), as_finite_float64(second, "second").T
+    above, below = as_matrix(first, "first"), as_matrix(second, "second").T
     if len(above) != len(below):
         raise ValueError(
             f"first must have as many rows as second has columns, got {len(above)} and {len(below)}"
         )
-    if np.ptp(above) == 0.0 or np.ptp(below) == 0.0:
-        return _undefined("a constant weight matrix has no deep graph persistence")
-    edges = np.concatenate([above, below], axis=1)
+    edges = np.empty((len(above), above.shape[1] + below.shape[1]))  # the one copy in float64
+    edges[:, : above.shape[1]], edges[:, above.shape[1] :] = above, below
     sides = edges[:, : above.shape[1]], edges[:, above.shape[1] :]
-    del above, below
+    for name, side in zip(("first", "second"), sides, strict=True):
+        if not np.isfinite(side).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+    if any(np.ptp(side) == 0.0 for side in sides):
+        return _undefined("a constant weight matrix has no deep graph persistence")
     for side in sides:
         side -= side.mean()
         side /= side.std()

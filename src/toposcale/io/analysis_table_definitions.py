@@ -264,6 +264,7 @@ forecast_evaluation: the errors of each forecasting method
   spearman number Spearman correlation of forecast and actual
   interval_coverage number share of intervals before calibration that contain the actual loss
   baseline text the best method that reads the loss alone, or the number of parameters alone
+  n_compared count cells that both the method and the baseline forecast
   improvement_percent number error saved against the baseline
   improvement_low number lower end of its 95% interval
   improvement_high number upper end of its 95% interval
@@ -305,7 +306,7 @@ candidates: ways to spend the remaining compute, and the forecast loss at their 
   n_parameters
   steps count steps to come
   compute number compute of the candidate from now on, FLOP
-  loss interval forecast loss at its end
+  loss interval forecast loss at its end; the law's own interval, whose coverage is not known
   probability number probability to be the best of the candidates
   at_stake number expected difference of this loss to that of the best candidate, nats per token
   is_live flag whether the run is not finished

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,16 +189,18 @@ def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
 def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> int | None:
     """Tokens that a step of the Trainer reads, where its state tells them; None where it does not.
 
-    Either it counted them (`num_input_tokens_seen`), or they follow from `total_flos`, which the Trainer adds up as
-    6 x tokens x parameters that are no embeddings. A number that is not whole follows from neither: unknown.
+    Either it counted them (`num_input_tokens_seen`; the mean over its steps, since batches may differ), or they follow from
+    `total_flos`, which the Trainer adds up as 6 x tokens x parameters that are no embeddings. Of the latter a number that
+    is not whole says that something else was added up: unknown.
     """
     steps = int(state.get("global_step") or 0)
     if steps < 1:
         return None
-    tokens = float(state.get("num_input_tokens_seen") or 0)
-    if not tokens and non_embedding_parameters:
-        tokens = float(state.get("total_flos") or 0) / (6 * non_embedding_parameters)
-    each = tokens / steps
+    if counted := float(state.get("num_input_tokens_seen") or 0):
+        return max(round(counted / steps), 1)
+    if not non_embedding_parameters:
+        return None
+    each = float(state.get("total_flos") or 0) / (6 * non_embedding_parameters) / steps
     return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
 
 
@@ -210,7 +213,7 @@ def read_events(path: str | Path) -> LossCurve:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
         raise UserError(
-            f"{path}: event files need the package tensorboard: pip install tensorboard"
+            f"{path}: event files need the package tensorboard: {sys.executable} -m pip install tensorboard"
         ) from error
     folders = sorted({file.parent for file in path.rglob("*.tfevents.*")}) if path.is_dir() else [path]
     points: dict[str, dict[int, float]] = {}
@@ -218,7 +221,16 @@ def read_events(path: str | Path) -> LossCurve:
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
         events.Reload()
         for tag in events.Tags()["scalars"]:
-            points.setdefault(tag, {}).update({event.step: event.value for event in events.Scalars(tag)})
+            known, new = (
+                points.setdefault(tag, {}),
+                {event.step: event.value for event in events.Scalars(tag)},
+            )
+            if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
+                raise UserError(
+                    f"{path}: {tag} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
+                    "folder of one training"
+                )
+            known.update(new)
     found = _matched([tag for tag in points if tag.lower() not in _NAMES["step"]], path)
     if "loss" not in found:
         raise UserError(f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}")
@@ -233,15 +245,15 @@ def read_events(path: str | Path) -> LossCurve:
 
 def _matched(names: Iterable[str], path: str | Path) -> dict[str, str]:
     """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes."""
-    plain = {
-        re.sub(r"^.* - ", "", name).strip().lower(): name
-        for name in names
-        if not name.endswith(("__MIN", "__MAX"))
-    }
+    plain: dict[str, list[str]] = {}
+    for name in names:
+        if not name.endswith(("__MIN", "__MAX")):
+            plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
     found = {}
     for what, known in _NAMES.items():
-        present = [plain[name] for name in known if name in plain]
-        present += [own for name, own in plain.items() if what == "learning_rate" and name.startswith("lr-")]
+        named = [name for name in known if name in plain]
+        named += [name for name in plain if what == "learning_rate" and name.startswith("lr-")]
+        present = [own for name in named for own in plain[name]]
         if len(present) > 1 and what != "step":
             raise UserError(
                 f"{path}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; remove one of them"

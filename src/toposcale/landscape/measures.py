@@ -71,7 +71,8 @@ def sharpness(values: ArrayLike) -> dict[str, float]:
     return {
         "sharpness_max": float(rise.max()),
         "sharpness_mean": float(rise.mean()),
-        "sharpness_relative": 100 * float(rise.max()) / (1 + centre),
+        # Relative to 1 + loss, which only a loss above -1 can be the measure of.
+        "sharpness_relative": 100 * float(rise.max()) / (1 + centre) if centre > -1 else float("nan"),
     }
 
 

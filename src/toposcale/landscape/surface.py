@@ -70,7 +70,7 @@ def loss_surface(
         raise ValueError(f"steps: need at least 1, got {steps}")
     if not (np.isfinite(extent) and extent > 0):
         raise ValueError(f"extent: need a positive number, got {extent}")
-    scale = np.linspace(-extent, extent, steps)
+    scale = np.linspace(-extent, extent, steps) if steps > 1 else np.zeros(1)
     grid = np.array(list(itertools.product(scale, repeat=len(directions))))
     values = evaluate(loss, parameters, directions, grid, chunk=chunk, threads=threads)
     lengths = [norm(direction) for direction in directions]

@@ -75,5 +75,9 @@ class Folder:
         with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(known | facts, indent=1, sort_keys=True) + "\n")
 
+    def forget_facts(self) -> None:
+        """Remove what an earlier training told of the model."""
+        self._facts_file().unlink(missing_ok=True)
+
     def _facts_file(self) -> Path:
         return self.path / "models" / f"{self.model}.json"

@@ -214,6 +214,8 @@ class TopologyMonitor:
                 "or name, set overwrite=True, or set start=STEP if this training continues from that step"
             )
         records.drop_after(self.folder, start if start else -1)
+        if start == 0:
+            self.folder.forget_facts()
 
     def _take(self, model: nn.Module) -> None:
         """Copy the weights and hand them over, unless the copy before is still in work and nobody is to wait."""

@@ -11,26 +11,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_label, metric_label, series_name
-from toposcale.io.schemas import ALL_LAYERS
 
-KEY = ["source", "layer", "feature"]
 DIGITS = 5
 """Significant digits of a value in a page; the tables have all of them."""
 
 
-def all_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Features and metrics as one table: model, step, source, layer, feature, value; the source of a metric is "metric"."""
-    named = metrics.rename(columns={"metric": "feature"}).assign(source="metric", layer=ALL_LAYERS)
-    return pd.concat([named, features], ignore_index=True)[["model", "step", *KEY, "value"]]
-
-
 def keys_of(values: pd.DataFrame) -> pd.DataFrame:
     """The keys of a table of values, sorted: metrics first, then weights, then the other sources."""
-    keys = values[KEY].drop_duplicates()
+    keys = values[SERIES_KEY].drop_duplicates()
     order = keys["source"].map({"metric": 0, "weights": 1}).fillna(2)
-    keys = keys.assign(order=order).sort_values(["order", *KEY])
-    return keys[KEY].reset_index(drop=True)
+    keys = keys.assign(order=order).sort_values(["order", *SERIES_KEY])
+    return keys[SERIES_KEY].reset_index(drop=True)
 
 
 def described(keys: pd.DataFrame) -> list[dict[str, str]]:
@@ -44,7 +37,7 @@ def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
     `at`: places in `steps`; None where the key has a value at every step.
     """
     steps = np.sort(values["step"].unique())
-    numbers = pd.MultiIndex.from_frame(keys).get_indexer(pd.MultiIndex.from_frame(values[KEY]))
+    numbers = pd.MultiIndex.from_frame(keys).get_indexer(pd.MultiIndex.from_frame(values[SERIES_KEY]))
     ordered = values.assign(key=numbers).sort_values(["key", "step"])
     found = {}
     for number, rows in ordered.groupby("key"):

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from toposcale import pages
+from toposcale.analysis.series import with_metrics
 from toposcale.figures.landscape_comparison import counted_tree, loss_grid
 from toposcale.figures.style import model_appearances
 from toposcale.landscape import merge_tree_layout
 from toposcale.landscape.planes import most_telling
-from toposcale.pages.columns import all_values, columns, described, keys_of, rounded
+from toposcale.pages.columns import columns, described, keys_of, rounded
 
 MOST_BARS = 700_000
 """Bars on a page; of larger runs each diagram keeps its longest ones. About seven bytes a bar."""
@@ -59,7 +60,7 @@ def parts(
     known beside the tables, `advice` (text) and `forecast` (steps, values, low, high, name).
     """
     looks = model_appearances(models)
-    values = all_values(features, metrics)
+    values = with_metrics(features, metrics)
     keys = keys_of(values)
     longest, kept, total = _longest(diagrams, most_bars)
     surfaces = _of_one_plane(surfaces)

@@ -13,6 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
+from toposcale.analysis.series import with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.registry import group_of
 from toposcale.figures.cells import by_cell
@@ -20,7 +21,7 @@ from toposcale.figures.registry import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.pages.columns import all_values, columns, described, keys_of
+from toposcale.pages.columns import columns, described, keys_of
 from toposcale.pages.report_tables import LISTED
 
 LARGEST_SVG = 500_000
@@ -114,7 +115,7 @@ def chart_data(
     looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame
 ) -> dict[str, Any]:
     """What the charts over training draw: every feature of the whole model and every metric, of each model."""
-    values = all_values(features[features["layer"] == ALL_LAYERS], metrics)
+    values = with_metrics(features[features["layer"] == ALL_LAYERS], metrics)
     keys = keys_of(values)
     models = [
         {"name": name, "color": look.color, **columns(values[values["model"] == name], keys)}

@@ -71,7 +71,7 @@ class Follower:
         """Read what is new. Whatever is wrong with a file is told on the page."""
         try:
             seen = self._read()
-        except UserError as error:
+        except (UserError, OSError) as error:
             self.parts = {**self.parts, "run": {**self.parts["run"], "state": str(error)}}
             return
         signature = frozenset(self._known)
@@ -146,7 +146,11 @@ class Follower:
             _add(seen, schemas.METRICS, name, [curve.metric_rows(name, steps)])
             _add(seen, schemas.TRAINING, name, [curve.log()])
         for step in steps:
-            measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
+            try:
+                measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
+            except (UserError, OSError) as error:  # the Trainer removes old checkpoints
+                seen.gaps.append(str(error))
+                continue
             for table, rows in zip((schemas.FEATURES, schemas.DIAGRAMS), measured, strict=True):
                 _add(seen, table, name, [rows])
         size = checkpoints.count_parameters(whole)
@@ -197,7 +201,7 @@ def outlooks(
 
 
 def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
-    if history.last_step >= history.final_step:
+    if history.is_over:
         return {"advice": f"The last of {history.final_step:,} steps is done."}
     advice = advise(history, histories, DECISION)
     outlook = {"advice": told(advice)}

@@ -99,10 +99,10 @@ def with_squares(norms: ArrayLike) -> Floats:
 
 
 def lagged(controls: ArrayLike) -> Floats:
-    """Controls (C, T) now and at the lags that `innovations` may use, at the points with an innovation."""
+    """The trend, and controls (C, T) now and at the lags that `innovations` may use, at the points with an innovation."""
     given = as_series(controls, "controls")
     n, start = given.shape[1], max_order(given.shape[1])
-    return np.vstack([given[:, start - lag : n - lag] for lag in range(start + 1)])
+    return np.vstack([_trend(n)[:, start:], *(given[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
 def innovations(series: ArrayLike, controls: ArrayLike | None = None) -> Innovations:

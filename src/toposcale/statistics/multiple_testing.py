@@ -9,12 +9,6 @@ from scipy.stats import false_discovery_control
 from toposcale.statistics.correlation import Floats
 
 
-def bonferroni(p_values: ArrayLike) -> Floats:
-    """min(1, m p) over the m p-values that are not NaN; NaN stays NaN. Any shape."""
-    p = _checked(p_values)
-    return np.minimum(p * np.isfinite(p).sum(), 1.0)
-
-
 def holm(p_values: ArrayLike) -> Floats:
     """Adjusted p-values of Holm (1979): max over p_j <= p_i of (m - rank(p_j) + 1) p_j, at most 1.
 

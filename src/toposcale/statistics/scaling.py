@@ -12,6 +12,9 @@ from scipy.special import fdtri, stdtrit
 from toposcale.statistics.correlation import Floats
 from toposcale.statistics.resampling import independent_counts
 
+CONFIDENCE = 0.95
+"""Of every interval here."""
+
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open
 (infinite)."""
@@ -50,7 +53,7 @@ class Prediction:
     high: float
 
 
-def fit_power_law(n_parameters: ArrayLike, values: ArrayLike, *, confidence: float = 0.95) -> ScalingFit:
+def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
 
     Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the paper's scaling
@@ -60,14 +63,12 @@ def fit_power_law(n_parameters: ArrayLike, values: ArrayLike, *, confidence: flo
     slope, intercept, residual = _line(x, y)
     freedom = len(x) - 2
     spread = ((x - x.mean()) ** 2).sum()
-    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(residual / freedom / spread)
+    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom / spread)
     r_squared = _r_squared(residual, y)
     return ScalingFit(float(np.exp(intercept)), slope, 0.0, r_squared, slope - half, slope + half)
 
 
-def fit_power_law_with_offset(
-    n_parameters: ArrayLike, values: ArrayLike, *, confidence: float = 0.95
-) -> ScalingFit:
+def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """value = a N^b + c by least squares: a and c are solved for every b, and b is searched in one dimension.
 
     The interval holds every b whose best fit is not worse by the F test with (1, K - 3) degrees of freedom.
@@ -88,7 +89,7 @@ def fit_power_law_with_offset(
         (found.x, found.fun) if found.fun <= residuals[best] else (_GRID[best], residuals[best])
     )
     slope, offset, _ = _line((sizes / scale) ** exponent, y)
-    limit = residual * (1.0 + fdtri(1, len(y) - 3, confidence) / (len(y) - 3))
+    limit = residual * (1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3))
     low, high = _crossings(residuals, limit, float(exponent))
     coefficient = slope * scale**-exponent
     return ScalingFit(float(coefficient), float(exponent), offset, _r_squared(residual, y), low, high)
@@ -123,9 +124,7 @@ def bootstrap_exponents(
     return np.asarray(_GRID[np.argmin(residuals, axis=1)])
 
 
-def predict_power_law(
-    n_parameters: ArrayLike, values: ArrayLike, target: float, *, confidence: float = 0.95
-) -> Prediction:
+def predict_power_law(n_parameters: ArrayLike, values: ArrayLike, target: float) -> Prediction:
     """Value predicted at size `target` by a N^b, with the Student prediction interval on the logarithm."""
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
@@ -133,13 +132,11 @@ def predict_power_law(
     centre = intercept + slope * at
     freedom = len(x) - 2
     leverage = 1.0 / len(x) + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(residual / freedom * (1.0 + leverage))
+    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom * (1.0 + leverage))
     return Prediction(*(float(np.exp(value)) for value in (centre, centre - half, centre + half)))
 
 
-def predict_power_law_with_offset(
-    n_parameters: ArrayLike, values: ArrayLike, target: float, *, confidence: float = 0.95
-) -> Prediction:
+def predict_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike, target: float) -> Prediction:
     """Value predicted at size `target` by a N^b + c, with the interval of values that an F test does not
     refuse.
 
@@ -147,7 +144,7 @@ def predict_power_law_with_offset(
     the F quantile with (1, K - 3) degrees of freedom allows, over all exponents of the search.
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
-    fit = fit_power_law_with_offset(sizes, y, confidence=confidence)
+    fit = fit_power_law_with_offset(sizes, y)
     scale = _geometric_mean(sizes)
     columns = (sizes / scale)[None, :] ** _GRID[:, None]
     centred = columns - columns.mean(axis=1, keepdims=True)
@@ -157,7 +154,7 @@ def predict_power_law_with_offset(
     centres = y.mean() + slopes * distance
     residuals = _profile(sizes / scale, y, _GRID)
     limit = _profile(sizes / scale, y, np.array([fit.exponent]))[0]
-    limit *= 1.0 + fdtri(1, len(y) - 3, confidence) / (len(y) - 3)
+    limit *= 1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3)
     room = limit - residuals
     half = np.sqrt(np.maximum(room, 0.0) * (1.0 + 1.0 / len(y) + distance**2 / spread))
     value = float(fit.predict(target))

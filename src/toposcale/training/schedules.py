@@ -204,7 +204,12 @@ def planned(
 def _compare(
     given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
 ) -> None:
-    """UserError where the log and the plan differ by more than a tenth of the peak, off the edges of the plan."""
+    """UserError where the log goes on after the plan, or differs by more than a tenth of the peak, off its edges."""
+    if len(steps) and steps.max() > 1.01 * (len(planned) - 1):
+        raise UserError(
+            f"schedule: it ends at step {len(planned) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
+            "schedule of the whole training"
+        )
     inside = (steps >= 1) & (steps < len(planned) - 1)
     at = steps[inside].astype(int)
     nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
