@@ -179,7 +179,8 @@ def test_the_method_to_trust_follows_from_the_plan():
     assert every.default_method(replace(run(0), learning_rates=cosine()[:300])) == "power_law"
 
 
-def test_the_power_laws_clock_is_moved_by_half_the_warmup():
+@pytest.mark.parametrize("known", [{"learning_rates": cosine()}, {"stated_warmup": WARMUP}])
+def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
     """Of a linear warm-up half the steps count: L = 5 (step - 20)^-0.4 + 2 is found exactly after 40 steps of it."""
     steps = np.arange(WARMUP, 500)
     history = History(
@@ -187,9 +188,9 @@ def test_the_power_laws_clock_is_moved_by_half_the_warmup():
         1,
         1,
         FINAL,
-        learning_rates=cosine(),
         checkpoint_steps=steps,
         checkpoint_losses=5 * (steps - WARMUP / 2) ** -0.4 + 2,
+        **known,
     )
     found = make_forecaster("power_law").fit(history).predict(FINAL)
     assert found.value == pytest.approx(5 * (FINAL - WARMUP / 2) ** -0.4 + 2, abs=1e-6)

@@ -33,6 +33,13 @@ def test_losses_alone_are_enough():
     assert (forecasts[forecasts["forecast"].isna()]["reason"] != "").all()
 
 
+def test_a_stated_warmup_counts_where_no_rates_are_known():
+    _, metrics, _, models = tables(family(2))
+    stated = models.assign(warmup_steps=[20.0, np.nan])
+    found = histories_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), stated)
+    assert [history.warmup_steps for history in found] == [20, 0]
+
+
 def test_the_same_seed_gives_the_same_tables():
     histories = family(4)
     first, second = (forecast_table(histories, fractions=[0.3], seed=1) for _ in range(2))

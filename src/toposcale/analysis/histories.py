@@ -79,6 +79,7 @@ def _history(
         gradient_norms=log["gradient_norm"].to_numpy(dtype=np.float64),
         learning_rates=rates,
         plan=plan,
+        stated_warmup=0 if pd.isna(model.get("warmup_steps")) else int(model["warmup_steps"]),
         checkpoint_steps=steps,
         checkpoint_losses=losses.reindex(steps).to_numpy(dtype=np.float64),
         features={

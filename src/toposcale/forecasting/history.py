@@ -43,6 +43,7 @@ class History:
     `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
     name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
     what was not measured, and a `tokens_per_step` that is not known. `final_step` is the step at which the run will end.
+    `stated_warmup`: the steps of warm-up that the owner stated, for a run whose rates are not known.
     """
 
     model: str
@@ -59,6 +60,7 @@ class History:
     family: str = ""
     seed: int = 0
     plan: str = ""
+    stated_warmup: int = 0
 
     def __post_init__(self) -> None:
         for name in (
@@ -138,8 +140,8 @@ class History:
 
     @property
     def warmup_steps(self) -> int:
-        """The step at which the schedule first reaches its highest rate; 0 without a schedule."""
-        return int(np.argmax(self.learning_rates)) if len(self.learning_rates) else 0
+        """The step at which the schedule first reaches its highest rate; without a schedule, what was stated."""
+        return int(np.argmax(self.learning_rates)) if len(self.learning_rates) else self.stated_warmup
 
     @property
     def final_loss(self) -> float:
