@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations
+from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations, value_at_share
 from toposcale.analysis.series import SERIES_KEY, WEIGHT_NORM, whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
@@ -24,6 +24,7 @@ PRIMARY = ("neural_persistence", "h0_total_scaled")
 
 QUESTIONS = ("A", "B")
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
+LATER = 0.5
 SEED = 42
 DIGITS = 8
 _HALF = float(ndtri(0.975))
@@ -83,8 +84,8 @@ def study_tables(
     confirmatory: bool = True,
     seed: int = SEED,
 ) -> dict[str, pd.DataFrame]:
-    """`primary`, the four tests with Holm's correction, and `exploratory`, the same for every other feature; without
-    `confirmatory` all of them are exploratory.
+    """`primary`, the four tests with Holm's correction; `control`, question A of what must be found, the loss at `LATER`;
+    and `exploratory`, the same for every other feature. Without `confirmatory` all of them are exploratory.
 
     Columns: question (A; "A, own slopes", the same with slopes of each cell; gap, A for the final generalisation gap given
     the gaps before it; B), feature, n_runs, n_cells, estimate (a correlation), its 95% interval, p_value, and p_holm or
@@ -107,12 +108,22 @@ def study_tables(
     )
     primary["p_holm"] = holm(primary["p_value"].fillna(1.0).to_numpy())
     others["q_value"] = benjamini_hochberg(others["p_value"].to_numpy())
-    exploratory = others.sort_values(["question", "p_value", "feature"], ignore_index=True)
-    return (
-        {"primary": primary.reset_index(), "exploratory": exploratory}
-        if confirmatory
-        else {"exploratory": exploratory}
-    )
+    control = _between(_later_loss(features, metrics, models), metrics, models, seed, "A")
+    tables = {
+        "primary": primary.reset_index(),
+        "control": control.dropna(subset=["estimate"]),
+        "exploratory": others.sort_values(["question", "p_value", "feature"], ignore_index=True),
+    }
+    return tables if confirmatory else {name: tables[name] for name in ("control", "exploratory")}
+
+
+def _later_loss(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
+    """The norm, and the loss at `LATER` in the place of a feature: it tells the final loss, so question A must find it."""
+    losses = metrics[metrics["metric"] == VALIDATION_LOSS]
+    ends = dict(zip(models["model"], models["final_step"], strict=True))
+    later = value_at_share(losses, ["metric"], LATER, ends).T.squeeze("columns").rename("value").reset_index()
+    control = later.assign(feature=f"loss_at_{LATER:.0%}", step=0, source="weights", layer="all")
+    return pd.concat([features[features["feature"] == WEIGHT_NORM[2]], control])
 
 
 def _between(
