@@ -325,9 +325,9 @@ def landscape_evolution(
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
     told = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
     panels = []
-    for letter, name in zip("abcdefghijklmnopqrstuvwxyz", [*shapes, *CURVATURE_FEATURES], strict=False):
+    for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
-        title = f"{letter}  {feature_name(shape, SOURCE)}"
+        title = feature_name(shape, SOURCE)
         title += f"\n{plane_words(plane)}" if plane else ""
         verdict = told.get(name, set())
         panels.append((name, f"{title}\n(uninformative)" if verdict == {"uninformative"} else title))
