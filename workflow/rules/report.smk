@@ -93,7 +93,7 @@ rule explorer:
         mem_mb=on_attempt(2000),
     params:
         run=config["run"],
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights", "")),
+        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
         code=fingerprint("explorer.py"),
     message:
         "The explorer: {output}"
