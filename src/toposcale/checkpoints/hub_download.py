@@ -147,7 +147,11 @@ def fetch(repo: str, revision: str, *, cache: str | None = None, limits: Limits 
                 f"{error}; it is not in the cache {cache_path(cache)} either"
             ) from error
         logger.warning("%s; going on with what is in the cache", error)
-        _check_cached_files(folder)
+        if not (folder / "config.json").is_file():
+            raise UserError(
+                f"{folder}: config.json is missing from the cache; run once with the network"
+            ) from error
+        check_digests(folder)
         return folder
     for file in (*listing.others, *listing.weights):
         _fetch_file(listing, file, cache, limits)
@@ -284,12 +288,6 @@ def _remember(repo: str, revision: str, commit: str, cache: str | None) -> None:
     temporary = reference.with_name(f".{reference.name}.{os.getpid()}.tmp")
     temporary.write_text(commit, encoding="ascii")
     temporary.replace(reference)
-
-
-def _check_cached_files(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: config.json is missing from the cache; run once with the network")
-    check_digests(folder)
 
 
 def check_digests(folder: Path) -> None:

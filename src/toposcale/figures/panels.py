@@ -285,6 +285,11 @@ def model_legend(
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")
 
 
+def mark_key(label: str, **look: Any) -> Line2D:
+    """An entry of a legend that is a marker without a line."""
+    return Line2D([], [], linestyle="", label=label, **look)
+
+
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:
     """A second legend at the lower right, for what is not a model."""
     if handles:

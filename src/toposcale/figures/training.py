@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +30,7 @@ from toposcale.figures.panels import (
     key_legend,
     left_out_note,
     line_panels,
+    mark_key,
     metric_series,
     missing_figure,
     model_legend,
@@ -40,7 +40,7 @@ from toposcale.figures.panels import (
     step_axis,
 )
 from toposcale.figures.registry import title_of
-from toposcale.figures.style import MUTED, SEVERAL_COLOURS, SEVERAL_MARKERS, model_appearances, styled
+from toposcale.figures.style import MUTED, SEVERAL_LOOKS, model_appearances, styled
 from toposcale.io.schemas import ALL_LAYERS
 
 COMPARED = ("h0_total", WEIGHT_NORM, NEURAL_PERSISTENCE)
@@ -103,7 +103,7 @@ def _correlation_panel(
         if chosen.empty:
             continue
         heights = chosen["model"].map(position).to_numpy() + 0.22 * (1 - index)
-        look: dict[str, Any] = {"color": SEVERAL_COLOURS[index], "marker": SEVERAL_MARKERS[index]}
+        look = SEVERAL_LOOKS[index]
         draw_intervals(
             axes,
             heights,
@@ -112,15 +112,7 @@ def _correlation_panel(
             chosen["spearman_block_high"],
             **look,
         )
-        keys.append(
-            Line2D(
-                [],
-                [],
-                linestyle="",
-                label=feature_name(feature).replace(" persistence", "\npersistence"),
-                **look,
-            )
-        )
+        keys.append(mark_key(feature_name(feature).replace(" persistence", "\npersistence"), **look))
     if not keys:
         say_missing(axes, f"no correlations with {metric_name(metric)}")
         return keys
@@ -155,7 +147,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     step_axis(lower, validation["step"] if points else training["step"])
     keys = [
         Line2D([], [], color=MUTED, label=f"training, median\nof {window} steps"),
-        Line2D([], [], color=MUTED, linestyle="", marker="o", markerfacecolor="white", label="validation"),
+        mark_key("validation", color=MUTED, marker="o", markerfacecolor="white"),
     ]
     model_legend(figure, [*drawn, *points], appearances, keys)
     add_note(figure, [left_out_note(left_out + points_left_out)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,6 +19,7 @@ from toposcale.figures.panels import (
     draw_intervals,
     finite,
     key_legend,
+    mark_key,
     missing_figure,
     new_figure,
     stripe_rows,
@@ -31,8 +30,7 @@ from toposcale.figures.style import (
     GROUP_HATCHES,
     INK,
     MUTED,
-    SEVERAL_COLOURS,
-    SEVERAL_MARKERS,
+    SEVERAL_LOOKS,
     styled,
 )
 
@@ -153,12 +151,12 @@ def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
     keys = []
     places = np.arange(len(rows))
     for index, (name, words) in enumerate(ESTIMATES):
-        look: dict[str, Any] = {"color": SEVERAL_COLOURS[index], "marker": SEVERAL_MARKERS[index]}
+        look = SEVERAL_LOOKS[index]
         estimate = rows[f"{name}_rho"]
         ranged = name == "follows_the_loss"
         low, high = (rows[f"{name}_rho_{end}"] if ranged else estimate for end in ("lowest", "highest"))
         draw_intervals(axes, places + 0.25 * (1 - index), estimate, low, high, **look)
-        keys.append(Line2D([], [], linestyle="", label=words.replace(" the", "\nthe"), **look))
+        keys.append(mark_key(words.replace(" the", "\nthe"), **look))
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel(f"{SPEARMAN_LABEL}, median and range over cells")

@@ -31,6 +31,7 @@ from toposcale.forecasting.history import History
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
+from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 from toposcale.training.schedules import planned
@@ -119,12 +120,7 @@ class Follower:
             facts = dict(self._once(self.folder / "models" / f"{name}.json", folder.facts))
             seen.schedules[name] = facts.pop("schedule")
             seen.models.append({"model": name, "family": name, "seed": 0, **facts})
-            for kind, table in (
-                ("features/weights", schemas.FEATURES),
-                ("diagrams/weights", schemas.DIAGRAMS),
-                ("metrics/monitor", schemas.METRICS),
-                ("training", schemas.TRAINING),
-            ):
+            for kind, table in TABLES.items():
                 files = folder.files(kind).values()
                 _add(seen, table, name, [self._once(path, tables.read, table, path) for path in files])
         return seen
