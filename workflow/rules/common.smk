@@ -98,6 +98,31 @@ wildcard_constraints:
     step=rf"\d{{{plan.STEP_DIGITS}}}",
 
 
+# What takes seconds or needs the network: done where Snakemake runs, not on a node of a cluster.
+localrules:
+    warnings_table,
+    advice,
+    tables,
+    source,
+    duplicates,
+    turn,
+    fetch,
+    release,
+    corpus,
+    monitored,
+    figures,
+    landscape,
+    resolved_configuration,
+    report,
+    explorer,
+    measured,
+    vectors_table,
+    metrics_table,
+    models_table,
+    loss_table,
+    training_log,
+
+
 environment.prepare(HOME)
 last_line.hear_interrupts()
 

@@ -26,10 +26,6 @@ MODELS_OF = {
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
 
-localrules:
-    monitored,
-
-
 for cut in CUTS["weights"]:
 
     rule:

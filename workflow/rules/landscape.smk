@@ -17,10 +17,6 @@ PATH_SETTINGS = {
 }
 
 
-localrules:
-    landscape,
-
-
 for cut in CUTS["landscape"]:
 
     rule:

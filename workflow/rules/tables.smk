@@ -3,13 +3,6 @@
 TABLES = f"{RUN}/tables"
 
 
-localrules:
-    measured,
-    vectors_table,
-    metrics_table,
-    models_table,
-
-
 # A revision that serves another one's weights is no observation of its own.
 LEFT_OUT = (
     of_every_model(DUPLICATES, PUBLISHED)

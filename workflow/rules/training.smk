@@ -53,11 +53,6 @@ for cut in CUTS["training"]:
             "../../scripts/train.py"
 
 
-localrules:
-    loss_table,
-    training_log,
-
-
 MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
 TRAINING_LOGS = of_every_model(MODEL_LOG, [*TRAINED, *MONITORED, *CURVES])
 CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
