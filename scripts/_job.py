@@ -127,6 +127,14 @@ def of_steps(paths: Any, steps: Sequence[int]) -> list[str]:
     return [str(last.with_name(f"{kind}{step:0{len(digits)}d}{ending}")) for step in steps]
 
 
+def by_checkpoint(snakemake: Any) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """Of each checkpoint that a job does: the step, the file or folder of the weights, and the outputs by name."""
+    steps = snakemake.params.steps
+    made = {name: each(paths) for name, paths in snakemake.output.items()}
+    for place, checkpoint in enumerate(of_steps(snakemake.input.checkpoints, steps)):
+        yield steps[place], checkpoint, {name: paths[place] for name, paths in made.items()}
+
+
 def siblings(paths: Any, steps: Mapping[str, Sequence[int]]) -> list[str]:
     """Inputs, and for each folder of `steps`, of which one job made all files, the files of its steps."""
     named = each(paths)

@@ -1,4 +1,28 @@
-"""The small tables that are committed, and a table as Markdown."""
+"""The small tables of finished runs that are committed: where they come from, and a table as CSV and as Markdown."""
+
+import sys
+from pathlib import Path
+
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+
+
+def run(main):
+    """Call `main(folder, runs)` with what the command line names; a mistake of the user's ends in one line.
+
+    runs: those of the named folders that hold a finished run.
+    """
+    folder, *runs = map(Path, sys.argv[1:])
+    try:
+        main(folder, [run for run in runs if (run / "tables/features.parquet").exists()])
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")
+
+
+def read(run):
+    """Features, metrics and models of a run."""
+    names = ("features", "metrics", "models")
+    return [tables.read_checked(run / f"tables/{name}.parquet").to_pandas() for name in names]
 
 
 def write(table, path, digits):

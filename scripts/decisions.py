@@ -2,9 +2,6 @@
 computes every number of docs/decisions.md from the small tables that are there, in a minute and without training.
 """
 
-import sys
-from pathlib import Path
-
 import pandas as pd
 
 import _small_tables
@@ -28,11 +25,9 @@ DIGITS = 6
 SMALL_TABLES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
 
 
-def main(folder, *runs):
-    folder = Path(folder)
-    for run in map(Path, runs):
-        if (run / "tables/features.parquet").exists():
-            gather(run, folder)
+def main(folder, runs):
+    for run in runs:
+        gather(run, folder)
     if not (folder / SMALL_TABLES["models"]).exists():
         raise UserError(f"{folder}: no tables of finished decisions; `make decisions` trains them")
     small = {name: pd.read_csv(folder / file) for name, file in SMALL_TABLES.items()}
@@ -51,10 +46,7 @@ def main(folder, *runs):
 
 
 def gather(run, folder):
-    features, metrics, models = (
-        tables.read_checked(run / f"tables/{name}.parquet").to_pandas()
-        for name in ("features", "metrics", "models")
-    )
+    features, metrics, models = _small_tables.read(run)
     base = models.loc[~models["entry"].str.fullmatch(ALTERNATIVE), "model"]
     log = pd.concat(
         tables.read(schemas.TRAINING, run / f"training/{model}.parquet").to_pandas().assign(model=model)
@@ -95,7 +87,4 @@ def histories_of(models, log, metrics, features):
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except UserError as error:
-        sys.exit(f"toposcale: {error}")
+    _small_tables.run(main)

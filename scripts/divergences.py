@@ -2,8 +2,6 @@
 
 from itertools import pairwise
 
-import pyarrow as pa
-
 import _clouds
 import _job
 from toposcale.features.divergences import divergence
@@ -13,7 +11,7 @@ from toposcale.io import schemas, tables
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
     clouds = map(_clouds.read, _job.each(snakemake.input.clouds))
-    parts = [schemas.FEATURES.schema.empty_table()]
+    parts = []
     for step, (earlier, later) in zip(params.steps[1:], pairwise(clouds), strict=True):
         if not len(earlier.texts) or not len(later.texts):
             continue  # a gap
@@ -22,8 +20,7 @@ def main(snakemake):
         )
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
-    rows = tables.sort(schemas.FEATURES, pa.concat_tables(parts))
-    tables.write(rows, snakemake.output[0], _job.provenance(snakemake))
+    tables.write(tables.joined(schemas.FEATURES, parts), snakemake.output[0], _job.provenance(snakemake))
 
 
 if __name__ == "__main__":

@@ -18,20 +18,11 @@ from toposcale.training.trainer import configure_torch
 
 
 def main(snakemake):
-    settings, output, model = snakemake.params.settings, snakemake.output, snakemake.wildcards.model
+    settings, model = snakemake.params.settings, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
     metadata = _job.provenance(snakemake)
     [tokenizer] = snakemake.params.tokenizer or [None]
-    jobs = zip(
-        snakemake.params.steps,
-        _job.of_steps(snakemake.input.checkpoints, snakemake.params.steps),
-        _job.each(output.features),
-        _job.each(output.diagrams),
-        _job.each(output.metrics),
-        _job.each(output.clouds),
-        strict=True,
-    )
-    for step, checkpoint, features_path, diagrams_path, metrics_path, cloud_path in jobs:
+    for step, checkpoint, made in _job.by_checkpoint(snakemake):
         loaded, noted = _job.measured(
             snakemake, step, "embeddings", load, checkpoint, settings, tokenizer, snakemake.threads
         )
@@ -45,12 +36,12 @@ def main(snakemake):
                 passed.embeddings, summary_settings(settings), model=model
             )
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
-        _clouds.write(cloud_path, cloud, metadata)
+        _clouds.write(made["clouds"], cloud, metadata)
         rows = tables.feature_rows(features, source="embeddings", **where)
-        tables.write(rows, features_path, told)
+        tables.write(rows, made["features"], told)
         rows = tables.diagram_rows(diagrams, source="embeddings", **where)
-        tables.write(rows, diagrams_path, told)
-        tables.write(tables.from_rows(schemas.METRICS, metrics), metrics_path, metadata)
+        tables.write(rows, made["diagrams"], told)
+        tables.write(tables.from_rows(schemas.METRICS, metrics), made["metrics"], metadata)
 
 
 def summary_settings(settings):

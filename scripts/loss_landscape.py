@@ -11,13 +11,10 @@ NOTHING = landscape.Description({}, {}, {}, {}, surfaces={}, profiles={}, densit
 
 def main(snakemake):
     metadata = _job.provenance(snakemake)
-    output = {name: _job.each(snakemake.output[name]) for name in snakemake.output.keys()}  # noqa: SIM118
-    checkpoints = _job.of_steps(snakemake.input.checkpoints, snakemake.params.steps)
-    for place, (step, checkpoint) in enumerate(zip(snakemake.params.steps, checkpoints, strict=True)):
+    settings = snakemake.params.settings
+    [tokenizer] = snakemake.params.tokenizer or [None]
+    for step, checkpoint, files in _job.by_checkpoint(snakemake):
         where = {"model": snakemake.wildcards.model, "step": step}
-        files = {name: paths[place] for name, paths in output.items()}
-        settings = snakemake.params.settings
-        [tokenizer] = snakemake.params.tokenizer or [None]
         loaded, noted = _job.measured(
             snakemake, step, "landscape", _landscape.load, checkpoint, settings, tokenizer
         )

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import _job
 from toposcale.io import lm_eval, schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.io.notes import note
 
 
 def main(snakemake):
@@ -51,13 +52,12 @@ def each_once(rows):
 def unknown_models(table, path, models):
     """Warnings: the models that a table of the user's names, and the run does not have."""
     return [
-        {
-            "model": name,
-            "step": None,
-            "concerns": f"metrics.tables: {path}",
-            "warning": f"no model of this run is called {name!r}, so its rows are left out; there are {', '.join(models)}",
-            "remedy": "write the name that the model has under `models:` into the table",
-        }
+        note(
+            name,
+            f"metrics.tables: {path}",
+            f"no model of this run is called {name!r}, so its rows are left out; there are {', '.join(models)}",
+            "write the name that the model has under `models:` into the table",
+        )
         for name in sorted(set(table["model"].to_pylist()) - set(models))
     ]
 

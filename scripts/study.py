@@ -4,14 +4,10 @@ every number from the small tables that are there: results.md and its tables, in
 `make study` trains what is missing and calls it; docs/study.md says what is asked.
 """
 
-import sys
-from pathlib import Path
-
 import pandas as pd
 
 import _small_tables
 from toposcale.analysis import forecasts_over_runs, study
-from toposcale.io import tables
 from toposcale.io.errors import UserError
 
 SMALL_TABLES = {"models": "models.csv", "series": "series.csv.gz", "early": "early.csv.gz"}
@@ -20,11 +16,9 @@ CONFIRMATORY = "study"
 """The run that answers the primary questions; every other one is exploratory."""
 
 
-def main(folder, *runs):
-    folder = Path(folder)
-    for run in map(Path, runs):
-        if (run / "tables/features.parquet").exists():
-            gather(run, folder)
+def main(folder, runs):
+    for run in runs:
+        gather(run, folder)
     names = sorted(path.name for path in folder.glob("*") if (path / SMALL_TABLES["models"]).exists())
     if not names:
         raise UserError(f"{folder}: no tables of a finished study; `make study` trains it")
@@ -37,13 +31,9 @@ def main(folder, *runs):
 
 
 def gather(run, folder):
-    whole = [
-        tables.read_checked(run / f"tables/{name}.parquet").to_pandas()
-        for name in ("features", "metrics", "models")
-    ]
     target = folder / run.name
     target.mkdir(parents=True, exist_ok=True)
-    for name, table in study.small_tables(*whole).items():
+    for name, table in study.small_tables(*_small_tables.read(run)).items():
         _small_tables.write(table, target / SMALL_TABLES[name], study.DIGITS)
 
 
@@ -60,7 +50,4 @@ def analysed(folder):
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except UserError as error:
-        sys.exit(f"toposcale: {error}")
+    _small_tables.run(main)

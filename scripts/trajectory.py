@@ -1,7 +1,6 @@
 """Topology of the training trajectory of one model, at each of its checkpoints, from the sketches of its weights."""
 
 import numpy as np
-import pyarrow as pa
 
 import _job
 from toposcale.features import trajectory
@@ -15,13 +14,11 @@ def main(snakemake):
     sketches = np.concatenate([part["sketch"] for part in parts])
     settings = trajectory.Settings(**params.settings)
     found = trajectory.compute_features(steps, sketches, params.steps, settings, model=model)
-    rows = [schemas.FEATURES.schema.empty_table()]
-    rows += [
+    rows = [
         tables.feature_rows(features, model=model, step=step, source="trajectory")
         for step, features in found.items()
     ]
-    rows = tables.sort(schemas.FEATURES, pa.concat_tables(rows))
-    tables.write(rows, snakemake.output[0], _job.provenance(snakemake))
+    tables.write(tables.joined(schemas.FEATURES, rows), snakemake.output[0], _job.provenance(snakemake))
 
 
 if __name__ == "__main__":

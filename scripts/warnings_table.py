@@ -19,26 +19,24 @@ def main(snakemake):
 
 
 def not_runnable(model, reason):
-    return {
-        "model": model,
-        "step": None,
-        "concerns": "embeddings, landscape",
-        "warning": f"not measured: {reason}, so the model cannot read a text",
-        "remedy": "put config.json and the tokenizer beside the weights; what needs weights alone is measured",
-    }
+    return notes.note(
+        model,
+        "embeddings, landscape",
+        f"not measured: {reason}, so the model cannot read a text",
+        "put config.json and the tokenizer beside the weights; what needs weights alone is measured",
+    )
 
 
 def repeated(fact, leave_out):
     """Warnings: the revisions of a repository that serve another one's weights."""
     model = fact["model"]
     if fact["duplicates"] is None:
-        yield {
-            "model": model,
-            "step": None,
-            "concerns": "checkpoint",
-            "warning": "its revisions were not compared, so some may serve the same weights",
-            "remedy": "run again with a connection to the hub",
-        }
+        yield notes.note(
+            model,
+            "checkpoint",
+            "its revisions were not compared, so some may serve the same weights",
+            "run again with a connection to the hub",
+        )
         return
     for step, revision in fact["duplicates"].items():
         yield notes.repeated(model, int(step), revision, leave_out=leave_out)
@@ -48,13 +46,12 @@ def dropped(characters):
     """Warnings: characters of the corpus that the tokenizer does not know."""
     for name, count in characters.items():
         if count:
-            yield {
-                "model": "",
-                "step": None,
-                "concerns": f"corpus: the {name} text",
-                "warning": f"{count} characters are not ASCII and were dropped",
-                "remedy": "set corpus.tokenizer: bpe, which keeps them, or take them out of the text",
-            }
+            yield notes.note(
+                "",
+                f"corpus: the {name} text",
+                f"{count} characters are not ASCII and were dropped",
+                "set corpus.tokenizer: bpe, which keeps them, or take them out of the text",
+            )
 
 
 if __name__ == "__main__":

@@ -7,23 +7,16 @@ from toposcale.io import tables
 
 
 def main(snakemake):
-    model, output = snakemake.wildcards.model, snakemake.output
+    model = snakemake.wildcards.model
     settings = weights.Settings.from_mapping(snakemake.params.settings)
     metadata = _job.provenance(snakemake)
-    jobs = zip(
-        snakemake.params.steps,
-        _job.of_steps(snakemake.input.checkpoints, snakemake.params.steps),
-        _job.each(output.features),
-        _job.each(output.diagrams),
-        strict=True,
-    )
-    for step, checkpoint, features_path, diagrams_path in jobs:
+    for step, checkpoint, made in _job.by_checkpoint(snakemake):
         found, noted = _job.measured(snakemake, step, "weights", measure, checkpoint, settings, model)
         features, diagrams = found or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
         told = tables.with_warnings(metadata, noted)
-        tables.write(tables.feature_rows(features, **where), features_path, told)
-        tables.write(tables.diagram_rows(diagrams, **where), diagrams_path, told)
+        tables.write(tables.feature_rows(features, **where), made["features"], told)
+        tables.write(tables.diagram_rows(diagrams, **where), made["diagrams"], told)
 
 
 def measure(checkpoint, settings, model):

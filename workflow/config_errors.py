@@ -26,15 +26,11 @@ def explain(error: ValidationError) -> Iterator[str]:
             what = allowed(error.schema["properties"][key])
             yield f"config key {join(*error.absolute_path, key)} is missing; it must be {what}"
         return
-    if "propertyNames" in error.absolute_schema_path:
+    is_name = "propertyNames" in error.absolute_schema_path
+    if is_name or error.validator == "pattern":
+        name = f": the name {error.instance!r} is" if is_name else f" holds {shown(error.instance)}, which is"
         yield (
-            f"config key {where}: the name {error.instance!r} is not safe in a path; "
-            "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
-        )
-        return
-    if error.validator == "pattern":
-        yield (
-            f"config key {where} holds {shown(error.instance)}, which is not safe in a path; "
+            f"config key {where}{name} not safe in a path; "
             "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
         )
         return

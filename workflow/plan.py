@@ -57,17 +57,10 @@ class Model:
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == "hub" else self.kind
         return self.settings.get("family", default)
 
-    @property
-    def cost(self) -> float:
-        """Work of one training step in arbitrary units: what orders the jobs, longest chain first."""
-        if self.kind != "gpt":
-            return 0.0
-        width, layers = self.settings["d_model"], self.settings["n_layers"]
-        return layers * (width + 64) * self.training["batch_size"]
-
     def remaining_cost(self, step: int) -> float:
-        """Work that is left from `step` to the end of training."""
-        return self.cost * (self.steps[-1] - step + 1)
+        """Work that is left from `step` to the end of training, in arbitrary units: the longest chain goes first."""
+        width, layers = self.settings["d_model"], self.settings["n_layers"]
+        return layers * (width + 64) * self.training["batch_size"] * (self.steps[-1] - step + 1)
 
     def previous_step(self, step: int) -> int | None:
         """The checkpoint before `step`; None before the first."""

@@ -49,12 +49,6 @@ TABLE_FILES = {
 }
 
 
-localrules:
-    warnings_table,
-    advice,
-    tables,
-
-
 for name, analysis in ANALYSED.items():
 
     rule:

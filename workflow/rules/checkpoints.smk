@@ -16,14 +16,6 @@ RELEASED = f"{RUN}/checkpoints/{{model}}/step-{{step}}.released"
 unless_kept = (lambda path: path) if config["hub"]["keep"] else temp
 
 
-localrules:
-    source,
-    duplicates,
-    turn,
-    fetch,
-    release,
-
-
 rule duplicates:
     output:
         DUPLICATES,

@@ -98,6 +98,31 @@ wildcard_constraints:
     step=rf"\d{{{plan.STEP_DIGITS}}}",
 
 
+# What takes seconds or needs the network: done where Snakemake runs, not on a node of a cluster.
+localrules:
+    warnings_table,
+    advice,
+    tables,
+    source,
+    duplicates,
+    turn,
+    fetch,
+    release,
+    corpus,
+    monitored,
+    figures,
+    landscape,
+    resolved_configuration,
+    report,
+    explorer,
+    measured,
+    vectors_table,
+    metrics_table,
+    models_table,
+    loss_table,
+    training_log,
+
+
 environment.prepare(HOME)
 last_line.hear_interrupts()
 
@@ -111,16 +136,14 @@ onerror:
 
 
 # The work of each producer, cut into jobs.
-STEPS = {name: model.steps for name, model in MODELS.items()}
 CUTS = {
-    "training": plan.cuts(
-        config["training"]["jobs"], {name: STEPS[name] for name in TRAINED}, TRAINED
-    ),
-    "weights": plan.cuts(
-        config["weights"]["jobs"], {name: STEPS[name] for name in WITH_WEIGHTS}, TRAINED
-    ),
-    "embeddings": plan.cuts(config["embeddings"]["jobs"], EMBEDDED, TRAINED),
-    "landscape": plan.cuts(config["landscape"]["jobs"], LANDSCAPED, TRAINED),
+    producer: plan.cuts(config[producer]["jobs"], chosen, TRAINED)
+    for producer, chosen in {
+        "training": {name: MODELS[name].steps for name in TRAINED},
+        "weights": {name: MODELS[name].steps for name in WITH_WEIGHTS},
+        "embeddings": EMBEDDED,
+        "landscape": LANDSCAPED,
+    }.items()
 }
 
 
@@ -135,8 +158,16 @@ def steps(model, source="weights"):
     return [step_name(step) for step in chosen]
 
 
-def made_together(model, producer):
-    """Whether one job makes what a producer makes of all checkpoints of a model."""
+def steps_of(source="weights"):
+    """A params function: the checkpoints of a model of which a source, or that of the wildcard, has features, as numbers."""
+    return lambda wildcards: [
+        int(step) for step in steps(wildcards.model, wildcards.get("source", source))
+    ]
+
+
+def made_together(model, source):
+    """Whether one job makes the files of a source, or of the training, of all checkpoints of a model."""
+    producer = PRODUCERS.get(source, source)
     return model in OF_TRAINED and config[producer]["jobs"] == "model"
 
 
@@ -150,23 +181,18 @@ def asked(paths):
     return [*(path for path in alone if path != paths[-1]), paths[-1]]
 
 
-def of_checkpoints(pattern, model, source="weights", producer=""):
+def of_checkpoints(pattern, model, source="weights"):
     """The files of each checkpoint of a model: all of them, or, where one job makes them, those to name."""
     paths = [
         pattern.format(model=model, step=step, source=source)
         for step in steps(model, source)
     ]
-    together = made_together(model, producer or PRODUCERS.get(source, source))
-    return asked(paths) if together else paths
+    return asked(paths) if made_together(model, source) else paths
 
 
-def of_every_checkpoint(pattern, models=MODELS, source="weights", producer=""):
+def of_every_checkpoint(pattern, models=MODELS, source="weights"):
     """`of_checkpoints` of some models: of a pattern with {model}, {step} and perhaps {source}."""
-    return [
-        path
-        for model in models
-        for path in of_checkpoints(pattern, model, source, producer)
-    ]
+    return [path for model in models for path in of_checkpoints(pattern, model, source)]
 
 
 def steps_by_folder(*kinds):
@@ -175,9 +201,9 @@ def steps_by_folder(*kinds):
     kinds: the arguments of `of_every_checkpoint`, in tuples.
     """
     found = {}
-    for pattern, models, source, producer in kinds:
+    for pattern, models, source in kinds:
         for model in models:
-            if made_together(model, producer or PRODUCERS.get(source, source)):
+            if made_together(model, source):
                 path = pattern.format(model=model, step="", source=source)
                 found[str(Path(path).parent)] = [
                     int(step) for step in steps(model, source)
@@ -222,25 +248,10 @@ def training_settings(training):
     return without(training, "jobs", "device", "sketch")
 
 
-def training_of(wildcards):
-    """How a model is trained."""
-    return training_settings(MODELS[wildcards.model].training)
-
-
-def schedule_file(wildcards):
-    """The user's file with the learning rates of a model, where there is one."""
-    return SCHEDULE_FILES.get(wildcards.model, [])
-
-
 def own_tokenizer(wildcards):
     """The user's folder with the tokenizer of a model, in a list, since Snakemake looks for wildcards in a text."""
     folder = MODELS[wildcards.model].settings.get("tokenizer")
     return [folder] if folder else []
-
-
-def seed_of(wildcards):
-    """The seed of a model."""
-    return MODELS[wildcards.model].seed
 
 
 def not_made_here(wildcards):

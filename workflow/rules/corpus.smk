@@ -1,10 +1,6 @@
 # The text: read or fetched once, split, tokenised. Here and not on a cluster's node, which may have no way to the network.
 
 
-localrules:
-    corpus,
-
-
 rule corpus:
     input:
         train=corpus_files("train"),

@@ -26,10 +26,6 @@ MODELS_OF = {
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
 
-localrules:
-    monitored,
-
-
 for cut in CUTS["weights"]:
 
     rule:
@@ -126,7 +122,7 @@ for cut in CUTS["embeddings"]:
 
 rule diagram_distances:
     input:
-        diagrams_of_model,
+        lambda wildcards: of_checkpoints(DIAGRAMS, **wildcards),
     output:
         DISTANCES,
     log:
@@ -138,7 +134,7 @@ rule diagram_distances:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=steps_of_source,
+        steps=steps_of(),
         code=fingerprint("diagram_distances.py"),
     message:
         "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
@@ -148,7 +144,9 @@ rule diagram_distances:
 
 rule divergences:
     input:
-        clouds=clouds_of_model,
+        clouds=lambda wildcards: expand(
+            CLOUDS, step=steps(wildcards.model, "embeddings"), **wildcards
+        ),
     output:
         DIVERGENCES,
     log:
@@ -160,7 +158,7 @@ rule divergences:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=embedded_steps,
+        steps=steps_of("embeddings"),
         repeats=config["embeddings"]["repeats"],
         seed=config["embeddings"]["seed"],
         code=fingerprint("divergences.py"),

@@ -47,10 +47,6 @@ for subject in SUBJECTS:
             "../../scripts/figures.py"
 
 
-localrules:
-    figures,
-
-
 rule figures:
     input:
         expand(f"{FIGURE}.{{format}}", figure=DRAWN, format=["svg", "png"]),

@@ -9,7 +9,7 @@ def training_log_parts(wildcards):
     """The stretches of a model's training log."""
     if wildcards.model in MONITORED:
         return monitored_files("training", [wildcards.model])
-    return of_checkpoints(TRAINING_LOG, wildcards.model, producer="training")
+    return of_checkpoints(TRAINING_LOG, wildcards.model, "training")
 
 
 def weights_of(model, step):
@@ -23,11 +23,7 @@ def weights_of(model, step):
 
 def checkpoints_of(cut):
     """An input function: the weights of the checkpoints that a job of a cut does."""
-
-    def paths(wildcards):
-        return checkpoint_files(wildcards.model, cut.steps_of(wildcards))
-
-    return paths
+    return lambda wildcards: checkpoint_files(wildcards.model, cut.steps_of(wildcards))
 
 
 def checkpoint_files(model, steps):
@@ -58,49 +54,9 @@ def resident_before(wildcards):
     return chain[place] if place >= 0 else []
 
 
-def checkpoints_of_model(wildcards):
-    """The weights of a model at every checkpoint."""
-    return checkpoint_files(wildcards.model, MODELS[wildcards.model].steps)
-
-
-def sketches_of_model(wildcards):
-    """The sketches of a model's weights on the way to every checkpoint."""
-    return of_checkpoints(SKETCH, wildcards.model, producer="training")
-
-
-def clouds_of_model(wildcards):
-    """The embedded texts of a model at every checkpoint that has any."""
-    return expand(CLOUDS, step=steps(wildcards.model, "embeddings"), **wildcards)
-
-
-def embedded_steps(wildcards):
-    """The checkpoints behind `clouds_of_model`, as numbers."""
-    return list(EMBEDDED[wildcards.model])
-
-
-def steps_of_model(wildcards):
-    """The checkpoints of a model, as numbers."""
-    return list(MODELS[wildcards.model].steps)
-
-
-def landscaped_steps(wildcards):
-    """The checkpoints of a model whose loss landscape is computed, as numbers."""
-    return list(LANDSCAPED[wildcards.model])
-
-
 def weight_diagrams(wildcards):
     """The diagrams of all weights. (Of a list, Snakemake would compute a hash for each of its files.)"""
     return of_every_checkpoint(DIAGRAMS, WITH_FEATURES, source="weights")
-
-
-def diagrams_of_model(wildcards):
-    """The diagrams of a model at every checkpoint that a source has."""
-    return of_checkpoints(DIAGRAMS, wildcards.model, wildcards.source)
-
-
-def steps_of_source(wildcards):
-    """The checkpoints behind `diagrams_of_model`, as numbers."""
-    return [int(step) for step in steps(wildcards.model, wildcards.source)]
 
 
 @functools.cache
@@ -174,11 +130,6 @@ def monitored_files(kind, models=MONITORED):
         for model in models
         for path in monitored_folder(model).files(kind).values()
     ]
-
-
-def loss_curve_of(wildcards):
-    """The user's file with the losses of a model."""
-    return CURVES[wildcards.model]
 
 
 def facts_of(name):

@@ -17,10 +17,6 @@ PATH_SETTINGS = {
 }
 
 
-localrules:
-    landscape,
-
-
 for cut in CUTS["landscape"]:
 
     rule:
@@ -63,7 +59,9 @@ for cut in CUTS["landscape"]:
 
 rule training_path:
     input:
-        checkpoints=checkpoints_of_model,
+        checkpoints=lambda wildcards: checkpoint_files(
+            wildcards.model, MODELS[wildcards.model].steps
+        ),
         corpus=rules.corpus.output.tokens,
     output:
         surface=PATH_SURFACE,
@@ -81,8 +79,8 @@ rule training_path:
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
         settings=PATH_SETTINGS,
-        steps=steps_of_model,
-        profiled=landscaped_steps,
+        steps=steps_of(),
+        profiled=steps_of("landscape"),
         code=fingerprint("training_path.py"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
@@ -92,7 +90,7 @@ rule training_path:
 
 rule trajectory:
     input:
-        sketches_of_model,
+        lambda wildcards: of_checkpoints(SKETCH, wildcards.model, "training"),
     output:
         TRAJECTORY_FEATURES,
     log:
@@ -104,7 +102,7 @@ rule trajectory:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=steps_of_model,
+        steps=steps_of(),
         settings=without(config["trajectory"], "enabled"),
         code=fingerprint("trajectory.py"),
     message:

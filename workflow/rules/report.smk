@@ -4,18 +4,13 @@ from toposcale.pages.report_tables import LISTED
 
 # Only a run with loss landscapes has all of them.
 LISTINGS = {table: TABLE_FILES[table] for table in LISTED if table in TABLE_FILES}
+SHOWN = ("summary", "power", "sensitivity", "verdicts", "candidates", "comparison")
 # What is known of decisions that were really taken (docs/decisions.md): the same for every run.
 TAKEN = [
     str(path)
     for path in [HOME / "docs" / "decisions" / "policies.csv"]
     if path.is_file()
 ]
-
-
-localrules:
-    resolved_configuration,
-    report,
-    explorer,
 
 
 rule resolved_configuration:
@@ -40,18 +35,13 @@ rule report:
     input:
         rules.tables.input,
         rules.figures.input,
+        **{table: TABLE_FILES[table] for table in SHOWN},
         configuration=rules.resolved_configuration.output[0],
         corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        summary=TABLE_FILES["summary"],
-        power=TABLE_FILES["power"],
-        sensitivity=TABLE_FILES["sensitivity"],
-        verdicts=TABLE_FILES["verdicts"],
-        candidates=TABLE_FILES["candidates"],
         warnings=rules.warnings_table.output.warnings,
-        comparison=TABLE_FILES["comparison"],
         listings=list(LISTINGS.values()),
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
@@ -93,7 +83,7 @@ rule explorer:
         mem_mb=on_attempt(2000),
     params:
         run=config["run"],
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights", "")),
+        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
         code=fingerprint("explorer.py"),
     message:
         "The explorer: {output}"

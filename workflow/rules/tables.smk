@@ -3,13 +3,6 @@
 TABLES = f"{RUN}/tables"
 
 
-localrules:
-    measured,
-    vectors_table,
-    metrics_table,
-    models_table,
-
-
 # A revision that serves another one's weights is no observation of its own.
 LEFT_OUT = (
     of_every_model(DUPLICATES, PUBLISHED)
@@ -22,7 +15,7 @@ LEFT_OUT = (
 # what is asked of each (model, checkpoint), as arguments of `of_every_checkpoint`, and the files of each model.
 GATHERED = {
     "features": (
-        [(FEATURES, models, source, "") for source, models in MODELS_OF.items()],
+        [(FEATURES, models, source) for source, models in MODELS_OF.items()],
         [
             *(
                 path
@@ -36,8 +29,8 @@ GATHERED = {
     ),
     "diagrams": (
         [
-            (DIAGRAMS, EMBEDDED, "embeddings", ""),
-            (DIAGRAMS, LANDSCAPED, "landscape", ""),
+            (DIAGRAMS, EMBEDDED, "embeddings"),
+            (DIAGRAMS, LANDSCAPED, "landscape"),
         ],
         [],
     ),
@@ -53,10 +46,10 @@ GATHERED = {
             for model in models
         ],
     ),
-    "surfaces": ([(SURFACE, LANDSCAPED, "landscape", "")], []),
-    "densities": ([(DENSITY, LANDSCAPED, "landscape", "")], []),
+    "surfaces": ([(SURFACE, LANDSCAPED, "landscape")], []),
+    "densities": ([(DENSITY, LANDSCAPED, "landscape")], []),
     "profiles": (
-        [(PROFILE, LANDSCAPED, "landscape", "")],
+        [(PROFILE, LANDSCAPED, "landscape")],
         of_every_model(PATH_PROFILES, WITH_PATH),
     ),
     "path_surfaces": ([], of_every_model(PATH_SURFACE, WITH_PATH)),
@@ -66,7 +59,7 @@ GATHERED = {
 GATHERED = {
     table: (kinds, own)
     for table, (kinds, own) in GATHERED.items()
-    if table == "features" or own or any(models for _, models, *_ in kinds)
+    if table == "features" or own or any(models for _, models, _ in kinds)
 }
 
 
@@ -148,7 +141,7 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights", "")),
+        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
         code=fingerprint("vectors.py"),
     message:
         "Persistence images and landscapes of the weights"
@@ -157,8 +150,8 @@ rule vectors_table:
 
 
 METRIC_KINDS = [
-    (TRAINING_METRICS, TRAINED, "weights", "training"),
-    (EMBEDDING_METRICS, EMBEDDED, "embeddings", ""),
+    (TRAINING_METRICS, TRAINED, "training"),
+    (EMBEDDING_METRICS, EMBEDDED, "embeddings"),
 ]
 
 

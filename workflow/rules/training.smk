@@ -16,7 +16,7 @@ for cut in CUTS["training"]:
             f"train{cut.suffix}"
         input:
             corpus=rules.corpus.output.tokens,
-            schedule=schedule_file,
+            schedule=lambda wildcards: SCHEDULE_FILES.get(wildcards.model, []),
             checkpoint=[] if cut.is_by_model else previous(CHECKPOINT),
             state=[] if cut.is_by_model else previous(OPTIMIZER_STATE),
         output:
@@ -39,21 +39,18 @@ for cut in CUTS["training"]:
             gpu=1 if config["training"]["device"] == "cuda" else 0,
         params:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
-            seed=seed_of,
-            training=training_of,
+            seed=lambda wildcards: MODELS[wildcards.model].seed,
+            training=lambda wildcards: training_settings(
+                MODELS[wildcards.model].training
+            ),
             sketch=config["training"]["sketch"] if WITH_TRAJECTORY else {},
             device=config["training"]["device"],
-            steps=cut.steps_of if cut.is_by_model else steps_of_model,
+            steps=cut.steps_of if cut.is_by_model else steps_of(),
             code=fingerprint("train.py"),
         message:
             f"Training {cut.where}"
         script:
             "../../scripts/train.py"
-
-
-localrules:
-    loss_table,
-    training_log,
 
 
 MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
@@ -63,7 +60,7 @@ CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
 
 rule loss_table:
     input:
-        loss_curve_of,
+        lambda wildcards: CURVES[wildcards.model],
     output:
         log=MODEL_LOG,
         metrics=CURVE_METRICS,
@@ -74,7 +71,7 @@ rule loss_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        steps=steps_of_model,
+        steps=steps_of(),
         code=fingerprint("loss_table.py"),
     message:
         "Loss curve of {wildcards.model}"
@@ -96,7 +93,7 @@ rule training_log:
     params:
         table="training",
         steps=lambda wildcards: steps_by_folder(
-            (TRAINING_LOG, [wildcards.model], "weights", "training")
+            (TRAINING_LOG, [wildcards.model], "training")
         ),
         code=fingerprint("gather.py"),
     message:

@@ -10,19 +10,3 @@ from toposcale.checkpoints.matrices import (
     weight_files,
 )
 from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, readable, trainer_facts
-
-__all__ = [
-    "FolderSource",
-    "Sizes",
-    "choose_weight_files",
-    "count_parameters",
-    "head_counts",
-    "iterate_matrices",
-    "locate",
-    "missing_parts",
-    "readable",
-    "stored_sizes",
-    "trainer_facts",
-    "weight_files",
-    "with_heads",
-]

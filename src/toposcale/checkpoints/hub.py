@@ -5,28 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from toposcale.checkpoints import hub_download
-from toposcale.checkpoints.hub_client import HubUnreachableError, Limits, RevisionUnusableError
+from toposcale.checkpoints.hub_client import USUAL, HubUnreachableError, Limits, RevisionUnusableError
 from toposcale.checkpoints.hub_download import fetch, find_duplicates, list_revisions, remove_weights
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
 from toposcale.io.errors import LeftOutError, UserError
 from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
-
-__all__ = [
-    "HubSource",
-    "fetch",
-    "list_revisions",
-    "read_manifest",
-    "release_manifest",
-    "source_of",
-    "write_manifest",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +32,7 @@ class HubSource:
     pattern: str
     wanted: tuple[int, ...] = ()
     cache: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = USUAL
 
     @cached_property
     def names(self) -> list[str]:
@@ -56,7 +46,7 @@ class HubSource:
                 raise HubUnreachableError(
                     f"{error}; no revision of it is in the cache {where} either"
                 ) from error
-            hub_download.warn_unreachable(error)
+            logger.warning("%s; going on with what is in the cache", error)
             return names
 
     @cached_property

@@ -60,6 +60,9 @@ class Limits:
     resumes: int = 2
 
 
+USUAL = Limits()
+
+
 class HubUnreachableError(PassingError):
     """The Hub did not answer: offline mode, no connection, or every attempt failed."""
 
@@ -201,7 +204,7 @@ def _requested_wait(response: httpx2.Response) -> float:
 @cache
 def _prepare_client() -> None:
     """Make the client library use `_BoundedClient`, and plain HTTP for large files, which its limits reach."""
-    set_client_factory(lambda: _BoundedClient(follow_redirects=True, timeout=Limits().timeout))
+    set_client_factory(lambda: _BoundedClient(follow_redirects=True, timeout=USUAL.timeout))
     constants.HF_HUB_DISABLE_XET = True
     disable_progress_bars()
 

@@ -16,6 +16,7 @@ from typing import Any
 from huggingface_hub import constants, hf_hub_download, hf_hub_url
 
 from toposcale.checkpoints.hub_client import (
+    USUAL,
     HubUnreachableError,
     Limits,
     RevisionUnusableError,
@@ -75,17 +76,15 @@ class Listing:
 # What there is.
 
 
-def list_revisions(repo: str, *, limits: Limits | None = None) -> list[str]:
+def list_revisions(repo: str, *, limits: Limits = USUAL) -> list[str]:
     """Names of the branches and tags of a repository, sorted; `neox-ckpt-*` hold optimiser states and are left out."""
-    limits = limits or Limits()
     references = ask(repo, None, limits, lambda: api().list_repo_refs(repo))
     names = {reference.name for reference in [*references.branches, *references.tags]}
     return sorted(name for name in names if not name.startswith("neox-ckpt-"))
 
 
-def list_files(repo: str, revision: str, *, limits: Limits | None = None) -> Listing:
+def list_files(repo: str, revision: str, *, limits: Limits = USUAL) -> Listing:
     """Commit, weight files and small files of a revision, with sizes and digests. UserError: it holds no weights."""
-    limits = limits or Limits()
     _check_revision(repo, revision)
 
     def describe() -> Listing:
@@ -105,9 +104,7 @@ def list_files(repo: str, revision: str, *, limits: Limits | None = None) -> Lis
     return listing
 
 
-def find_duplicates(
-    repo: str, revisions: Iterable[str], *, limits: Limits | None = None
-) -> list[tuple[str, ...]]:
+def find_duplicates(repo: str, revisions: Iterable[str], *, limits: Limits = USUAL) -> list[tuple[str, ...]]:
     """Groups of two or more revisions whose weight files have the same digests; one small call a revision."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for revision in revisions:
@@ -135,13 +132,12 @@ def _remote_file(entry: Any) -> RemoteFile:
 # Fetching and removing.
 
 
-def fetch(repo: str, revision: str, *, cache: str | None = None, limits: Limits | None = None) -> Path:
+def fetch(repo: str, revision: str, *, cache: str | None = None, limits: Limits = USUAL) -> Path:
     """The folder of a revision in the client's cache, its files whole: size and digest of each are checked.
 
     What is there already is kept, what is damaged is fetched again. Where the Hub is out of reach, or offline mode is
     on, the cached files are checked and used. UserError: one line with repository, revision and cause.
     """
-    limits = limits or Limits()
     try:
         listing = list_files(repo, revision, limits=limits)
     except HubUnreachableError as error:
@@ -150,8 +146,12 @@ def fetch(repo: str, revision: str, *, cache: str | None = None, limits: Limits 
             raise HubUnreachableError(
                 f"{error}; it is not in the cache {cache_path(cache)} either"
             ) from error
-        warn_unreachable(error)
-        _check_cached_files(folder)
+        logger.warning("%s; going on with what is in the cache", error)
+        if not (folder / "config.json").is_file():
+            raise UserError(
+                f"{folder}: config.json is missing from the cache; run once with the network"
+            ) from error
+        check_digests(folder)
         return folder
     for file in (*listing.others, *listing.weights):
         _fetch_file(listing, file, cache, limits)
@@ -290,12 +290,6 @@ def _remember(repo: str, revision: str, commit: str, cache: str | None) -> None:
     temporary.replace(reference)
 
 
-def _check_cached_files(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: config.json is missing from the cache; run once with the network")
-    check_digests(folder)
-
-
 def check_digests(folder: Path) -> None:
     """Check cached files against the digests that are the names of what they link to."""
     small = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
@@ -308,8 +302,3 @@ def check_digests(folder: Path) -> None:
 def _check_revision(repo: str, revision: str) -> None:
     if not _REVISION.fullmatch(revision):
         raise UserError(f"{repo}: {revision!r} is not the name of a revision")
-
-
-def warn_unreachable(error: Exception) -> None:
-    """Say that the network is left out."""
-    logger.warning("%s; going on with what is in the cache", error)

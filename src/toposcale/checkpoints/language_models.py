@@ -94,9 +94,8 @@ def load_module(checkpoint: str | Path, *, device: str = "cpu") -> LanguageModul
     if path.is_file():
         gpt = _gpt(path, torch.device(device))
         return LanguageModule(gpt, gpt.shape.context, gpt.shape.vocab_size)
-    model = _pretrained(path, files, torch.float32)
+    model = _pretrained(path, files, torch.float32, torch.device(device))
     model.config.use_cache = False
-    model.to(device).eval()
     loaded = wrap_pretrained(model, str(path))
     return LanguageModule(model, loaded.context, loaded.vocab_size)
 
@@ -154,14 +153,13 @@ def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.d
 def _load_pretrained(
     folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device
 ) -> LanguageModel:
-    model = _pretrained(folder, files, dtype)
-    model.to(device).eval()
+    model = _pretrained(folder, files, dtype, device)
     loaded = wrap_pretrained(model, str(folder))
     _check_logits(folder, model, loaded, device)
     return loaded
 
 
-def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
+def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> Any:
     # Else a thread asks the Hub to convert `.bin` weights.
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
@@ -184,7 +182,7 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
     _refuse_guessed_weights(folder, info)
-    return model
+    return model.to(device).eval()
 
 
 def wrap_pretrained(model: Any, name: str) -> LanguageModel:

@@ -12,7 +12,6 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,23 +45,11 @@ _WIDENED = tuple(
 )
 
 
-@dataclass(frozen=True)
-class _Format:
-    """The names that weights go by in one file format: alone, or an index and its shards."""
-
-    single: str
-    index: str
-    shard: re.Pattern[str]
-
-
-_FORMATS = (
-    _Format(
-        "model.safetensors", "model.safetensors.index.json", re.compile(r"model-\d+-of-\d+\.safetensors")
-    ),
-    _Format(
-        "pytorch_model.bin", "pytorch_model.bin.index.json", re.compile(r"pytorch_model-\d+-of-\d+\.bin")
-    ),
-)
+# The name of a file of weights, and how its shards are named; their index is {name}.index.json.
+_FORMATS = {
+    "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
+    "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-\d+\.bin"),
+}
 
 
 def choose_weight_files(names: Iterable[str]) -> list[str]:
@@ -71,12 +58,12 @@ def choose_weight_files(names: Iterable[str]) -> list[str]:
     The index comes before its shards. Empty where there are no weights.
     """
     names = set(names)
-    for form in _FORMATS:
-        if form.single in names:
-            return [form.single]
-        shards = sorted(name for name in names if form.shard.fullmatch(name))
-        if form.index in names and shards:
-            return [form.index, *shards]
+    for single, shard in _FORMATS.items():
+        if single in names:
+            return [single]
+        index, shards = f"{single}.index.json", sorted(filter(shard.fullmatch, names))
+        if index in names and shards:
+            return [index, *shards]
     return []
 
 
@@ -92,7 +79,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     elif path.is_dir():
         chosen = choose_weight_files(entry.name for entry in path.iterdir())
         if not chosen:
-            raise UserError(f"{path}: no {' and no '.join(form.single for form in _FORMATS)} there")
+            raise UserError(f"{path}: no {' and no '.join(_FORMATS)} there")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
         raise UserError(f"{path}: no such checkpoint")
@@ -114,9 +101,7 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     copies = tied_copies(files)
     transposed = stored_transposed({name: shape for file in files for name, shape in _shapes(file).items()})
     for file in files:
-        if file.suffix == ".safetensors":
-            check_content(file)
-        for name, tensor in (_safetensors_tensors if file.suffix == ".safetensors" else _bin_tensors)(file):
+        for name, tensor in _tensors(file):
             if tensor.ndim == 2 and tensor.dtype.kind == "f" and name not in copies:
                 yield name, tensor.T if name in transposed else tensor
 
@@ -250,7 +235,7 @@ def _shards(index: Path) -> list[Path]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:
-        if not isinstance(name, str) or not any(form.shard.fullmatch(name) for form in _FORMATS):
+        if not isinstance(name, str) or not any(shard.fullmatch(name) for shard in _FORMATS.values()):
             raise UserError(f"{index}: it names {name!r}, which is not a shard in the same folder")
         if not (index.parent / name).is_file():
             raise UserError(f"{index.parent / name}: missing, but {index.name} names it; fetch it again")
@@ -267,18 +252,18 @@ def _check_whole(file: Path) -> None:
         raise UserError(f"{file}: empty; fetch it again")
 
 
-def _safetensors_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    with opened(file) as tensors:
-        for name in tensors.keys():  # noqa: SIM118
+def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and values of every tensor of a file that is no buffer."""
+    if file.suffix == ".safetensors":
+        check_content(file)
+        with opened(file) as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                if not is_buffer(name):
+                    yield name, exact(tensors.get_tensor(name))
+    else:
+        for name, tensor in _load_bin(file).items():
             if not is_buffer(name):
-                tensor = tensors.get_tensor(name)
-                yield name, exact(tensor)
-
-
-def _bin_tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    for name, tensor in _load_bin(file).items():
-        if not is_buffer(name):
-            yield name, _torch_values(tensor)
+                yield name, _torch_values(tensor)
 
 
 def _torch_values(tensor: Any) -> np.ndarray:

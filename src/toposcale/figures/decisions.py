@@ -39,19 +39,16 @@ def forecast_fans(
     figure = new_figure(0.6 + 2.9 * rows, title)
     grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
     fractions = sorted(made["fraction"].unique())[:4] if len(made["fraction"].unique()) <= 4 else []
-    for place, model in enumerate(shown):
-        upper, lower = (
-            grid[2 * (place // columns)][place % columns],
-            grid[2 * (place // columns) + 1][place % columns],
-        )
+    panels = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
+    for (upper, lower), model in zip(panels, shown, strict=False):
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
         own = losses[(losses["model"] == model) & (losses["step"] > 0)]
         _fans(upper, own, made[made["model"] == model], final, fractions)
         upper.set_title(model, fontsize=9)
         _rate(lower, schedules[schedules["model"] == model], final)
-    for blank in range(len(shown), rows * columns):
-        grid[2 * (blank // columns)][blank % columns].set_axis_off()
-        grid[2 * (blank // columns) + 1][blank % columns].set_axis_off()
+    for upper, lower in panels[len(shown) :]:
+        upper.set_axis_off()
+        lower.set_axis_off()
     keys = [
         Line2D([], [], color=_COLOURS[i % 4], label=f"at {fraction:.0%}")
         for i, fraction in enumerate(fractions)

@@ -16,7 +16,7 @@ from toposcale.figures.panels import (
     finite,
     in_order,
     left_out_note,
-    line_panel,
+    line_panels,
     metric_series,
     missing_figure,
     model_legend,
@@ -39,24 +39,24 @@ def embedding_summary(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.
     title = title_of("embedding_summary")
     if features[features["source"] == SOURCE].empty:
         return missing_figure(title, "no features of embeddings were computed")
-    appearances = model_appearances(models)
     figure = new_figure(6.2, title)
-    panels = list(figure.subplots(2, 2).flat)
-    drawn: set[str] = set()
-    left_out = 0
-    for axes, letter, feature in zip(panels, "abc", ("h0_total", "h1_total", "effective_rank"), strict=False):
-        series = feature_series(features, feature, source=SOURCE)
-        heading = f"{letter}  {_sentence(feature_name(feature, SOURCE))}"
-        found, missing = line_panel(axes, series, appearances, heading, feature_label(feature, SOURCE))
-        drawn.update(found)
-        left_out += missing
-    series = metric_series(metrics, PERPLEXITY)
-    found, missing = line_panel(panels[3], series, appearances, "d  Perplexity", metric_label(PERPLEXITY))
-    if found:
-        panels[3].set_yscale("log")
-        plain_log_ticks(panels[3].yaxis)
-    model_legend(figure, drawn | set(found), appearances)
-    add_note(figure, [left_out_note(left_out + missing)])
+    grid = list(figure.subplots(2, 2).flat)
+    panels = [
+        (
+            axes,
+            feature_series(features, feature, source=SOURCE),
+            f"{letter}  {_sentence(feature_name(feature, SOURCE))}",
+            feature_label(feature, SOURCE),
+        )
+        for axes, letter, feature in zip(
+            grid, "abc", ("h0_total", "h1_total", "effective_rank"), strict=False
+        )
+    ]
+    panels.append((grid[3], metric_series(metrics, PERPLEXITY), "d  Perplexity", metric_label(PERPLEXITY)))
+    line_panels(figure, models, panels)
+    if grid[3].lines:
+        grid[3].set_yscale("log")
+        plain_log_ticks(grid[3].yaxis)
     return figure
 
 
@@ -73,10 +73,7 @@ def topological_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figur
     return feature_grid(
         features,
         models,
-        [
-            (feature, f"{letter}  {feature_name(feature, SOURCE)}")
-            for letter, feature in zip("abcdef", chosen, strict=True)
-        ],
+        [(feature, feature_name(feature, SOURCE)) for feature in chosen],
         title=title_of("topological_evolution"),
         columns=3,
         source=SOURCE,
@@ -86,11 +83,10 @@ def topological_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figur
 @styled
 def spectral_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Effective rank, participation ratio and eigenspectrum decay of the embeddings over training."""
-    panels = zip("abc", SPECTRAL_FEATURES, strict=True)
     return feature_grid(
         features,
         models,
-        [(feature, f"{letter}  {_sentence(feature_name(feature, SOURCE))}") for letter, feature in panels],
+        [(feature, _sentence(feature_name(feature, SOURCE))) for feature in SPECTRAL_FEATURES],
         title=title_of("spectral_evolution"),
         columns=3,
         source=SOURCE,
@@ -157,26 +153,17 @@ def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) ->
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame, *, source: str = SOURCE) -> Figure:
     """How fast the diagrams move: Wasserstein-1 distance to the checkpoint before, over the steps between."""
     title = title_of("wasserstein_rate")
-    appearances = model_appearances(models)
-    rates = {
-        dimension: rate_of_change(features, f"h{dimension}_{DISTANCE}", source=source) for dimension in (0, 1)
-    }
-    if not any(np.isfinite(rows["value"].to_numpy(dtype=float)).any() for rows in rates.values()):
+    rates = [rate_of_change(features, f"h{dimension}_{DISTANCE}", source=source) for dimension in (0, 1)]
+    if not any(np.isfinite(rows["value"].to_numpy(dtype=float)).any() for rows in rates):
         return missing_figure(title, f"no distances between consecutive diagrams of the {source}")
     figure = new_figure(3.7, title)
-    drawn: set[str] = set()
-    left_out = 0
-    panels = zip(figure.subplots(1, 2), "ab", rates.items(), strict=True)
-    for axes, letter, (dimension, rows) in panels:
-        unit = feature_unit(f"h{dimension}_total", source)
-        label = f"Wasserstein-1 distance\nper step ({unit} per step)"
-        found, missing = line_panel(axes, rows, appearances, f"{letter}  H{'₀₁'[dimension]}", label)
-        if found:
+    units = [feature_unit(f"h{dimension}_total", source) for dimension in (0, 1)]
+    labels = [f"Wasserstein-1 distance\nper step ({unit} per step)" for unit in units]
+    grid = figure.subplots(1, 2)
+    line_panels(figure, models, zip(grid, rates, ("a  H₀", "b  H₁"), labels, strict=True))
+    for axes in grid:
+        if axes.lines:
             axes.set_yscale("log", nonpositive="mask")
-        drawn.update(found)
-        left_out += missing
-    model_legend(figure, drawn, appearances)
-    add_note(figure, [left_out_note(left_out)])
     return figure
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from toposcale.figures.panels import (
     in_order,
     key_legend,
     left_out_note,
+    mark_key,
     metric_series,
     missing_figure,
     model_legend,
@@ -31,8 +31,7 @@ from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     INK,
     MUTED,
-    SEVERAL_COLOURS,
-    SEVERAL_MARKERS,
+    SEVERAL_LOOKS,
     mark_of,
     model_appearances,
     styled,
@@ -65,7 +64,8 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
             rows["mae"],
             rows["mae_low"],
             rows["mae_high"],
-            **_fraction_look(index),
+            color=_FRACTION_COLOURS[min(index, len(_FRACTION_COLOURS) - 1)],
+            marker=_FRACTION_MARKERS[index % len(_FRACTION_MARKERS)],
             label=f"{fraction:.0%}",
         )
     axes.set_yticks(range(len(order)), [method.replace("_", " ") for method in order])
@@ -74,13 +74,9 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     axes.set_xlabel("mean absolute error over models (nats per token), with 95% interval")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside right upper", title="training read", alignment="left")
-    add_note(figure, [_unscored(table, usable)])
-    return figure
-
-
-def _unscored(table: pd.DataFrame, usable: pd.DataFrame) -> str:
     lost = sorted(set(table["method"]) - set(usable["method"]))
-    return f"No score for: {', '.join(lost)}." if lost else ""
+    add_note(figure, [f"No score for: {', '.join(lost)}." if lost else ""])
+    return figure
 
 
 @styled
@@ -132,13 +128,6 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 
-def _fraction_look(index: int) -> dict[str, Any]:
-    return {
-        "color": _FRACTION_COLOURS[min(index, len(_FRACTION_COLOURS) - 1)],
-        "marker": _FRACTION_MARKERS[index % len(_FRACTION_MARKERS)],
-    }
-
-
 HIGHLIGHTED = (("weights", "h0_total"), ("weights", WEIGHT_NORM), ("weights", NEURAL_PERSISTENCE))
 """Source and feature of the early-stopping rules that are named; the others are drawn faintly."""
 
@@ -160,8 +149,8 @@ def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
         _trade_off(axes, table[table["patience"] == wait], keys)
         axes.set_xlabel("steps saved (optimiser updates)")
     panels[0].set_ylabel("loss given up (nats per token)")
-    others = Line2D([], [], linestyle="", marker=".", color="#b5b5b5", label="other\nfeatures")
-    reference = Line2D([], [], linestyle="", marker="+", markersize=9, color=INK, label="validation\nloss")
+    others = mark_key("other\nfeatures", marker=".", color="#b5b5b5")
+    reference = mark_key("validation\nloss", marker="+", markersize=9, color=INK)
     key_legend(figure, [*keys.values(), others, reference], "patience on")
     add_note(figure, ["Means over models; bars are 95% intervals."])
     return figure
@@ -176,7 +165,7 @@ def _trade_off(axes: Axes, rows: pd.DataFrame, keys: dict[str, Line2D]) -> None:
         own = rows[(rows["source"] == source) & (rows["feature"] == feature)]
         if own.empty:
             continue
-        look: dict[str, Any] = {"color": SEVERAL_COLOURS[index], "marker": SEVERAL_MARKERS[index]}
+        look = SEVERAL_LOOKS[index]
         x, y = own["steps_saved"], own["loss_given_up"]
         axes.hlines(y, own["steps_saved_low"], own["steps_saved_high"], color=look["color"], linewidth=1.2)
         axes.vlines(
@@ -184,4 +173,4 @@ def _trade_off(axes: Axes, rows: pd.DataFrame, keys: dict[str, Line2D]) -> None:
         )
         axes.plot(x, y, linestyle="", markersize=6, **look)
         name = feature_name(feature, source)
-        keys[name] = Line2D([], [], linestyle="", label=name.replace(" persistence", "\npersistence"), **look)
+        keys[name] = mark_key(name.replace(" persistence", "\npersistence"), **look)

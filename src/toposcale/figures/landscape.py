@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from toposcale.features.names import (
@@ -38,6 +37,7 @@ from toposcale.figures.panels import (
     in_order,
     key_legend,
     left_out_note,
+    mark_key,
     metric_series,
     missing_figure,
     model_legend,
@@ -325,9 +325,9 @@ def landscape_evolution(
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
     told = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
     panels = []
-    for letter, name in zip("abcdefghijklmnopqrstuvwxyz", [*shapes, *CURVATURE_FEATURES], strict=False):
+    for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
-        title = f"{letter}  {feature_name(shape, SOURCE)}"
+        title = feature_name(shape, SOURCE)
         title += f"\n{plane_words(plane)}" if plane else ""
         verdict = told.get(name, set())
         panels.append((name, f"{title}\n(uninformative)" if verdict == {"uninformative"} else title))
@@ -382,8 +382,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             if column == 0:
                 axes.set_ylabel(feature_label(feature, SOURCE))
     model_legend(figure, drawn, {m: Appearance(a.color, a.marker, "") for m, a in appearances.items()})
-    end = Line2D([], [], linestyle="", marker="o", markersize=9, fillstyle="none", color=MUTED)
-    end.set_label("last\ncheckpoint")
+    end = mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
     key_legend(figure, [end], "")
     add_note(figure, [left_out_note(left_out)])
     return figure

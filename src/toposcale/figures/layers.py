@@ -18,16 +18,14 @@ from toposcale.figures.panels import (
     chosen_model,
     finite,
     heat_map,
-    left_out_note,
-    line_panel,
+    line_panels,
     missing_figure,
-    model_legend,
     new_figure,
     say_missing,
     short_number,
 )
 from toposcale.figures.registry import title_of
-from toposcale.figures.style import SEQUENTIAL, model_appearances, styled
+from toposcale.figures.style import SEQUENTIAL, styled
 from toposcale.io.schemas import ALL_LAYERS
 
 HEAT_FEATURES = (NEURAL_PERSISTENCE, "h0_total_scaled", WEIGHT_NORM)
@@ -125,23 +123,16 @@ def attention_and_feed_forward(
         return missing_figure(
             title, f"no rows of {feature_name(feature)} for attention or feed-forward matrices"
         )
-    appearances = model_appearances(models)
     figure = new_figure(3.7, title)
-    drawn: set[str] = set()
-    left_out = 0
-    panels = zip(figure.subplots(1, 2, sharey=True), "ab", (ATTENTION, FEED_FORWARD), strict=True)
-    for axes, letter, part in panels:
+    left, right = figure.subplots(1, 2, sharey=True)
+    panels = []
+    for axes, letter, part in ((left, "a", ATTENTION), (right, "b", FEED_FORWARD)):
         own = rows[rows["part"] == part].groupby(["model", "step"])["value"]
         # A mean over the matrices that are left would hide a NaN.
         series = own.agg(lambda values: values.mean(skipna=False)).reset_index()
-        label = f"mean {feature_label(feature)}"
-        found, missing = line_panel(axes, series, appearances, f"{letter}  {part.capitalize()}", label)
-        drawn.update(found)
-        left_out += missing
-        if letter == "b" and found:
-            axes.set_ylabel("")
-    model_legend(figure, drawn, appearances)
-    add_note(figure, [left_out_note(left_out)])
+        panels.append((axes, series, f"{letter}  {part.capitalize()}", f"mean {feature_label(feature)}"))
+    line_panels(figure, models, panels)
+    right.set_ylabel("")
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -164,33 +165,43 @@ def in_order(names: Iterable[str], appearances: Mapping[str, Appearance]) -> lis
     return known + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
 
 
-def line_panel(
-    axes: Axes, series: pd.DataFrame, appearances: Mapping[str, Appearance], title: str, ylabel: str
-) -> tuple[list[str], int]:
-    """A panel of one quantity over training, one line per model; words where there is nothing to draw."""
-    axes.set_title(title)
-    drawn, left_out = draw_lines(axes, series, appearances)
-    if not drawn:
-        say_missing(axes, f"no values of: {ylabel}")
-        return drawn, left_out
-    axes.set_ylabel(ylabel)
-    if ylabel.endswith("(count)"):
-        axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
-    step_axis(axes, series["step"])
-    return drawn, left_out
+def line_panels(
+    figure: Figure, models: pd.DataFrame, panels: Iterable[tuple[Axes, pd.DataFrame, str, str]]
+) -> None:
+    """Panels of one quantity over training, a line a model; words where there is nothing to draw. Legend and note too.
+
+    panels: axes, rows (model, step, value), title, and label of the vertical axis.
+    """
+    appearances = model_appearances(models)
+    drawn: set[str] = set()
+    left_out = 0
+    for axes, series, title, label in panels:
+        axes.set_title(title)
+        found, missing = draw_lines(axes, series, appearances)
+        drawn.update(found)
+        left_out += missing
+        if not found:
+            say_missing(axes, f"no values of: {label}")
+            continue
+        axes.set_ylabel(label)
+        if label.endswith("(count)"):
+            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        step_axis(axes, series["step"])
+    model_legend(figure, drawn, appearances)
+    add_note(figure, [left_out_note(left_out)])
 
 
 def feature_grid(
     features: pd.DataFrame,
     models: pd.DataFrame,
-    panels: list[tuple[str, str]],
+    panels: Sequence[tuple[str, str]],
     *,
     title: str,
     columns: int,
     source: str = "weights",
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Panels that each show a feature of the whole model over training; `panels`: (feature, panel title).
+    """Lettered panels that each show a feature of the whole model over training; `panels`: (feature, panel title).
 
     labels: of the vertical axis, by feature, where it is not the feature's own.
     """
@@ -198,22 +209,25 @@ def feature_grid(
     if not present["feature"].isin([feature for feature, _ in panels]).any():
         names = ", ".join(feature_name(feature, source) for feature, _ in panels)
         return missing_figure(title, f"no rows of source {source} for: {names}")
-    appearances = model_appearances(models)
     rows = -(-len(panels) // columns)
     figure = new_figure(2.6 * rows + 0.8, title)
     grid = figure.subplots(rows, columns, squeeze=False)
-    drawn: set[str] = set()
-    left_out = 0
-    for axes, (feature, panel_title) in zip(grid.flat, panels, strict=False):
-        series = feature_series(features, feature, source=source)
-        label = (labels or {}).get(feature, feature_label(feature, source))
-        found, missing = line_panel(axes, series, appearances, panel_title, label)
-        drawn.update(found)
-        left_out += missing
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    model_legend(figure, drawn, appearances)
-    add_note(figure, [left_out_note(left_out)])
+    labels = labels or {}
+    line_panels(
+        figure,
+        models,
+        (
+            (
+                axes,
+                feature_series(features, feature, source=source),
+                f"{letter}  {heading}",
+                labels.get(feature, feature_label(feature, source)),
+            )
+            for axes, letter, (feature, heading) in zip(grid.flat, ascii_lowercase, panels, strict=False)
+        ),
+    )
     return figure
 
 
@@ -269,6 +283,11 @@ def model_legend(
     ]
     if handles or extra:
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")
+
+
+def mark_key(label: str, **look: Any) -> Line2D:
+    """An entry of a legend that is a marker without a line."""
+    return Line2D([], [], linestyle="", label=label, **look)
 
 
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:

@@ -23,13 +23,18 @@ class FigureEntry(NamedTuple):
     title: str
     caption: str
     subject: str
-    source: str = "weights"
-    of: str = "run"
+    source: str
+    of: str
+
+
+_SOURCES = {"Embeddings": "embeddings", "Loss landscape": "landscape", "Forecasts and decisions": "metrics"}
+"""The source of the figures of a chapter, where it is not the weights."""
 
 
 def _figure(
-    module: str, tables: str, title: str, caption: str, subject: str, source: str = "weights", of: str = "run"
+    module: str, tables: str, title: str, caption: str, subject: str, *, source: str = "", of: str = "run"
 ) -> FigureEntry:
+    source = source or _SOURCES.get(subject, "weights")
     return FigureEntry(module, tuple(tables.split()), title, caption, subject, source, of)
 
 
@@ -100,7 +105,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Features layer by layer over training",
         "Features layer by layer over training, for the largest model.",
         "Weights",
-        source="weights",
         of="model",
     ),
     "attention_and_feed_forward": _figure(
@@ -149,7 +153,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Mean absolute error, over the models, of each forecast of the final validation loss from the "
         "first part of training, with 95% intervals. They are wide if there are few models.",
         "Forecasts and decisions",
-        source="metrics",
     ),
     "forecast_fans": _figure(
         "decisions",
@@ -160,7 +163,6 @@ FIGURES: dict[str, FigureEntry] = {
         "multi-power law if the learning-rate plan is known, and the power law otherwise. Below: the learning rate of the "
         "plan.",
         "Forecasts and decisions",
-        source="metrics",
     ),
     "decision_candidates": _figure(
         "decisions",
@@ -170,7 +172,6 @@ FIGURES: dict[str, FigureEntry] = {
         "forecast final loss if the run is finished, is extended, or is stopped to start another size, with the "
         "law's own 95% intervals, whose coverage is not known. The best option is in colour.",
         "Forecasts and decisions",
-        source="metrics",
     ),
     "loss_against_compute": _figure(
         "forecasting",
@@ -179,7 +180,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Loss against compute for every model. A larger model whose curve lies below another's is better at the same "
         "compute, if both started from scratch.",
         "Forecasts and decisions",
-        source="metrics",
     ),
     "early_stopping": _figure(
         "forecasting",
@@ -188,6 +188,7 @@ FIGURES: dict[str, FigureEntry] = {
         "The rule stops a training once a feature has not improved for some checkpoints. It is compared with the "
         "same rule on the validation loss: steps saved, and increase of the final loss.",
         "Forecasts and decisions",
+        source="weights",
     ),
     "embedding_summary": _figure(
         "embeddings",
@@ -196,7 +197,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same "
         "texts.",
         "Embeddings",
-        source="embeddings",
     ),
     "topological_evolution": _figure(
         "embeddings",
@@ -204,7 +204,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Topology of the embeddings over training",
         "Topology of the embedded probe texts over training.",
         "Embeddings",
-        source="embeddings",
     ),
     "spectral_evolution": _figure(
         "embeddings",
@@ -212,7 +211,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Spectra of the embeddings over training",
         "Spectra of the embedded probe texts over training.",
         "Embeddings",
-        source="embeddings",
     ),
     "topology_against_perplexity": _figure(
         "embeddings",
@@ -220,7 +218,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Embedding features against perplexity",
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         "Embeddings",
-        source="embeddings",
     ),
     "topology_and_spectra": _figure(
         "embeddings",
@@ -228,7 +225,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Embeddings: topology and spectra ranked by correlation",
         "How closely topological and spectral features of the embeddings follow the metrics.",
         "Embeddings",
-        source="embeddings",
     ),
     "wasserstein_rate": _figure(
         "embeddings",
@@ -236,7 +232,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Rate of change of the diagrams of the embeddings",
         "How far the persistence diagrams of the embeddings move from one checkpoint to the next.",
         "Embeddings",
-        source="embeddings",
     ),
     "embedding_layer_heat_map": _figure(
         "embeddings",
@@ -245,7 +240,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Features of the embeddings layer by layer over training, for the largest model. This figure needs "
         "embeddings.layers: all in the configuration.",
         "Embeddings",
-        source="embeddings",
         of="model",
     ),
     "perplexity_curves": _figure(
@@ -254,7 +248,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Perplexity over training",
         "Perplexity of the probe texts over training.",
         "Embeddings",
-        source="embeddings",
     ),
     "crocker": _figure(
         "layers",
@@ -262,7 +255,6 @@ FIGURES: dict[str, FigureEntry] = {
         "CROCKER plot: Betti numbers by step and radius",
         "CROCKER plot of the largest model: Betti numbers of the embedded texts by step and radius.",
         "Embeddings",
-        source="embeddings",
         of="model",
     ),
     "surface_and_merge_tree": _figure(
@@ -273,7 +265,6 @@ FIGURES: dict[str, FigureEntry] = {
         "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
         "plane: the one that distinguishes checkpoints best, and a random one, as published.",
         "Loss landscape",
-        source="landscape",
         of="checkpoint",
     ),
     "persistence_diagram": _figure(
@@ -293,7 +284,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
         "its persistence diagram, including the pair of the least and the largest loss.",
         "Loss landscape",
-        source="landscape",
         of="model",
     ),
     "spectral_density": _figure(
@@ -303,7 +293,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "
         "Lanczos quadrature. Most eigenvalues are near 0, and few are far from it.",
         "Loss landscape",
-        source="landscape",
     ),
     "contour_with_path": _figure(
         "landscape",
@@ -312,7 +301,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Training trajectory of the largest model, in the plane through its last checkpoint that contains most of "
         "the trajectory (principal components of the differences), and the loss of the probe batch in that plane.",
         "Loss landscape",
-        source="landscape",
         of="model",
     ),
     "landscape_profile": _figure(
@@ -323,7 +311,6 @@ FIGURES: dict[str, FigureEntry] = {
         "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
         "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
         "Loss landscape",
-        source="landscape",
         of="checkpoint",
     ),
     "landscape_evolution": _figure(
@@ -334,7 +321,6 @@ FIGURES: dict[str, FigureEntry] = {
         "called uninformative if it is constant, or if it differs as much between random draws (of the probe batch and "
         "the directions) as between checkpoints. tables/landscape_information has the numbers.",
         "Loss landscape",
-        source="landscape",
     ),
     "property_evaluation": _figure(
         "landscape",
@@ -343,7 +329,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Each feature of the shape of the loss surface against the validation loss and against two measures of "
         "curvature, one marker for each checkpoint.",
         "Loss landscape",
-        source="landscape",
     ),
 }
 """Every figure by name: the name is that of its function and of its files."""

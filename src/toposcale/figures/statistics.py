@@ -32,6 +32,7 @@ from toposcale.figures.panels import (
     in_order,
     key_legend,
     last_step,
+    mark_key,
     metric_series,
     missing_figure,
     model_legend,
@@ -248,7 +249,7 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
 
 _TRANSITION_KEYS = [
     Line2D([], [], color=MUTED, marker="o", markevery=[0], label="largest change,\nuntil settled"),
-    Line2D([], [], color=MUTED, marker="|", linestyle="", markersize=7, label="change point"),
+    mark_key("change point", color=MUTED, marker="|", markersize=7),
 ]
 
 
@@ -300,17 +301,9 @@ def power(
     panels[0].set_ylabel("found (%)")
     keys = [
         Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),
-        Line2D([], [], color=MUTED, marker="|", markersize=8, linestyle="", label="measured,\nnot found"),
-        Line2D(
-            [],
-            [],
-            color=STRIKING,
-            marker="|",
-            markersize=8,
-            linestyle="",
-            label="measured,\nfound",
-        ),
-        Line2D([], [], color=SEVERAL_COLOURS[2], marker="D", linestyle="", label="positive\ncontrol"),
+        mark_key("measured,\nnot found", color=MUTED, marker="|", markersize=8),
+        mark_key("measured,\nfound", color=STRIKING, marker="|", markersize=8),
+        mark_key("positive\ncontrol", color=SEVERAL_COLOURS[2], marker="D"),
     ]
     key_legend(figure, keys, "")
     return figure

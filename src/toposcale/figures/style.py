@@ -74,6 +74,9 @@ STRIKING = "#b0347a"
 """The colour of what a reader should see first."""
 SEVERAL_COLOURS = ("#0b4f8a", "#1a1a1a", "#5aa6d6", "#e08e0b")
 SEVERAL_MARKERS = ("o", "X", "s", "D")
+SEVERAL_LOOKS: list[dict[str, Any]] = [
+    {"color": color, "marker": marker} for color, marker in zip(SEVERAL_COLOURS, SEVERAL_MARKERS, strict=True)
+]
 """For a few things side by side that have no order."""
 
 DIVERGING = "PuOr_r"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +29,8 @@ from toposcale.figures.panels import (
     in_order,
     key_legend,
     left_out_note,
-    line_panel,
+    line_panels,
+    mark_key,
     metric_series,
     missing_figure,
     model_legend,
@@ -40,7 +40,7 @@ from toposcale.figures.panels import (
     step_axis,
 )
 from toposcale.figures.registry import title_of
-from toposcale.figures.style import MUTED, SEVERAL_COLOURS, SEVERAL_MARKERS, model_appearances, styled
+from toposcale.figures.style import MUTED, SEVERAL_LOOKS, model_appearances, styled
 from toposcale.io.schemas import ALL_LAYERS
 
 COMPARED = ("h0_total", WEIGHT_NORM, NEURAL_PERSISTENCE)
@@ -57,35 +57,31 @@ def overview(
     metric: str | None = None,
 ) -> Figure:
     """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
-    appearances = model_appearances(models)
     figure = new_figure(5.6, title_of("overview"))
-    panels = figure.subplots(2, 2)
+    first, second, third, last = figure.subplots(2, 2).flat
     shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else chosen_metric(metrics["metric"])
-    series = [
-        (metric_series(metrics, shown), f"a  {metric_name(shown).capitalize()}", metric_label(shown)),
-        (
-            feature_series(features, NEURAL_PERSISTENCE),
-            "b  Neural persistence, mean over layers",
-            feature_label(NEURAL_PERSISTENCE),
-        ),
-        (
-            feature_series(features, "h0_total"),
-            "c  H₀ total persistence, sum over layers",
-            feature_label("h0_total"),
-        ),
-    ]
-    drawn: set[str] = set()
-    left_out = 0
-    for axes, (rows, title, label) in zip(panels.flat, series, strict=False):
-        names, missing = line_panel(axes, rows, appearances, title, label)
-        drawn.update(names)
-        left_out += missing
-    present = [name for name, _ in in_order(correlations["model"], appearances)]
+    losses, persistence, h0 = (
+        metric_series(metrics, shown),
+        feature_series(features, NEURAL_PERSISTENCE),
+        feature_series(features, "h0_total"),
+    )
+    line_panels(
+        figure,
+        models,
+        [
+            (first, losses, f"a  {metric_name(shown).capitalize()}", metric_label(shown)),
+            (
+                second,
+                persistence,
+                "b  Neural persistence, mean over layers",
+                feature_label(NEURAL_PERSISTENCE),
+            ),
+            (third, h0, "c  H₀ total persistence, sum over layers", feature_label("h0_total")),
+        ],
+    )
+    present = [name for name, _ in in_order(correlations["model"], model_appearances(models))]
     metric = chosen_metric(correlations["metric"], metric)
-    keys = _correlation_panel(panels[1, 1], correlations, present, metric)
-    model_legend(figure, drawn, appearances)
-    key_legend(figure, keys, "in panel d")
-    add_note(figure, [left_out_note(left_out)])
+    key_legend(figure, _correlation_panel(last, correlations, present, metric), "in panel d")
     return figure
 
 
@@ -107,7 +103,7 @@ def _correlation_panel(
         if chosen.empty:
             continue
         heights = chosen["model"].map(position).to_numpy() + 0.22 * (1 - index)
-        look: dict[str, Any] = {"color": SEVERAL_COLOURS[index], "marker": SEVERAL_MARKERS[index]}
+        look = SEVERAL_LOOKS[index]
         draw_intervals(
             axes,
             heights,
@@ -116,15 +112,7 @@ def _correlation_panel(
             chosen["spearman_block_high"],
             **look,
         )
-        keys.append(
-            Line2D(
-                [],
-                [],
-                linestyle="",
-                label=feature_name(feature).replace(" persistence", "\npersistence"),
-                **look,
-            )
-        )
+        keys.append(mark_key(feature_name(feature).replace(" persistence", "\npersistence"), **look))
     if not keys:
         say_missing(axes, f"no correlations with {metric_name(metric)}")
         return keys
@@ -159,7 +147,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     step_axis(lower, validation["step"] if points else training["step"])
     keys = [
         Line2D([], [], color=MUTED, label=f"training, median\nof {window} steps"),
-        Line2D([], [], color=MUTED, linestyle="", marker="o", markerfacecolor="white", label="validation"),
+        mark_key("validation", color=MUTED, marker="o", markerfacecolor="white"),
     ]
     model_legend(figure, [*drawn, *points], appearances, keys)
     add_note(figure, [left_out_note(left_out + points_left_out)])
@@ -207,12 +195,9 @@ def perplexity_curves(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     series = metric_series(metrics, PERPLEXITY)
     if not np.isfinite(series["value"].to_numpy(dtype=float)).any():
         return missing_figure(title, "no perplexity was measured")
-    appearances = model_appearances(models)
     figure = new_figure(3.8, title)
     axes = figure.subplots()
-    drawn, left_out = line_panel(axes, series, appearances, "", metric_label(PERPLEXITY))
+    line_panels(figure, models, [(axes, series, "", metric_label(PERPLEXITY))])
     axes.set_yscale("log")
     plain_log_ticks(axes.yaxis)
-    model_legend(figure, drawn, appearances)
-    add_note(figure, [left_out_note(left_out)])
     return figure

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,6 +19,7 @@ from toposcale.figures.panels import (
     draw_intervals,
     finite,
     key_legend,
+    mark_key,
     missing_figure,
     new_figure,
     stripe_rows,
@@ -31,8 +30,7 @@ from toposcale.figures.style import (
     GROUP_HATCHES,
     INK,
     MUTED,
-    SEVERAL_COLOURS,
-    SEVERAL_MARKERS,
+    SEVERAL_LOOKS,
     styled,
 )
 
@@ -92,17 +90,12 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     return ranking_bars(ranking, metric=metric)
 
 
-ESTIMATES = (
-    ("follows_the_loss", "as it is"),
-    ("beyond_the_norm", "given the weight norm"),
-    ("beyond_the_step", "given the step"),
-)
-QUESTIONS = (
-    ("follows_the_loss", "follows\nthe\nloss"),
-    ("beyond_the_norm", "beyond\nthe\nnorm"),
-    ("beyond_the_step", "beyond\nthe\nstep"),
-)
-"""Columns of the verdict table: those with an estimate, and the questions that are answered yes, no or not tested."""
+QUESTIONS = {
+    "follows_the_loss": "as it is",
+    "beyond_the_norm": "given the weight norm",
+    "beyond_the_step": "given the step",
+}
+"""The questions of the verdict table that are drawn, answered yes, no or not tested, and what their estimate is given."""
 
 
 @styled
@@ -135,7 +128,7 @@ def verdict(
     left.set_ylim(-0.6, len(rows) - 0.4)
     _answers(right, rows)
     key_legend(figure, keys, "correlation")
-    undefined = int(rows[[f"{name}_rho" for name, _ in ESTIMATES]].isna().sum().sum())
+    undefined = int(rows[[f"{name}_rho" for name in QUESTIONS]].isna().sum().sum())
     add_note(
         figure,
         [
@@ -152,13 +145,13 @@ def verdict(
 def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
     keys = []
     places = np.arange(len(rows))
-    for index, (name, words) in enumerate(ESTIMATES):
-        look: dict[str, Any] = {"color": SEVERAL_COLOURS[index], "marker": SEVERAL_MARKERS[index]}
+    for index, (name, words) in enumerate(QUESTIONS.items()):
+        look = SEVERAL_LOOKS[index]
         estimate = rows[f"{name}_rho"]
         ranged = name == "follows_the_loss"
         low, high = (rows[f"{name}_rho_{end}"] if ranged else estimate for end in ("lowest", "highest"))
         draw_intervals(axes, places + 0.25 * (1 - index), estimate, low, high, **look)
-        keys.append(Line2D([], [], linestyle="", label=words.replace(" the", "\nthe"), **look))
+        keys.append(mark_key(words.replace(" the", "\nthe"), **look))
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel(f"{SPEARMAN_LABEL}, median and range over cells")
@@ -170,7 +163,7 @@ def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
 
 def _answers(axes: Axes, rows: pd.DataFrame) -> None:
     """Yes, no or not tested for each question."""
-    for column, (name, _) in enumerate(QUESTIONS):
+    for column, name in enumerate(QUESTIONS):
         for place, answer in enumerate(rows[name]):
             yes = answer == YES
             axes.text(
@@ -179,7 +172,7 @@ def _answers(axes: Axes, rows: pd.DataFrame) -> None:
                 color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
     axes.set_xlim(-0.6, len(QUESTIONS) - 0.4)
-    axes.set_xticks(range(len(QUESTIONS)), [words for _, words in QUESTIONS], fontsize=7.5)
+    axes.set_xticks(range(len(QUESTIONS)), [name.replace("_", "\n") for name in QUESTIONS], fontsize=7.5)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)
     axes.grid(visible=False)

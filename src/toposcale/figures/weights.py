@@ -17,8 +17,8 @@ def neural_persistence(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     return feature_grid(
         features,
         models,
-        [(NEURAL_PERSISTENCE, "a  Equation 1, scaled matrix by matrix"),
-         ("neural_persistence_p2", "b  Authors’ code, scaled by the model")],
+        [(NEURAL_PERSISTENCE, "Equation 1, scaled matrix by matrix"),
+         ("neural_persistence_p2", "Authors’ code, scaled by the model")],
         title=title_of("neural_persistence"),
         columns=2,
     )  # fmt: skip
@@ -30,8 +30,8 @@ def homology(features: pd.DataFrame, models: pd.DataFrame, *, source: str = "wei
     return feature_grid(
         features,
         models,
-        [("h0_total", "a  H₀, as measured"), ("h0_total_scaled", "b  H₀, scale-free"),
-         ("h1_total", "c  H₁, as measured"), ("h1_total_scaled", "d  H₁, scale-free")],
+        [("h0_total", "H₀, as measured"), ("h0_total_scaled", "H₀, scale-free"),
+         ("h1_total", "H₁, as measured"), ("h1_total_scaled", "H₁, scale-free")],
         title=title_of("homology"),
         columns=2,
         source=source,
@@ -44,8 +44,8 @@ def weights_validation(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     return feature_grid(
         features,
         models,
-        [(NEURAL_PERSISTENCE, "a  Neural persistence"), ("h0_total", "b  H₀ total persistence"),
-         (WEIGHT_NORM, "c  Weight norm")],
+        [(NEURAL_PERSISTENCE, "Neural persistence"), ("h0_total", "H₀ total persistence"),
+         (WEIGHT_NORM, "Weight norm")],
         title=title_of("weights_validation"),
         columns=3,
     )  # fmt: skip

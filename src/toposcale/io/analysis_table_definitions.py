@@ -245,11 +245,7 @@ forecasts: forecasts of the final loss
   model fraction
   method text forecasting method
   forecast number forecast of the final loss
-  low number lower end of its 95% interval
-  high number upper end of its 95% interval
-  calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
-  own_low number lower end of the method's own 95% interval, before calibration
-  own_high number upper end of that interval
+  low high calibrated_to own_low own_high
   actual number final loss, where the training is finished
   error number forecast less actual
   reason
@@ -281,11 +277,7 @@ score_forecasts: forecasts of the scores of tasks at the end of training
   fraction
   method text two_stages: from the forecast of the loss; power_law: from the score's own curve
   forecast number forecast of the score at the end
-  low number lower end of its 95% interval
-  high number upper end of its 95% interval
-  calibrated_to number coverage of the interval, calibrated on other finished runs; empty for an interval of the method
-  own_low number lower end of the method's own 95% interval, before calibration
-  own_high number upper end of that interval
+  low high calibrated_to own_low own_high
   actual number score at the end, where the training is finished
   error number forecast less actual
   reason

@@ -40,6 +40,7 @@ _NAMES = {
     ),
 }
 _LOG = ("loss", "gradient_norm", "learning_rate")
+_LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
 # What the Trainer measures of itself, not of the model.
 _OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
@@ -143,17 +144,9 @@ def read_trainer_state(path: str | Path) -> LossCurve:
     history = trainer_state(path).get("log_history") or []
     entries: list[dict[str, float]] = []
     for entry in history:
-        row = {"step": float(entry["step"]), **evaluated(entry)}
-        row |= {
-            name: float(entry[key])
-            for name, key in (
-                ("loss", "loss"),
-                ("gradient_norm", "grad_norm"),
-                ("learning_rate", "learning_rate"),
-            )
-            if isinstance(entry.get(key), int | float)
-        }
-        entries.append(row)
+        logged = {name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)}
+        known = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
+        entries.append({"step": float(entry["step"]), **evaluated(entry), **known})
     names = dict.fromkeys(name for row in entries for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in entries]) for name in ("step", *_LOG, *names)}
     metrics = tuple(name for name in names if name not in ("step", *_LOG))

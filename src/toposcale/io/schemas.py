@@ -35,6 +35,17 @@ _COMMON = {
     "n_models": ("count", "models that entered"),
     "n_parameters": ("count", "trained parameters"),
     "fraction": ("number", "share of the training that was read, 0 to 1"),
+    "dimension": ("count", "homology dimension"),
+    "birth": ("number", "filtration value at which the class is born"),
+    "death": ("number", "filtration value at which the class dies"),
+    "low": ("number", "lower end of its 95% interval"),
+    "high": ("number", "upper end of its 95% interval"),
+    "calibrated_to": (
+        "number",
+        "coverage of the interval, calibrated on other finished runs; empty for an interval of the method",
+    ),
+    "own_low": ("number", "lower end of the method's own 95% interval, before calibration"),
+    "own_high": ("number", "upper end of that interval"),
     "reason": ("text", "why a number is missing; empty where none is"),
 }
 """Columns that mean the same in every table."""
@@ -115,61 +126,18 @@ def _columns(words: list[str]) -> list[Column]:
     name, kind, meaning = words
     if kind != "interval":
         return [Column(name, _TYPES[kind], meaning)]
-    ends = {"low": "lower", "high": "upper"}
-    return [
-        Column(name, _TYPES["number"], meaning),
-        *(
-            Column(f"{name}_{end}", _TYPES["number"], f"{which} end of its 95% interval")
-            for end, which in ends.items()
-        ),
-    ]
+    ends = [Column(f"{name}_{end}", _TYPES["number"], _COMMON[end][1]) for end in ("low", "high")]
+    return [Column(name, _TYPES["number"], meaning), *ends]
 
 
 BY_NAME = _parsed(table_definitions.DEFINITIONS) | _parsed(analysis_table_definitions.DEFINITIONS)
 
-FEATURES = BY_NAME["features"]
-DIAGRAMS = BY_NAME["diagrams"]
-VECTORS = BY_NAME["vectors"]
-METRICS = BY_NAME["metrics"]
-DIVERGENCES = BY_NAME["divergences"]
-MODELS = BY_NAME["models"]
-SCHEDULES = BY_NAME["schedules"]
-TRAINING = BY_NAME["training"]
-SURFACES = BY_NAME["surfaces"]
-PATH_SURFACES = BY_NAME["path_surfaces"]
-TRAJECTORIES = BY_NAME["trajectories"]
-DENSITIES = BY_NAME["densities"]
-PROFILES = BY_NAME["profiles"]
-CORRELATIONS = BY_NAME["correlations"]
-PARTIAL_CORRELATIONS = BY_NAME["partial_correlations"]
-POOLED_CORRELATIONS = BY_NAME["pooled_correlations"]
-VERDICTS = BY_NAME["verdicts"]
-RUN_PERMUTATION = BY_NAME["run_permutation"]
-BETWEEN_RUNS = BY_NAME["between_runs"]
-TESTED_FEATURES = BY_NAME["tested_features"]
-SENSITIVITY = BY_NAME["sensitivity"]
-POWER = BY_NAME["power"]
-RANKING = BY_NAME["ranking"]
-FEATURE_GROUPS = BY_NAME["feature_groups"]
-SCALING = BY_NAME["scaling"]
-SIZE_EXTRAPOLATION = BY_NAME["size_extrapolation"]
-TRANSITIONS = BY_NAME["transitions"]
-CHANGE_POINTS = BY_NAME["change_points"]
-CHANGE_POINT_COINCIDENCE = BY_NAME["change_point_coincidence"]
-EARLY_STOPPING = BY_NAME["early_stopping"]
-EARLY_STOPPING_SUMMARY = BY_NAME["early_stopping_summary"]
-FORECASTS = BY_NAME["forecasts"]
-FORECAST_EVALUATION = BY_NAME["forecast_evaluation"]
-SCORE_FORECASTS = BY_NAME["score_forecasts"]
-SCORE_EVALUATION = BY_NAME["score_evaluation"]
-CANDIDATES = BY_NAME["candidates"]
-DECISIONS = BY_NAME["decisions"]
-DECISION_EVALUATION = BY_NAME["decision_evaluation"]
-COMPARISON = BY_NAME["comparison"]
-GRAPH_DEPENDENCE = BY_NAME["graph_dependence"]
-LANDSCAPE_INFORMATION = BY_NAME["landscape_information"]
-WARNINGS = BY_NAME["warnings"]
-SUMMARY = BY_NAME["summary"]
+
+def __getattr__(name: str) -> Table:
+    """A table by its name in capitals: `schemas.FEATURES` is the table `features`."""
+    if not name.isupper() or name.lower() not in BY_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return BY_NAME[name.lower()]
 
 
 def reference() -> str:

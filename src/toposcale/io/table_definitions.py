@@ -12,17 +12,11 @@ features: every number that describes a checkpoint
   sorted by model step source layer feature
 
 diagrams: the bars of the persistence diagrams
-  model step source layer
-  dimension count homology dimension
-  birth number filtration value at which the class is born
-  death number filtration value at which the class dies
+  model step source layer dimension birth death
   sorted by model step source layer dimension birth death
 
 last_diagrams: the same for the last checkpoint of every model, also for the weights
-  model step source layer
-  dimension count homology dimension
-  birth number filtration value at which the class is born
-  death number filtration value at which the class dies
+  model step source layer dimension birth death
   sorted by model step source layer dimension birth death
 
 vectors: persistence diagrams as vectors of one length

@@ -194,7 +194,11 @@ def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -
     return data.filter(pa.array([pair not in checkpoints for pair in pairs], pa.bool_()))
 
 
+def joined(table: Table, parts: Iterable[pa.Table]) -> pa.Table:
+    """Parts of one table as one, its rows sorted; an empty table where there is no part."""
+    return sort(table, pa.concat_tables([table.schema.empty_table(), *parts]))
+
+
 def gather(table: Table, paths: Iterable[str | Path]) -> pa.Table:
     """Concatenate the files of one table and sort the rows."""
-    parts = [read(table, path) for path in paths]
-    return sort(table, pa.concat_tables(parts) if parts else table.schema.empty_table())
+    return joined(table, (read(table, path) for path in paths))

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from toposcale.monitor.callback import TopologyCallback
     from toposcale.monitor.loop import Cost, TopologyMonitor
 
-__all__ = ["Cost", "TopologyCallback", "TopologyMonitor"]
-
 _MODULES = {"Cost": "loop", "TopologyCallback": "callback", "TopologyMonitor": "loop"}
 
 

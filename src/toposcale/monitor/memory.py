@@ -58,22 +58,17 @@ def nameless_file(size: int) -> IO[bytes]:
             continue
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         try:
-            _reserve(file.fileno(), size)
+            if hasattr(os, "posix_fallocate"):
+                # Takes the room at once: a folder that filled up later would end the process that writes with a signal.
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                os.ftruncate(file.fileno(), size)
             return file
         except OSError:
             file.close()
             if folder is None:
                 raise
     raise AssertionError("the loop returns or raises")
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    """Make a file `size` bytes long, its room on the disk or in memory taken at once where the system can do that."""
-    if hasattr(os, "posix_fallocate"):
-        # Without it a folder that fills up would end the process that writes with a signal, not with an error.
-        os.posix_fallocate(descriptor, 0, size)
-    else:
-        os.ftruncate(descriptor, size)
 
 
 def matrices(buffer: memoryview, slots: Iterable[Slot]) -> Iterator[tuple[str, np.ndarray]]:

@@ -11,18 +11,26 @@ import numpy as np
 
 from toposcale.features import weights
 from toposcale.io import schemas, tables
-from toposcale.monitor.folder import KINDS, Folder
+from toposcale.monitor.folder import Folder
 
 SOURCE = "weights"
+
+TABLES: dict[str, schemas.Table] = {
+    "features/weights": schemas.FEATURES,
+    "diagrams/weights": schemas.DIAGRAMS,
+    "training": schemas.TRAINING,
+    "metrics/monitor": schemas.METRICS,
+}
+"""The table of each kind of file."""
 
 
 def drop_after(folder: Folder, step: int) -> None:
     """Remove every row of a step after `step`."""
-    for kind in KINDS:
+    for kind in TABLES:
         for last, path in folder.files(kind).items():
             if last <= step:
                 continue
-            rows = [row for row in tables.read(_table(kind), path).to_pylist() if row["step"] <= step]
+            rows = [row for row in tables.read(TABLES[kind], path).to_pylist() if row["step"] <= step]
             path.unlink()
             if rows:
                 add(folder, kind, step, rows)
@@ -30,19 +38,10 @@ def drop_after(folder: Folder, step: int) -> None:
 
 def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows to the file of a step, beside those that it already holds."""
-    table, path = _table(kind), folder.file(kind, step)
+    table, path = TABLES[kind], folder.file(kind, step)
     held = tables.read(table, path).to_pylist() if path.exists() else []
     by_key = {tuple(row[name] for name in table.key): row for row in [*held, *rows]}
     tables.write(tables.from_rows(table, by_key.values()), path)
-
-
-def _table(kind: str) -> schemas.Table:
-    return {
-        "features/weights": schemas.FEATURES,
-        "diagrams/weights": schemas.DIAGRAMS,
-        "training": schemas.TRAINING,
-        "metrics/monitor": schemas.METRICS,
-    }[kind]
 
 
 def write_snapshot(

@@ -71,7 +71,11 @@ def parts(
             "name": run,
             "keys": described(keys),
             "models": [
-                {"name": name, "color": look.color, "parameters": _count(sizes[name])}
+                {
+                    "name": name,
+                    "color": look.color,
+                    "parameters": None if pd.isna(sizes[name]) else int(sizes[name]),
+                }
                 for name, look in looks.items()
             ],
             "notes": _notes(longest, kept, total, stride),
@@ -85,10 +89,6 @@ def parts(
             **((told or {}).get(name, {})),
         }
     return made
-
-
-def _count(value: Any) -> int | None:
-    return None if pd.isna(value) else int(value)
 
 
 def _of_one_plane(surfaces: pd.DataFrame | None) -> pd.DataFrame:

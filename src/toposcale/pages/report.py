@@ -155,12 +155,8 @@ def drawing(picture: Picture) -> Markup:
     start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}"').format(
         picture.entry.title, ratio(svg)
     )
-    svg = re.sub(
-        r'(<svg\b[^>]*?) width="[^"]+"',
-        r"\1",
-        re.sub(r'(<svg\b[^>]*?) height="[^"]+"', r"\1", svg, count=1),
-        count=1,
-    )
+    for side in ("height", "width"):
+        svg = re.sub(rf'(<svg\b[^>]*?) {side}="[^"]+"', r"\1", svg, count=1)
     return start + Markup(svg[len("<svg") :])
 
 

@@ -31,6 +31,7 @@ from toposcale.forecasting.history import History
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
+from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 from toposcale.training.schedules import planned
@@ -65,7 +66,8 @@ class Follower:
         self._known: dict[tuple[Any, ...], Any] = {}
         self._signature: Any = None
         self._version = itertools.count(1)
-        self.parts: dict[str, dict[str, Any]] = {"run": self._empty("Reading.")}
+        run = {"name": folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": "Reading."}
+        self.parts: dict[str, dict[str, Any]] = {"run": run}
 
     def refresh(self) -> None:
         """Read what is new. Whatever is wrong with a file is told on the page."""
@@ -96,9 +98,6 @@ class Follower:
         made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.gaps])}
         self.parts = made
 
-    def _empty(self, state: str) -> dict[str, Any]:
-        return {"name": self.folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": state}
-
     def _read(self) -> Seen:
         names = sorted(path.stem for path in (self.folder / "models").glob("*.json"))
         nothing = UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
@@ -119,12 +118,7 @@ class Follower:
             facts = dict(self._once(self.folder / "models" / f"{name}.json", folder.facts))
             seen.schedules[name] = facts.pop("schedule")
             seen.models.append({"model": name, "family": name, "seed": 0, **facts})
-            for kind, table in (
-                ("features/weights", schemas.FEATURES),
-                ("diagrams/weights", schemas.DIAGRAMS),
-                ("metrics/monitor", schemas.METRICS),
-                ("training", schemas.TRAINING),
-            ):
+            for kind, table in TABLES.items():
                 files = folder.files(kind).values()
                 _add(seen, table, name, [self._once(path, tables.read, table, path) for path in files])
         return seen
@@ -139,10 +133,9 @@ class Follower:
         whole = source.checkpoint(steps[-1])
         facts: dict[str, Any] = {"final_step": max(steps), "tokens_per_step": None}
         if state is not None:
-            curve, stated = self._once(Path(state), _logged, state)
-            inner = checkpoints.count_parameters(whole, embeddings=False)
-            facts["tokens_per_step"] = loss_curves.tokens_per_step(stated, inner)
-            facts["final_step"] = stated.get("max_steps") or max(steps)
+            curve = self._once(Path(state), loss_curves.read, state)
+            stated = checkpoints.trainer_facts(Path(state), whole)
+            facts |= {name: value for name, value in stated.items() if value is not None}
             _add(seen, schemas.METRICS, name, [curve.metric_rows(name, steps)])
             _add(seen, schemas.TRAINING, name, [curve.log()])
         for step in steps:
@@ -217,11 +210,6 @@ def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
 
 
 _FAN = {"values": "value", "low": "low", "high": "high"}
-
-
-def _logged(state: str) -> tuple[loss_curves.LossCurve, dict[str, Any]]:
-    """The losses in the state of a Trainer, and that state."""
-    return loss_curves.read(state), loss_curves.trainer_state(state)
 
 
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
