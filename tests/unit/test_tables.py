@@ -1,13 +1,11 @@
 """Tables: the same bytes for the same rows, nothing half-written, and damage named."""
 
 import os
-import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from paths import ROOT
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 
@@ -103,12 +101,3 @@ def test_feature_and_diagram_rows():
 def test_an_empty_gathering_has_the_schema():
     assert tables.gather(schemas.FEATURES, []).schema == schemas.FEATURES.schema
     assert isinstance(tables.gather(schemas.FEATURES, []), pa.Table)
-
-
-def test_every_table_that_the_code_names_is_there():
-    code = [path for folder in ("src", "scripts") for path in (ROOT / folder).rglob("*.py")]
-    named = {name for path in code for name in re.findall(r"\bschemas\.([A-Z][A-Z_]+)\b", path.read_text())}
-    assert len(named - {"BY_NAME", "ALL_LAYERS", "METRIC_SOURCE"}) > 30
-    for name in named:
-        assert hasattr(schemas, name), name
-    assert not hasattr(schemas, "FEATURE")
