@@ -121,7 +121,8 @@ def _later_loss(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     """The norm, and the loss at `LATER` in the place of a feature: it tells the final loss, so question A must find it."""
     losses = metrics[metrics["metric"] == VALIDATION_LOSS]
     ends = dict(zip(models["model"], models["final_step"], strict=True))
-    later = value_at_share(losses, ["metric"], LATER, ends).T.squeeze("columns").rename("value").reset_index()
+    later = value_at_share(losses, ["metric"], LATER, ends).T.reset_index()
+    later = later.rename(columns={VALIDATION_LOSS: "value"})
     control = later.assign(feature=f"loss_at_{LATER:.0%}", step=0, source="weights", layer="all")
     return pd.concat([features[features["feature"] == WEIGHT_NORM[2]], control])
 
