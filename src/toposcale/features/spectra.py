@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.validation import as_finite_float64, as_matrix
+from toposcale.homology.validation import as_finite_float64, as_matrix, undefined
 
 _BLOCK_ENTRIES = 1 << 20
 _BLOCK_ROWS = 2048  # from here on a block is no cheaper by the row, and of 4,096 columns it is 64 MB
@@ -34,7 +33,7 @@ def effective_rank(points: ArrayLike) -> float:
     """
     values = _centred_singular_values(points)
     if len(values) == 0:
-        return _undefined("identical points have no effective rank")
+        return undefined("identical points have no effective rank")
     shares = values / values.sum()
     return math.exp(-float(shares @ np.log(shares)))
 
@@ -47,7 +46,7 @@ def participation_ratio(points: ArrayLike) -> float:
     """
     values = _centred_singular_values(points)
     if len(values) == 0:
-        return _undefined("identical points have no participation ratio")
+        return undefined("identical points have no participation ratio")
     eigenvalues = (values / values[0]) ** 2
     return float(eigenvalues.sum() ** 2 / (eigenvalues @ eigenvalues))
 
@@ -62,7 +61,7 @@ def eigenspectrum_decay(points: ArrayLike) -> float:
     """
     values = _centred_singular_values(points)
     if len(values) < 2:
-        return _undefined("a spectrum of fewer than two eigenvalues has no decay")
+        return undefined("a spectrum of fewer than two eigenvalues has no decay")
     log_rank = np.log(np.arange(1, len(values) + 1))
     log_rank -= log_rank.mean()
     return -2.0 * float(log_rank @ np.log(values) / (log_rank @ log_rank))
@@ -140,7 +139,7 @@ def _symmetric_eigenvalues(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 def stable_rank_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
     """`stable_rank` from `weight_eigenvalues`."""
     if len(eigenvalues) == 0:
-        return _undefined("an all-zero matrix has no stable rank")
+        return undefined("an all-zero matrix has no stable rank")
     return float(eigenvalues.sum() / eigenvalues[0])
 
 
@@ -150,7 +149,7 @@ def powerlaw_alpha_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
     # A tail needs a larger value after its first, and one start is enough for equal values.
     starts = np.flatnonzero(np.diff(logs, prepend=-math.inf) > 0)[:-1]
     if len(starts) == 0:
-        return _undefined("a power law needs at least two different eigenvalues")
+        return undefined("a power law needs at least two different eigenvalues")
     sizes = len(logs) - starts
     tail_sums = np.cumsum(logs[::-1])[::-1][starts]
     exponents = sizes / (tail_sums - sizes * logs[starts])  # alpha - 1
@@ -182,8 +181,3 @@ def _centred_singular_values(points: ArrayLike) -> NDArray[np.float64]:
     rounding = max(matrix.shape) * _EPSILON
     largest_entry = float(np.abs(matrix).max())
     return values[values > rounding * max(float(values[0]), largest_entry)]
-
-
-def _undefined(reason: str) -> float:
-    warnings.warn(reason, RuntimeWarning, stacklevel=3)
-    return math.nan
