@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,25 +211,23 @@ def compute_features(
     The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
     that is not finite throughout has every feature as NaN, and diagrams of one bar that is NaN.
     """
+
+    def described(points: ArrayLike) -> tuple[Features, Diagrams]:
+        found, bars = embedding_features(
+            points, components=settings.components, max_dimension=settings.max_dimension
+        )
+        if settings.repeats >= 2:
+            rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
+            found |= feature_spread(points, settings, rng)
+        return found, bars
+
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     for layer, points in embeddings.items():
-        describe_layer = partial(_describe_layer, settings=settings, model=model)
         finite = np.isfinite(points).all()
-        described = (
-            describe_layer(points) if finite else homology.nan_features(describe_layer, np.shape(points))
+        features[layer], diagrams[layer] = (
+            described(points) if finite else homology.nan_features(described, np.shape(points))
         )
-        features[layer], diagrams[layer] = described
-    return features, diagrams
-
-
-def _describe_layer(points: ArrayLike, *, settings: Settings, model: str) -> tuple[Features, Diagrams]:
-    features, diagrams = embedding_features(
-        points, components=settings.components, max_dimension=settings.max_dimension
-    )
-    if settings.repeats >= 2:
-        rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
-        features |= feature_spread(points, settings, rng)
     return features, diagrams
 
 
