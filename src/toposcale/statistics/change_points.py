@@ -10,6 +10,7 @@ import numpy as np
 import ruptures
 from numpy.typing import ArrayLike, NDArray
 from ruptures.base import BaseCost
+from scipy.ndimage import maximum_filter1d
 
 from toposcale.statistics.correlation import Floats
 
@@ -93,9 +94,8 @@ def coincidence(
         if len(one) != len(other):
             raise ValueError("second: a mask differs in length from that of first")
         shifts = np.arange(n_shifts) % len(one)
-        near = np.zeros(len(other), dtype=bool)
-        for offset in range(-tolerance, tolerance + 1):
-            near |= _shifted(other, offset)
+        # What leaves at an end is lost: the ends of training are not neighbours.
+        near = maximum_filter1d(other.astype(np.int64), 2 * tolerance + 1, mode="constant")
         positions = (np.flatnonzero(one)[None, :] - shifts[:, None]) % len(one)
         matches += near[positions].sum(axis=1)
     return float(matches[0]), float(matches.mean()), float((matches >= matches[0]).mean())
@@ -129,19 +129,6 @@ def _line_costs(series: Floats) -> Floats:
     covariance = ty - t * y / count
     explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
     return np.maximum(yy - y * y / count - explained, 0.0)
-
-
-def _shifted(mask: NDArray[np.bool_], offset: int) -> NDArray[np.bool_]:
-    """`mask` moved by `offset` places; what leaves at an end is lost (the ends of training are not
-    neighbours)."""
-    moved = np.zeros_like(mask)
-    if abs(offset) >= len(mask):
-        return moved
-    if offset >= 0:
-        moved[offset:] = mask[: len(mask) - offset]
-    else:
-        moved[:offset] = mask[-offset:]
-    return moved
 
 
 def _checked(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
