@@ -188,7 +188,7 @@ class MultiPowerLaw:
         the curves speak against them. Points with a loss that is not finite and positive, or before any learning rate
         was spent, are left out. `ValueError` for malformed curves or too few points (`FEWEST_POINTS`) in all.
         """
-        checked = [_thinned(_usable(_checked(number, *curve))) for number, curve in enumerate(curves)]
+        checked = [_usable(_checked(number, *curve)) for number, curve in enumerate(curves)]
         checked = [curve for curve in checked if len(curve.steps)]
         if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
             raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
@@ -206,7 +206,12 @@ class MultiPowerLaw:
 
         deviation = float(np.hypot(self._noise, self.misfit))
         self._fit = solve(evaluate, np.concatenate(logs), deviation, CENTRES, widths(self.tightness))
-        self._set_parameters()
+        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
+        self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
+        self.L0 = l0 * self._loss
+        self.A = float(np.exp(log_a)) * self._loss * (self._longest * self._rate) ** self.alpha
+        self.B = float(np.exp(log_b)) * self._loss / self._rate
+        self.C = float(np.exp(log_c)) * self._rate ** (gamma - 1)
         return self
 
     def predict(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -229,14 +234,6 @@ class MultiPowerLaw:
         factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
         value = float(loss[0]) * self._loss
         return value / factor, value * factor
-
-    def _set_parameters(self) -> None:
-        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
-        self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
-        self.L0 = l0 * self._loss
-        self.A = float(np.exp(log_a)) * self._loss * (self._longest * self._rate) ** self.alpha
-        self.B = float(np.exp(log_b)) * self._loss / self._rate
-        self.C = float(np.exp(log_c)) * self._rate ** (gamma - 1)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "_fit"):
@@ -269,22 +266,19 @@ def _checked(number: int, learning_rates: np.ndarray, steps: np.ndarray, losses:
     return Curve(rates, where, values)
 
 
-def _usable(curve: Curve) -> Curve:
-    spent = np.cumsum(curve.learning_rates)[curve.steps] > 0
-    keep = np.isfinite(curve.losses) & (curve.losses > 0) & spent
-    order = np.argsort(curve.steps[keep], kind="stable")
-    return Curve(curve.learning_rates, curve.steps[keep][order], curve.losses[keep][order])
-
-
 POINTS_PER_CURVE = 64
 """Geometric bins of a curve, whose medians are fitted: a long flat tail does not outvote the bend, nor a spike the rest."""
 
 
-def _thinned(curve: Curve) -> Curve:
-    if len(curve.steps) <= POINTS_PER_CURVE:
-        return curve
-    steps, losses = bin_medians(curve.steps.astype(np.float64), curve.losses, POINTS_PER_CURVE)
-    return Curve(curve.learning_rates, steps.astype(np.int64), losses)
+def _usable(curve: Curve) -> Curve:
+    spent = np.cumsum(curve.learning_rates)[curve.steps] > 0
+    keep = np.isfinite(curve.losses) & (curve.losses > 0) & spent
+    order = np.argsort(curve.steps[keep], kind="stable")
+    steps, losses = curve.steps[keep][order], curve.losses[keep][order]
+    if len(steps) > POINTS_PER_CURVE:
+        medians, losses = bin_medians(steps.astype(np.float64), losses, POINTS_PER_CURVE)
+        steps = medians.astype(np.int64)
+    return Curve(curve.learning_rates, steps, losses)
 
 
 def bin_medians(steps: np.ndarray, values: np.ndarray, bins: int) -> tuple[np.ndarray, np.ndarray]:

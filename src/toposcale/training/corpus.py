@@ -15,7 +15,7 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -334,17 +334,9 @@ def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]
 
 def save_corpus(corpus: Corpus, path: str | Path) -> None:
     """Write tokens as safetensors, with all else as JSON in its metadata; the same corpus, the same bytes."""
-    facts = {
-        "source": corpus.source,
-        "tokenizer": corpus.tokenizer,
-        "vocab_size": corpus.vocab_size,
-        "dropped": dict(corpus.dropped),
-        "sha256": dict(corpus.sha256),
-        "probe_texts": list(corpus.probe_texts),
-        "tokenizer_json": corpus.tokenizer_json,
-    }
-    metadata = {"corpus": json.dumps(facts, sort_keys=True)}
-    tensor_files.write(path, {"train": corpus.train, "validation": corpus.validation}, metadata)
+    facts = {field.name: getattr(corpus, field.name) for field in fields(corpus)}
+    arrays = {split: facts.pop(split) for split in ("train", "validation")}
+    tensor_files.write(path, arrays, {"corpus": json.dumps(facts, sort_keys=True)})
 
 
 def load_corpus(path: str | Path) -> Corpus:
