@@ -113,8 +113,8 @@ class Fit(NamedTuple):
 
 
 def solve(
-    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    log_losses: np.ndarray,
+    laws: Callable[[np.ndarray], Sequence[tuple[np.ndarray, np.ndarray]]],
+    log_losses: Sequence[np.ndarray],
     deviation: np.ndarray | float,
     centre: np.ndarray,
     width: np.ndarray,
@@ -122,15 +122,15 @@ def solve(
 ) -> Fit:
     """Least squares of the log losses (Huber) plus a Gaussian prior, from its centre on unless `start` is given.
 
-    `evaluate` gives losses and gradient.
+    laws: losses and gradient of every curve; log_losses: what was seen of each.
     """
-    prior = np.diag(1 / width)
+    prior, seen = np.diag(1 / width), np.concatenate(log_losses)
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        losses, gradient = evaluate(x)
+        losses, gradient = (np.concatenate(parts) for parts in zip(*laws(x), strict=True))
         # A large fall of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
-        residuals = (np.log(positive) - log_losses) / deviation
+        residuals = (np.log(positive) - seen) / deviation
         slopes = np.where(losses > 1e-3, 1.0, 0.0)[:, None] * gradient / positive[:, None]
         size = np.abs(residuals)
         root = np.where(size <= HUBER, size, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)))
@@ -199,13 +199,10 @@ class MultiPowerLaw:
         logs = [np.log(curve.losses / self._loss) for curve in checked]
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
-
-        def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            parts = [law(x, curve) for curve in prepared]
-            return np.concatenate([loss for loss, _ in parts]), np.vstack([slope for _, slope in parts])
-
         deviation = float(np.hypot(self._noise, self.misfit))
-        self._fit = solve(evaluate, np.concatenate(logs), deviation, CENTRES, widths(self.tightness))
+        self._fit = solve(
+            lambda x: [law(x, curve) for curve in prepared], logs, deviation, CENTRES, widths(self.tightness)
+        )
         l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
         self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
         self.L0 = l0 * self._loss
