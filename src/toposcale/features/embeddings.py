@@ -102,7 +102,8 @@ def forward_pass(
     batches = list(_batches(lengths, batch_tokens))
     with torch.inference_mode():
         for rows in progress(batches, len(batches)) if progress else batches:
-            tokens = _pad([texts[row] for row in rows], model.head_weight.device)
+            own = [torch.as_tensor(texts[row], dtype=torch.int64) for row in rows]
+            tokens = torch.nn.utils.rnn.pad_sequence(own, batch_first=True).to(model.head_weight.device)
             states = model.hidden_states(tokens, not all_layers)
             means = _mean_over_tokens(states, lengths[rows])
             if pooled is None:
@@ -141,15 +142,6 @@ def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[
         count = max(1, batch_tokens // int(lengths[order[first]]))
         yield order[first : first + count]
         first += count
-
-
-def _pad(texts: Sequence[Sequence[int]], device: Any) -> Tensor:
-    import torch
-
-    tokens = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
-    for row, text in enumerate(texts):
-        tokens[row, : len(text)] = torch.as_tensor(text)
-    return tokens.to(device)
 
 
 def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -182,9 +182,8 @@ def _undefined(
         fewest = (
             3 if settings.measured.resolution % 2 else 4
         )  # an even number has no centre, and no sharpness
-        small = replace(
-            settings.measured, resolution=fewest, trace_probes=min(2, settings.measured.trace_probes)
-        )
+        probes = min(2, settings.measured.trace_probes)
+        small = replace(settings.measured, resolution=fewest, trace_probes=probes)
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
     missing = [

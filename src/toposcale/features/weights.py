@@ -180,7 +180,11 @@ def compute_features(
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         scale = float(np.max([tree.max() for tree in trees.values()]))
         for layer, tree in trees.items():
-            features[layer]["neural_persistence_p2"] = _shared_scale_persistence(tree, scale)
+            features[layer]["neural_persistence_p2"] = (
+                float("nan")
+                if np.isnan(scale)
+                else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
+            )
     features[ALL_LAYERS] = aggregate(
         {layer: own for layer, own in features.items() if not _HEAD.search(layer)}
     )
@@ -265,12 +269,6 @@ def _topology(
     """Neural persistence and the Vietoris-Rips features of some rows, plain and scaled by the mean distance."""
     features, diagrams = homology.cloud_features(weight[rows], maxdim=max_dimension)
     return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams
-
-
-def _shared_scale_persistence(tree: np.ndarray, scale: float) -> float:
-    if np.isnan(tree).any() or np.isnan(scale):
-        return float("nan")
-    return homology.neural_persistence_of_tree(tree, p=2, scale=scale)
 
 
 def _undefined(

@@ -183,15 +183,16 @@ def _elder_rule(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(saddle, dying minimum, surviving minimum) of every merge, saddles ascending."""
     oldest = {vertex: vertex for vertex in np.union1d(left, right).tolist()}
+
+    def root(vertex: int) -> int:
+        while oldest[vertex] != vertex:
+            oldest[vertex] = oldest[oldest[vertex]]
+            vertex = oldest[vertex]
+        return vertex
+
     dying, surviving = [], []
     for one, other in zip(left.tolist(), right.tolist(), strict=True):
-        while oldest[one] != one:
-            oldest[one] = oldest[oldest[one]]
-            one = oldest[one]
-        while oldest[other] != other:
-            oldest[other] = oldest[oldest[other]]
-            other = oldest[other]
-        older, younger = (one, other) if one < other else (other, one)
+        older, younger = sorted((root(one), root(other)))
         oldest[younger] = older
         dying.append(younger)
         surviving.append(older)

@@ -170,10 +170,8 @@ def _losses(
             batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
             try:
                 losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)
-            except (
-                RuntimeError
-            ):  # vmap knows no autograd within the loss, and no running means: point by point
-                pass
+            except RuntimeError:
+                pass  # vmap knows no autograd within the loss, and no running means: point by point
             else:
                 return losses.detach().double().cpu().numpy()
         return np.array([float(loss(moved(row)).detach()) for row in coefficients.tolist()])

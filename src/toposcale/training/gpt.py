@@ -105,11 +105,6 @@ class GPT(nn.Module):
         self.final_norm = nn.LayerNorm(d_model)
         self._initialise(torch.Generator().manual_seed(seed))
 
-    @property
-    def n_parameters(self) -> int:
-        """Number of trained numbers; the tied head counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (batch, context, vocab_size) of the next token, for tokens (batch, context) of integers."""
         return F.linear(self.hidden_states(tokens), self.token_embedding.weight)

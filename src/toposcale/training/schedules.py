@@ -131,14 +131,12 @@ def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTab
                 else Schedule(**given)
             )
         data, _ = tables.read_any(Path(given))
-        columns = {
-            name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
-        }
-        if np.any(columns["step"] % 1):
-            raise ValueError("step: whole numbers")
-        return ScheduleTable(
-            tuple(columns["step"].astype(int).tolist()), tuple(columns["learning_rate"].tolist())
+        steps, rates = (
+            np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
         )
+        if np.any(steps % 1):
+            raise ValueError("step: whole numbers")
+        return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
     except KeyError as error:
         raise UserError(f"{given}: no column {error}; a schedule has step and learning_rate") from error
     except (TypeError, ValueError) as error:
