@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -126,7 +127,9 @@ def solve(
     """
     prior, seen = np.diag(1 / width), np.concatenate(log_losses)
 
-    def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @lru_cache(maxsize=1)
+    def terms(key: bytes) -> tuple[np.ndarray, np.ndarray]:
+        x = np.frombuffer(key)  # the optimiser asks for residuals and slopes at one point one after the other
         losses, gradient = (np.concatenate(parts) for parts in zip(*laws(x), strict=True))
         # A large fall of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
@@ -140,18 +143,14 @@ def solve(
             np.vstack([slopes * bent[:, None], prior]),
         )
 
-    last: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
-
-    def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        key = x.tobytes()
-        if key not in last:
-            last.clear()
-            last[key] = terms(x)
-        return last[key]
-
-    start = centre if start is None else start
-    found = least_squares(lambda x: at(x)[0], start, lambda x: at(x)[1], method="lm", max_nfev=400)
-    jacobian = at(found.x)[1]
+    found = least_squares(
+        lambda x: terms(x.tobytes())[0],
+        centre if start is None else start,
+        lambda x: terms(x.tobytes())[1],
+        method="lm",
+        max_nfev=400,
+    )
+    jacobian = terms(found.x.tobytes())[1]
     return Fit(found.x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
 
 

@@ -97,8 +97,7 @@ class GPT(nn.Module):
         self, vocab_size: int, context: int, d_model: int, n_layers: int, n_heads: int, *, seed: int = 0
     ) -> None:
         super().__init__()
-        shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
-        self.shape = shape
+        self.shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
         self.token_embedding = nn.utils.skip_init(nn.Embedding, vocab_size, d_model)
         self.position_embedding = nn.utils.skip_init(nn.Embedding, context, d_model)
         self.blocks = nn.ModuleList([_Block(d_model, n_heads) for _ in range(n_layers)])

@@ -271,8 +271,6 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
     misfit below 1e-4 of it, are asked for. None where the rates so far do not tell, as those of a constant rate never
     do: a decay may follow.
     """
-    known = np.isfinite(rates)
-    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
     if not len(rates) or not rates.max() > 0:
         return None
     falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
