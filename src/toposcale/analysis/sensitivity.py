@@ -86,9 +86,9 @@ def detectable(correlations: Floats, found: Floats) -> float:
     enough = found >= POWER_WANTED
     if not enough[-1]:
         return float("nan")
-    last = int(np.flatnonzero(~enough)[-1]) if not enough.all() else -1
-    if last < 0:
+    if enough.all():
         return float(correlations[0])
+    last = int(np.flatnonzero(~enough)[-1])
     share = (POWER_WANTED - found[last]) / (found[last + 1] - found[last])
     return float(correlations[last] + share * (correlations[last + 1] - correlations[last]))
 

@@ -180,11 +180,8 @@ def compute_features(
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         scale = float(np.max([tree.max() for tree in trees.values()]))
         for layer, tree in trees.items():
-            features[layer]["neural_persistence_p2"] = (
-                float("nan")
-                if np.isnan(scale)
-                else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
-            )
+            value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
+            features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(
         {layer: own for layer, own in features.items() if not _HEAD.search(layer)}
     )

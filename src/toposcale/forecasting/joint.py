@@ -87,10 +87,10 @@ class Joint:
             rates, whole = (run.rates_to(round(end)) for end in (steps[-1], max(run.final_step, steps[-1])))
             curves.append((run, rates / whole.max(), np.rint(steps).astype(np.int64), losses))
         self._loss = float(np.median(curves[-1][3][-3:]))
-        spans = [
-            np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step) for run, rates, steps, _ in curves
-        ]
-        self._longest = float(max(spans))
+        self._longest = max(
+            float(np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step))
+            for run, rates, steps, _ in curves
+        )
         logs = [np.log(losses / self._loss) for *_, losses in curves]
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [

@@ -41,7 +41,13 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     Source: the paper's transition rule (there for neural persistence). A change counts for the step at its
     end; of equal ones the first.
     """
-    times, series = _checked(steps, values)
+    times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if times.ndim != 1 or times.shape != series.shape:
+        raise ValueError(f"values: shape {series.shape}, but steps has shape {times.shape}")
+    if not np.isfinite(series).all():
+        raise ValueError("values: not all finite; leave those points out first")
+    if np.any(np.diff(times) <= 0):
+        raise ValueError("steps: not increasing")
     changes = np.diff(series)
     sizes = np.abs(changes)
     if len(sizes) == 0 or sizes.max() == 0.0:
@@ -129,14 +135,3 @@ def _line_costs(series: Floats) -> Floats:
     covariance = ty - t * y / count
     explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
     return np.maximum(yy - y * y / count - explained, 0.0)
-
-
-def _checked(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-    times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if times.ndim != 1 or times.shape != series.shape:
-        raise ValueError(f"values: shape {series.shape}, but steps has shape {times.shape}")
-    if not np.isfinite(series).all():
-        raise ValueError("values: not all finite; leave those points out first")
-    if np.any(np.diff(times) <= 0):
-        raise ValueError("steps: not increasing")
-    return times, series

@@ -253,15 +253,12 @@ def _topics() -> list[str]:
 def _standard_library_docstrings() -> Iterator[str]:
     """One document for each module that has docstrings, in the order of paths."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    paths = {}
+    paths: list[Path] = []
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
-        for name in files:
-            if name.endswith(".py"):
-                path = Path(folder, name)
-                paths[path.relative_to(root).as_posix()] = path
-    for name in sorted(paths):
-        docstrings = list(_docstrings(paths[name].read_bytes()))
+        paths += [Path(folder, name) for name in files if name.endswith(".py")]
+    for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
+        docstrings = list(_docstrings(path.read_bytes()))
         if docstrings:
             yield "\n\n".join(docstrings)
 
@@ -281,10 +278,8 @@ def _docstrings(source: bytes) -> Iterator[str]:
             text = (ast.get_docstring(node) or "").strip()
             if text:
                 yield text
-        if not isinstance(node, ast.expr):
-            pending.extend(
-                reversed([child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)])
-            )
+        inner = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
+        pending += reversed(inner)
 
 
 def wikitext_2() -> dict[str, str]:

@@ -279,12 +279,9 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
         return None
     ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
-    fits = [_fitted(past, seen, ahead, lambda at: 1 - at / final_step)]
-    fits += [
-        _fitted(past, seen, ahead, _cosine(float(w), final_step))
-        for w in (*starts, *_refined(past, seen, final_step, starts))
-    ]
-    misfit, carried = min(fits, key=lambda fit: fit[0])
+    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, seen, final_step, starts))]
+    shapes.insert(0, lambda at: 1 - at / final_step)
+    misfit, carried = min((_fitted(past, seen, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
     if misfit > 1e-4 * seen[0] or carried.min() < -1e-4 * seen[0]:
         return None
     return np.maximum(carried, 0.0)
