@@ -33,6 +33,7 @@ _LIKE_WITH_LIKE = (
 )
 _EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
 _NEURAL_PERSISTENCE = "neural_persistence"
+_OF_THE_MODEL = {"source": "weights", "layer": ALL_LAYERS}
 _CORRELATION_COLUMNS = {
     "spearman": "spearman",
     "p": "p_spearman",
@@ -142,18 +143,12 @@ def _final_metric(run: Run, row: Mapping[str, Any], metric: str) -> float | None
 
 
 def _correlation(run: Run, row: Mapping[str, Any], what: str, feature: str, metric: str) -> float | None:
-    where = {
-        "model": row["model"],
-        "source": "weights",
-        "layer": ALL_LAYERS,
-        "feature": feature,
-        "metric": metric,
-    }
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": feature, "metric": metric}
     return _single(run["correlations"], _CORRELATION_COLUMNS[what], **where)
 
 
 def _transition(run: Run, row: Mapping[str, Any], what: str) -> float | None:
-    where = {"model": row["model"], "source": "weights", "layer": ALL_LAYERS, "feature": _NEURAL_PERSISTENCE}
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": _NEURAL_PERSISTENCE}
     return _single(run["transitions"], _TRANSITION_COLUMNS[what], **where)
 
 
