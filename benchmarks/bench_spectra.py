@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import Line, beside, compare, quiet
-from toposcale.features.spectra import powerlaw_alpha, stable_rank
+from toposcale.features.spectra import powerlaw_alpha, stable_rank, weight_eigenvalues
 from toposcale.features.weights import weight_spectra
 
 
@@ -28,7 +28,7 @@ def rows() -> Iterator[Line]:
 
     yield compare(
         "stable_rank + powerlaw_alpha, 192 x 48 / two SVDs",
-        lambda: (stable_rank(small), powerlaw_alpha(small)),
+        lambda: (stable_rank(weight_eigenvalues(small)), powerlaw_alpha(weight_eigenvalues(small))),
         two_svds,
         limit=2.0,
         rounds=50,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.calibration import FEWEST_RUNS, UNKNOWN, calibrate, score
+from toposcale.forecasting.calibration import FEWEST_RUNS, calibrate, score
 from toposcale.forecasting.history import Prediction
 
 
@@ -22,7 +22,9 @@ def test_the_factor_is_the_order_statistic_of_the_scores():
     """Of 39 scores the ceil(0.95 * 40) = 38th; of 9 the largest, with a coverage of 9 / 10; of 4 nothing is known."""
     assert calibrate(np.arange(1, 40)) == (38.0, 0.95)
     assert calibrate(np.arange(1, 10)) == (9.0, 0.9)
-    assert calibrate([1.0] * (FEWEST_RUNS - 1)) is UNKNOWN
+    few = calibrate([1.0] * (FEWEST_RUNS - 1))
+    assert few.factor == 1.0
+    assert np.isnan(few.coverage)
     stretched, coverage = calibrate([2.0] * 9)(interval(3.0, 0.1))
     assert coverage == 0.9
     assert (stretched.low, stretched.high) == pytest.approx((3 * np.exp(-0.2), 3 * np.exp(0.2)))

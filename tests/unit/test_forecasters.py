@@ -12,7 +12,7 @@ from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
 from toposcale.analysis.forecasts import forecast_table, histories_from_tables
 from toposcale.forecasting import METHODS, History, Prediction, make_forecaster
 from toposcale.forecasting import forecasters as every
-from toposcale.forecasting.ridge import Ridge, ridge_fit_predict
+from toposcale.forecasting.ridge import Ridge, ridge_weights
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -223,8 +223,8 @@ def test_entries_of_a_vector_share_one_scale():
     design = np.array([[0.0, 1e-30], [1.0, 2e-30], [2.0, 0.5e-30], [3.0, 1e-30]])
     targets = design[:, 0]
     row = np.array([[1.5, 0.01]])  # the second entry is 1e28 of its own standard deviations away
-    as_features = ridge_fit_predict(design, targets, row, np.array([1e-3]))
-    as_vector = ridge_fit_predict(design, targets, row, np.array([1e-3]), np.array([0, 0]))
+    as_features = ridge_weights(design, row, np.array([1e-3])) @ targets
+    as_vector = ridge_weights(design, row, np.array([1e-3]), np.array([0, 0])) @ targets
     assert abs(as_features[0, 0] - 1.5) > 1e3
     assert as_vector[0, 0] == pytest.approx(1.5, abs=0.01)
 

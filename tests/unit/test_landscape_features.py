@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from toposcale.analysis.graph_dependence import SHAPE_FEATURES, graph_dependence_tables
+from toposcale.analysis.graph_dependence import graph_dependence_tables
 from toposcale.analysis.landscape_information import (
     intraclass_correlation,
     landscape_information_tables,
@@ -17,6 +17,7 @@ from toposcale.features import gradients
 from toposcale.features.landscape import Settings, compute_features, mean_and_spread
 from toposcale.landscape import LandscapeSettings
 from toposcale.landscape.measure import VECTORS
+from toposcale.landscape.measures import TREE_FEATURES
 
 MEASURED = LandscapeSettings(
     planes={"random": (1.0,), "negative": (1.0,)}, resolution=5, graphs=("grid8", "grid4"), trace_probes=4
@@ -203,7 +204,7 @@ def rows(model, values):
     return [
         (model, step, "landscape", "all", f"{shape}_random_1_{graph}", value)
         for graph, series in values.items()
-        for shape in SHAPE_FEATURES
+        for shape in TREE_FEATURES
         for step, value in enumerate(series)
     ]
 

@@ -7,7 +7,7 @@ import pytest
 
 from planted_runs import family, forecast
 from toposcale.analysis.forecasts import evaluate, forecast_table
-from toposcale.forecasting.ridge import PENALTIES, nested, ridge_fit_predict
+from toposcale.forecasting.ridge import PENALTIES, nested, ridge_weights
 
 
 def test_ridge_is_the_normal_equations_of_standardised_columns():
@@ -19,7 +19,7 @@ def test_ridge_is_the_normal_equations_of_standardised_columns():
             standard.T @ standard + penalty * 9 * np.eye(4), standard.T @ (targets - targets.mean())
         )
         expected = targets.mean() + (rows - design.mean(axis=0)) / design.std(axis=0) @ weights
-        found = ridge_fit_predict(design, targets, rows, np.array([penalty]))[0]
+        found = ridge_weights(design, rows, np.array([penalty]))[0] @ targets
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -34,12 +34,12 @@ def test_the_penalty_is_chosen_without_the_row_that_is_predicted():
         errors = []
         for group in range(4):
             held = groups == group
-            fitted = ridge_fit_predict(design[~held], targets[~held], design[held], np.array([penalty]))[0]
+            fitted = ridge_weights(design[~held], design[held], np.array([penalty]))[0] @ targets[~held]
             errors.extend(fitted - targets[held])
         mean_errors.append(np.mean(np.square(errors)))
     best = PENALTIES[[int(np.argmin(mean_errors))]]
     found, _ = nested(design, groups, rows).solve(targets[None, :])
-    assert found[0, 0] == pytest.approx(ridge_fit_predict(design, targets, rows, best)[0][0], rel=1e-12)
+    assert found[0, 0] == pytest.approx((ridge_weights(design, rows, best) @ targets)[0, 0], rel=1e-12)
 
 
 def test_many_draws_of_the_targets_are_solved_as_one_by_one():

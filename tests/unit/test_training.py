@@ -24,7 +24,6 @@ from toposcale.training.trainer import (
     configure_torch,
     draw_batch,
     initial_state,
-    learning_rate,
     load_state,
     load_weights,
     loss_and_gradient,
@@ -49,23 +48,23 @@ def fresh(plan: TrainingPlan = PLAN) -> TrainingState:
 def test_schedule_at_its_corners():
     plan = TrainingPlan()
     peak = 3e-3
-    assert learning_rate(0, plan) == pytest.approx(peak / 200, rel=1e-15)
-    assert learning_rate(99, plan) == pytest.approx(peak / 2, rel=1e-15)
-    assert learning_rate(199, plan) == peak
-    assert learning_rate(200, plan) == peak
+    assert plan.rates.rate(0) == pytest.approx(peak / 200, rel=1e-15)
+    assert plan.rates.rate(99) == pytest.approx(peak / 2, rel=1e-15)
+    assert plan.rates.rate(199) == peak
+    assert plan.rates.rate(200) == peak
     # A quarter, half and three quarters of the way down: (1 + cos(pi t)) / 2.
-    assert learning_rate(1400, plan) == pytest.approx(peak * (1 + math.sqrt(0.5)) / 2, rel=1e-12)
-    assert learning_rate(2600, plan) == pytest.approx(peak / 2, rel=1e-12)
-    assert learning_rate(3800, plan) == pytest.approx(peak * (1 - math.sqrt(0.5)) / 2, rel=1e-12)
-    assert 0 < learning_rate(4999, plan) < 1e-9
-    assert learning_rate(5000, plan) == 0
+    assert plan.rates.rate(1400) == pytest.approx(peak * (1 + math.sqrt(0.5)) / 2, rel=1e-12)
+    assert plan.rates.rate(2600) == pytest.approx(peak / 2, rel=1e-12)
+    assert plan.rates.rate(3800) == pytest.approx(peak * (1 - math.sqrt(0.5)) / 2, rel=1e-12)
+    assert 0 < plan.rates.rate(4999) < 1e-9
+    assert plan.rates.rate(5000) == 0
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 300), st.integers(0, 300))
 def test_schedule_rises_then_falls_within_bounds_whatever_the_lengths(steps, warmup):
     plan = TrainingPlan(steps=steps, warmup_steps=warmup)
-    rates = [learning_rate(step, plan) for step in range(steps + 1)]
+    rates = [plan.rates.rate(step) for step in range(steps + 1)]
     assert all(0 < rate <= plan.learning_rate for rate in rates[:-1])
     assert rates[-1] == 0
     top = min(warmup, steps)
@@ -105,7 +104,7 @@ def test_training_is_adamw_with_clipping_as_pytorch_does_it():
         optimiser.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
-        optimiser.param_groups[0]["lr"] = learning_rate(step, plan)
+        optimiser.param_groups[0]["lr"] = plan.rates.rate(step)
         optimiser.step()
         # float32 with a different order of sums: rounding of 6e-8 that a dozen steps may amplify.
         assert rows[step]["loss"] == pytest.approx(loss.item(), rel=1e-5)
@@ -118,7 +117,7 @@ def test_training_is_adamw_with_clipping_as_pytorch_does_it():
 def test_rows_describe_the_weights_at_their_step():
     _, rows = train(fresh(), PLAN, TOKENS, 12)
     assert [row["step"] for row in rows] == list(range(13))
-    assert [row["learning_rate"] for row in rows] == [learning_rate(step, PLAN) for step in range(13)]
+    assert [row["learning_rate"] for row in rows] == [PLAN.rates.rate(step) for step in range(13)]
     state, _ = train(fresh(), PLAN, TOKENS, 4)
     loss, gradient = loss_and_gradient(state.model, torch.from_numpy(draw_batch(TOKENS, 12, 4, PLAN)))
     assert rows[4]["loss"] == pytest.approx(loss.item(), rel=1e-6)

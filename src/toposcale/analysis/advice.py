@@ -90,7 +90,6 @@ def _end(
     is read either. Where the plan is known the forecast is that of the law behind the decision, so that a run has one
     forecast of its end.
     """
-
     is_joint = method == "joint"
     share = min(max(history.last_step / history.final_step, 1e-9), 1.0)
     finished = [run for run in known if run.is_finished and run.model != history.model]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ _LIKE_WITH_LIKE = (
 )
 _EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
 _NEURAL_PERSISTENCE = "neural_persistence"
+_OF_THE_MODEL = {"source": "weights", "layer": ALL_LAYERS}
 _CORRELATION_COLUMNS = {
     "spearman": "spearman",
     "p": "p_spearman",
@@ -47,17 +47,8 @@ _TRANSITION_COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """The tables of a run that published values are looked up in, as pandas frames."""
-
-    models: pd.DataFrame
-    metrics: pd.DataFrame
-    features: pd.DataFrame
-    correlations: pd.DataFrame
-    scaling: pd.DataFrame
-    transitions: pd.DataFrame
-    forecast_evaluation: pd.DataFrame
+Run = Mapping[str, pd.DataFrame]
+"""The tables of a run that published values are looked up in, by name."""
 
 
 def comparison_tables(
@@ -68,9 +59,9 @@ def comparison_tables(
     seeds: list[int],
     **run: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
-    """The table comparison; `run` holds the tables of `Run`."""
+    """The table comparison; `run`: models, metrics, features, correlations, scaling, transitions, forecast_evaluation."""
     setting = setting_differences(training_settings, corpus_settings, seeds)
-    return {"comparison": compare(published, Run(**run), setting)}
+    return {"comparison": compare(published, run, setting)}
 
 
 def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
@@ -80,7 +71,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     its model is one of the run's, or where it speaks of all models, the run has each of them, and a value. `setting`
     says in words how the run's training differs from the published one.
     """
-    names = set(run.models["model"])
+    names = set(run["models"]["model"])
     trained = set(
         published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"]
     )
@@ -141,72 +132,56 @@ def look_up(row: Mapping[str, Any], run: Run) -> float | None:
 
 
 def _model_fact(run: Run, row: Mapping[str, Any], fact: str) -> float | None:
-    found = _single(run.models, fact, model=row["model"])
+    found = _single(run["models"], fact, model=row["model"])
     return None if found is None or np.isnan(found) else found
 
 
 def _final_metric(run: Run, row: Mapping[str, Any], metric: str) -> float | None:
     """A metric at the run's own last step, which need not be the published one."""
-    values = run.metrics[(run.metrics["model"] == row["model"]) & (run.metrics["metric"] == metric)]
+    values = _rows(run["metrics"], model=row["model"], metric=metric)
     return float(values.sort_values("step")["value"].iloc[-1]) if len(values) else None
 
 
 def _correlation(run: Run, row: Mapping[str, Any], what: str, feature: str, metric: str) -> float | None:
-    where = {
-        "model": row["model"],
-        "source": "weights",
-        "layer": ALL_LAYERS,
-        "feature": feature,
-        "metric": metric,
-    }
-    return _single(run.correlations, _CORRELATION_COLUMNS[what], **where)
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": feature, "metric": metric}
+    return _single(run["correlations"], _CORRELATION_COLUMNS[what], **where)
 
 
 def _transition(run: Run, row: Mapping[str, Any], what: str) -> float | None:
-    where = {"model": row["model"], "source": "weights", "layer": ALL_LAYERS, "feature": _NEURAL_PERSISTENCE}
-    return _single(run.transitions, _TRANSITION_COLUMNS[what], **where)
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": _NEURAL_PERSISTENCE}
+    return _single(run["transitions"], _TRANSITION_COLUMNS[what], **where)
 
 
 def _scaling(run: Run, row: Mapping[str, Any], what: str, feature: str) -> float | None:
     where = {"layer": ALL_LAYERS, "feature": feature, "law": "power_law"}
-    source = "metric" if feature in set(run.metrics["metric"]) else "weights"
-    return _single(run.scaling, _SCALING_COLUMNS[what], source=source, **where)
+    source = "metric" if feature in set(run["metrics"]["metric"]) else "weights"
+    return _single(run["scaling"], _SCALING_COLUMNS[what], source=source, **where)
 
 
 def _forecast(run: Run, row: Mapping[str, Any], what: str, method: str, percent: str) -> float | None:
     # The published improvements are those over the power law.
     what = "over_power_law_percent" if what == "improvement_percent" else what
-    return _single(run.forecast_evaluation, what, method=method, fraction=int(percent) / 100)
+    return _single(run["forecast_evaluation"], what, method=method, fraction=int(percent) / 100)
 
 
 def _feature_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
     """A feature of the embeddings, or the perplexity, at the published step."""
     where = {"model": row["model"], "step": row["step"]}
     if feature == "perplexity":
-        return _single(run.metrics, "value", metric=feature, **where)
-    return _single(run.features, "value", source="embeddings", layer=ALL_LAYERS, feature=feature, **where)
+        return _single(run["metrics"], "value", metric=feature, **where)
+    return _single(run["features"], "value", source="embeddings", layer=ALL_LAYERS, feature=feature, **where)
 
 
 def _over_layers(run: Run, row: Mapping[str, Any], what: str) -> float | None:
     """Neural persistence over the weight matrices at the published step."""
-    chosen = run.features[
-        (run.features["model"] == row["model"])
-        & (run.features["step"] == row["step"])
-        & (run.features["source"] == "weights")
-        & (run.features["feature"] == _NEURAL_PERSISTENCE)
-        & (run.features["layer"] != ALL_LAYERS)
-    ]["value"]
+    at = _layers_at(run, row)
+    chosen = at[at["feature"] == _NEURAL_PERSISTENCE]["value"]
     return None if chosen.empty else float(chosen.mean() if what == "mean" else chosen.std(ddof=0))
 
 
 def _total_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
     """The mean over matrices; None where a cloud had more than 100 points, or where it is not known."""
-    at = run.features[
-        (run.features["model"] == row["model"])
-        & (run.features["step"] == row["step"])
-        & (run.features["source"] == "weights")
-        & (run.features["layer"] != ALL_LAYERS)
-    ]
+    at = _layers_at(run, row)
     bars, totals = (at[at["feature"] == name]["value"] for name in ("h0_count", feature))
     # n points have n - 1 bars.
     return float(totals.mean()) if len(totals) and len(bars) and bars.max() <= 99 else None
@@ -214,20 +189,24 @@ def _total_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | No
 
 def _mean_strength(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
     """Mean over the published models of |Spearman| of an embedding feature with the perplexity."""
-    table = run.correlations
-    chosen = table[
-        table["model"].isin(_EMBEDDING_REPORT_MODELS)
-        & (table["source"] == "embeddings")
-        & (table["layer"] == ALL_LAYERS)
-        & (table["feature"] == feature)
-        & (table["metric"] == "perplexity")
-    ]["spearman"]
+    where = {"source": "embeddings", "layer": ALL_LAYERS, "feature": feature, "metric": "perplexity"}
+    rows = _rows(run["correlations"], **where)
+    chosen = rows[rows["model"].isin(_EMBEDDING_REPORT_MODELS)]["spearman"]
     return float(chosen.abs().mean()) if len(chosen) == len(_EMBEDDING_REPORT_MODELS) else None
 
 
+def _rows(table: pd.DataFrame, **where: Any) -> pd.DataFrame:
+    return table[np.logical_and.reduce([table[key] == value for key, value in where.items()])]
+
+
+def _layers_at(run: Run, row: Mapping[str, Any]) -> pd.DataFrame:
+    """The features of the weight matrices at the published step."""
+    rows = _rows(run["features"], model=row["model"], step=row["step"], source="weights")
+    return rows[rows["layer"] != ALL_LAYERS]
+
+
 def _single(table: pd.DataFrame, column: str, **where: Any) -> float | None:
-    chosen = np.logical_and.reduce([table[key] == value for key, value in where.items()])
-    values = table.loc[chosen, column]
+    values = _rows(table, **where)[column]
     return float(values.iloc[0]) if len(values) == 1 else None
 
 

@@ -103,24 +103,24 @@ def candidate_table(
         share = history.last_step / history.final_step if is_live else min(fractions)
         known = known_at(history, histories) if is_live else _past(history, histories, share)
         options = options_of(known[-1], known, remaining=remaining, sizes=sizes, seed=seed)[1]
-        rows += [_candidate_row(history.model, share, option) | {"is_live": is_live} for option in options]
+        rows += [
+            {
+                "model": history.model,
+                "fraction": share,
+                "candidate": option.candidate.name,
+                "n_parameters": round(option.candidate.target.n_parameters),
+                "steps": option.candidate.steps,
+                "compute": option.candidate.compute,
+                "loss": option.loss,
+                "loss_low": option.low,
+                "loss_high": option.high,
+                "probability": option.probability,
+                "at_stake": option.at_stake,
+                "is_live": is_live,
+            }
+            for option in options
+        ]
     return schemas.CANDIDATES.frame(rows)
-
-
-def _candidate_row(model: str, fraction: float, option: Option) -> dict[str, object]:
-    return {
-        "model": model,
-        "fraction": fraction,
-        "candidate": option.candidate.name,
-        "n_parameters": round(option.candidate.target.n_parameters),
-        "steps": option.candidate.steps,
-        "compute": option.candidate.compute,
-        "loss": option.loss,
-        "loss_low": option.low,
-        "loss_high": option.high,
-        "probability": option.probability,
-        "at_stake": option.at_stake,
-    }
 
 
 def _past(history: History, histories: Sequence[History], fraction: float) -> list[History]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,19 +23,14 @@ def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict
 
 
 def early_stopping_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    *,
-    patience: Sequence[int] = (2, 3, 5),
-    metric: str = "validation_loss",
-    modes: Mapping[str, str] = MODES,
+    features: pd.DataFrame, metrics: pd.DataFrame, *, patience: Sequence[int] = (2, 3, 5)
 ) -> pd.DataFrame:
-    """What patience on each whole-model feature would have saved and cost against patience on `metric`.
+    """What patience on each whole-model feature would have saved and cost against patience on the validation loss.
 
     patience in checkpoints. Where a rule never stops its step is the last one. The best checkpoint up to the stop is
-    kept. Only checkpoints that have both the feature and the metric are used. Columns: `schemas.EARLY_STOPPING`.
+    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.EARLY_STOPPING`.
     """
-    losses = metrics[(metrics["metric"] == metric) & np.isfinite(metrics["value"])]
+    losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
     both = usable.merge(losses[["model", "step", "value"]], on=["model", "step"], suffixes=("", "_metric"))
     rows = []
@@ -44,7 +39,7 @@ def early_stopping_table(
         values, loss = series["value"].to_numpy(np.float64), series["value_metric"].to_numpy(np.float64)
         best = np.minimum.accumulate(loss)
         for wait in patience:
-            own = patience_stop(values, wait, mode=modes.get(str(key[-1]), "either"))
+            own = patience_stop(values, wait, mode=MODES.get(str(key[-1]), "either"))
             reference = patience_stop(loss, wait, mode="lower")
             at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (own, reference))
             saved, given_up = int(steps[reference_at] - steps[at]), float(best[at] - best[reference_at])

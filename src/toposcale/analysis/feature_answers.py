@@ -61,11 +61,7 @@ def following(family: pd.DataFrame) -> Answer:
     norm = known[(known[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
         follows = norm["follows_the_loss"].iloc[0] == YES
-        text += (
-            " The norm of the weights follows it too."
-            if follows
-            else " The norm of the weights does not follow it."
-        )
+        text += f" The norm of the weights {'follows it too' if follows else 'does not follow it'}."
         numbers.append(f"norm: {_rho(norm.iloc[0])}")
     return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
 

@@ -11,17 +11,9 @@ import pandas as pd
 
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
+from toposcale.landscape.measures import TREE_FEATURES
 from toposcale.landscape.planes import plane_name
 from toposcale.statistics.correlation import spearman
-
-SHAPE_FEATURES = (
-    "n_minima",
-    "n_saddles",
-    "average_persistence",
-    "average_persistence_closed",
-    "total_persistence",
-)
-"""What every plane and graph has; the features' names end in theirs."""
 
 
 def graph_dependence_tables(
@@ -42,7 +34,7 @@ def graph_dependence_tables(
     for model, own in whole.groupby("model", sort=True):
         table = own.pivot(index="step", columns="feature", values="value").sort_index()
         for kind, extents in planes.items():
-            for feature, extent in product(SHAPE_FEATURES, extents):
+            for feature, extent in product(TREE_FEATURES, extents):
                 name = f"{feature}_{plane_name(kind, extent)}"
                 row = _row(table, [f"{name}_{graph}" for graph in graphs], graphs)
                 rows.append({"model": model, "feature": name, **row})

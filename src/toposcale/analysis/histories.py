@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.forecasting.history import History
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.training.schedules import plan_of_training, rates_of_log
@@ -19,20 +20,19 @@ def histories_from_tables(
     training: pd.DataFrame,
     models: pd.DataFrame,
     *,
-    metric: str = "validation_loss",
     schedules: pd.DataFrame | None = None,
     vectors: Mapping[str, Mapping[str, pd.DataFrame]] | None = None,
 ) -> list[History]:
     """One history for each row of `models`, sorted by model; whatever a table lacks is missing there too.
 
-    `metric`: what is forecast; of a model that has no such rows, the training loss. Features of layer "all"
+    What is forecast is the validation loss; of a model that has none, the training loss. Features of layer "all"
     count. `schedules`: the table of that name, the plans; a plan that is not in it is what the log's own rows tell.
     `vectors`: by model and feature name, vectorised
     diagrams, a row a step and the step in the index; steps that the other tables do not have are passed over.
     """
     whole = features[features["layer"] == ALL_LAYERS] if len(features) else features
-    measured = metrics.loc[metrics["metric"] == metric, "model"]
-    named = np.where(metrics["model"].isin(measured), metric, "training_loss")
+    measured = metrics.loc[metrics["metric"] == VALIDATION_LOSS, "model"]
+    named = np.where(metrics["model"].isin(measured), VALIDATION_LOSS, TRAINING_LOSS)
     chosen = metrics[metrics["metric"] == named]
     return [
         _history(

@@ -114,27 +114,31 @@ def _estimates(group: Aligned, seed: int, resamples: int) -> dict[str, dict[str,
     """Partial Spearman correlations with their moving-block intervals, by control."""
     shape = (len(group.values), len(group.metrics))
     nothing = np.full(shape, np.nan)
-    enough = group.n >= MIN_POINTS
-    monotone = False
-    if enough:
-        # A missing norm is stood in for by the step; its columns are blanked below.
-        norms = group.steps[None] if group.norms is None else group.norms
-        controls = np.vstack([norms, group.steps])
-        monotone = bool(np.abs(spearman(controls[:1], group.steps)[0, 0]) > 1.0 - 1e-12) and len(norms) == 1
-        columns = {
-            "weight_norm": slice(0, -1), "step": slice(-1, None), "weight_norm_and_step": slice(None),
-        }  # fmt: skip
-        counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-        point = _correlations(spearman, group, controls)
-        drawn = _correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, controls)
-    n_effective = effective_sample_size(group.values, group.targets) if enough else nothing
+    if group.n < MIN_POINTS:
+        names = (
+            "partial_spearman",
+            "partial_spearman_low",
+            "partial_spearman_high",
+            "p_naive",
+            "n_effective",
+        )
+        known = {"coincides": np.full(shape, False), "reason": group.reasons()}
+        return dict.fromkeys(CONTROLS, dict.fromkeys(names, nothing) | known)
+    # A missing norm is stood in for by the step; its columns are blanked below.
+    norms = group.steps[None] if group.norms is None else group.norms
+    controls = np.vstack([norms, group.steps])
+    monotone = bool(np.abs(spearman(controls[:1], group.steps)[0, 0]) > 1.0 - 1e-12) and len(norms) == 1
+    columns = {
+        "weight_norm": slice(0, -1), "step": slice(-1, None), "weight_norm_and_step": slice(None),
+    }  # fmt: skip
+    counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
+    point = _correlations(spearman, group, controls)
+    drawn = _correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, controls)
+    n_effective = effective_sample_size(group.values, group.targets)
     found = {}
     for given in CONTROLS:
-        estimate = low = high = nothing
-        if enough:
-            chosen = columns[given]
-            estimate = _partial(point, chosen)
-            low, high = _interval(drawn, chosen)
+        estimate = _partial(point, columns[given])
+        low, high = _interval(drawn, columns[given])
         n_controls = 1 if group.norms is None or given == "step" else len(group.norms)
         reasons = group.reasons()
         if given != "step" and group.norms is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -51,7 +52,7 @@ def ranking_table(strengths: Strengths) -> pd.DataFrame:
 def group_table(strengths: Strengths) -> pd.DataFrame:
     """Strength of feature groups, and their differences, per metric; `best` favours the group with more features."""
     groups = np.array([group_of(feature) for feature in strengths.keys["feature"]])
-    statistics: dict[str, Callable[[Floats], Floats]] = {"mean": _mean, "best": _best}
+    statistics: dict[str, Callable[..., Floats]] = {"mean": np.nanmean, "best": np.nanmax}
     rows = []
     for metric in sorted(set(strengths.keys["metric"])):
         used = (strengths.keys["metric"] == metric).to_numpy() & np.isfinite(strengths.point)
@@ -62,7 +63,11 @@ def group_table(strengths: Strengths) -> pd.DataFrame:
             if not (one.any() and other.any()):
                 continue
             strength = float(statistic(strengths.point[one])), float(statistic(strengths.point[other]))
-            drawn = statistic(strengths.drawn[:, one]) - statistic(strengths.drawn[:, other])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a resample in which nothing is defined is NaN
+                drawn = statistic(strengths.drawn[:, one], axis=1) - statistic(
+                    strengths.drawn[:, other], axis=1
+                )
             low, high = percentile_interval(drawn)
             rows.append(
                 {
@@ -128,19 +133,6 @@ def strengths_of(
     point = np.array([sums[key][0] for key in keys]) / divisor
     drawn = np.stack([sums[key][1] for key in keys], axis=1) / divisor
     return Strengths(pd.DataFrame(keys, columns=[*SERIES_KEY, "metric"]), point, drawn, n_models)
-
-
-def _mean(strengths: Floats) -> Floats:
-    """Mean over the last axis of what is defined; NaN where nothing is."""
-    defined = np.isfinite(strengths)
-    count = defined.sum(axis=-1)
-    return np.where(defined, strengths, 0.0).sum(axis=-1) / np.where(count > 0, count, np.nan)
-
-
-def _best(strengths: Floats) -> Floats:
-    """Largest over the last axis of what is defined; NaN where nothing is."""
-    best = np.where(np.isfinite(strengths), strengths, -1.0).max(axis=-1)
-    return np.where(best >= 0.0, best, np.nan)
 
 
 def _add(table: pd.DataFrame, name: str, point: Floats, drawn: Floats) -> None:

@@ -9,16 +9,13 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import calibrated_rows
 from toposcale.analysis.histories import histories_from_tables
+from toposcale.features.names import VALIDATION_LOSS
 from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
 from toposcale.forecasting.history import History, Prediction, no_prediction
 from toposcale.forecasting.power_law import fit_power_law
 from toposcale.forecasting.scores import ScoreLaw, fit_score_law
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
-
-TWO_STAGES = "two_stages"
-POWER_LAW = "power_law"
-LOSS = "validation_loss"
 
 
 def score_tables(
@@ -56,8 +53,8 @@ def score_tables(
             actual = [_final(whole, series) for whole in begun if whole.reaches(fraction)]
             seen = {cut.model: _until(series[cut.model], fraction * cut.final_step) for cut in family}
             for method, predictions in (
-                (TWO_STAGES, _two_stages(family, due, seen)),
-                (POWER_LAW, [_own_curve(seen[cut.model], cut.final_step) for cut in due]),
+                ("two_stages", _two_stages(family, due, seen)),
+                ("power_law", [_own_curve(seen[cut.model], cut.final_step) for cut in due]),
             ):
                 where = {"metric": name, "fraction": fraction, "method": method}
                 rows += calibrated_rows(due, predictions, actual, **where)
@@ -85,7 +82,7 @@ def evaluate(forecasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _as_loss(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
-    rows = metrics[metrics["metric"] == name].assign(metric=LOSS)
+    rows = metrics[metrics["metric"] == name].assign(metric=VALIDATION_LOSS)
     if name.endswith(("ppl", "perplexity")):
         rows = rows.assign(value=np.log(rows["value"]))
     return rows

@@ -71,10 +71,14 @@ def sensitivity_tables(
 
 def _why_not(verdicts: pd.DataFrame, column: str) -> str:
     """The reason that most features of the weights give, which have every checkpoint; without any, most features."""
-    given = verdicts[verdicts[column] != ""]
-    of_weights = given[given["source"] == "weights"]
-    common = (of_weights if len(of_weights) else given)[column].mode()
-    return str(common.iloc[0]) if len(common) else "nothing was measured"
+    of_weights = verdicts.loc[verdicts["source"] == "weights", column]
+    return most_common(of_weights) or most_common(verdicts[column]) or "nothing was measured"
+
+
+def most_common(reasons: pd.Series) -> str:
+    """The reason that most rows give."""
+    common = reasons[reasons != ""].mode()
+    return str(common.iloc[0]) if len(common) else ""
 
 
 def detectable(correlations: Floats, found: Floats) -> float:
@@ -82,9 +86,9 @@ def detectable(correlations: Floats, found: Floats) -> float:
     enough = found >= POWER_WANTED
     if not enough[-1]:
         return float("nan")
-    last = int(np.flatnonzero(~enough)[-1]) if not enough.all() else -1
-    if last < 0:
+    if enough.all():
         return float(correlations[0])
+    last = int(np.flatnonzero(~enough)[-1])
     share = (POWER_WANTED - found[last]) / (found[last + 1] - found[last])
     return float(correlations[last] + share * (correlations[last + 1] - correlations[last]))
 

@@ -25,7 +25,6 @@ EXPLAINED_BY_VARIANCE = ("neural_persistence", "neural_persistence_p2")
 MIN_POINTS = 4
 """Fewer common checkpoints than this give no correlation."""
 
-
 PREFERRED_METRICS = ("validation_loss", "perplexity")
 
 

@@ -96,34 +96,34 @@ def _judged(
     options = weigh(Joint().fit(known), _candidates(now, starts), SEED)
     losses = {option.candidate.name: option.loss for option in options}
     first = options[0]
-    undecided = (UNDECIDED, truths[FINISH], "")
-    choices: dict[str, tuple[str, float, str]] = {
-        "advice": _chosen(first.candidate.name, truths) if first.probability >= SURE else undecided,
-        "joint": _chosen(first.candidate.name, truths),
-        "always_finish": _chosen(FINISH, truths),
-        "stop_now": _chosen(following, truths),
-        "stop_at_random": ("stop at random", float(np.mean([*later, truths[FINISH]])), ""),
-        "oracle": _chosen(best, truths),
+    at_random = float(np.mean([*later, truths[FINISH]]))
+    outcomes = truths | {UNDECIDED: truths[FINISH], "stop at random": at_random, "": np.nan}
+    choices = {
+        "advice": first.candidate.name if first.probability >= SURE else UNDECIDED,
+        "joint": first.candidate.name,
+        "always_finish": FINISH,
+        "stop_now": following,
+        "stop_at_random": "stop at random",
+        "oracle": best,
     }
+    reasons = {}
     for method in OF_THE_END:
         end = forecast(make_forecaster(method, known), now)
-        if end.reason:
-            choices[method] = ("", np.nan, end.reason)
-            continue
         forecasts = losses | {FINISH: end.value}
-        choices[method] = _chosen(min(forecasts, key=lambda name: (forecasts[name], name)), truths)
-    for policy, (choice, loss, reason) in choices.items():
+        lowest = min(forecasts, key=lambda name: (forecasts[name], name))
+        choices[method], reasons[method] = "" if end.reason else lowest, end.reason
+    for policy, choice in choices.items():
         yield {
             "model": history.model,
             "fraction": fraction,
             "policy": policy,
             "choice": choice,
             "probability": first.probability if policy in ("advice", "joint") else np.nan,
-            "loss": loss,
+            "loss": outcomes[choice],
             "best": best,
             "best_loss": truths[best],
-            "regret": loss - truths[best],
-            "reason": reason,
+            "regret": outcomes[choice] - truths[best],
+            "reason": reasons.get(policy, ""),
         }
 
 
@@ -141,10 +141,6 @@ def _candidates(now: History, starts: Sequence[Alternative]) -> list[Candidate]:
             for one in starts
         ),
     ]
-
-
-def _chosen(name: str, truths: dict[str, float]) -> tuple[str, float, str]:
-    return name, truths[name], ""
 
 
 def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:

@@ -77,12 +77,10 @@ def change_point_table(series: Iterable[Series]) -> pd.DataFrame:
     return schemas.CHANGE_POINTS.frame(rows)
 
 
-def change_point_coincidence_table(
-    features: pd.DataFrame, series: Iterable[Series], *, tolerance: int = 1
-) -> pd.DataFrame:
+def change_point_coincidence_table(features: pd.DataFrame, series: Iterable[Series]) -> pd.DataFrame:
     """Do the change points of two whole-model series fall together beyond chance? One row per pair.
 
-    Change points coincide within `tolerance` checkpoints. p-values are exact over circular shifts, and so at least
+    Change points coincide within one checkpoint. p-values are exact over circular shifts, and so at least
     1 / checkpoints. Models count where both series have change points.
     """
     masks: dict[tuple[str, str], dict[str, np.ndarray]] = {}
@@ -102,7 +100,7 @@ def change_point_coincidence_table(
             continue
         pair = [masks[first][model] for model in models], [masks[second][model] for model in models]
         counts = [int(sum(mask.sum() for mask in side)) for side in pair]
-        observed, expected, p_value = coincidence(*pair, tolerance=tolerance)
+        observed, expected, p_value = coincidence(*pair)
         rows.append(
             {
                 "first_source": first[0],

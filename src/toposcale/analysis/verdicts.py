@@ -17,7 +17,7 @@ from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_tab
 from toposcale.analysis.over_seeds import between_runs_table, full_cells, run_permutation_table
 from toposcale.analysis.partials import NORM_AND_VARIANCE, partial_correlation_table
 from toposcale.analysis.pooled import NOTHING, TESTED_KEY, pooled_table
-from toposcale.analysis.sensitivity import LEVEL, sensitivity_tables
+from toposcale.analysis.sensitivity import LEVEL, most_common, sensitivity_tables
 from toposcale.analysis.series import (
     EXPLAINED_BY_VARIANCE,
     SERIES_KEY,
@@ -216,7 +216,7 @@ def tested_features_table(
                 "distinct": distinct(list(tested["feature"]), [part for key, parts in likeness.items()
                                                                if key[0] == source for part in parts]),
                 "found": int((tested[question] == YES).sum()),
-                "reason": _common(own.loc[own[f"{question}_p"].isna(), f"{question}_reason"]),
+                "reason": most_common(own.loc[own[f"{question}_p"].isna(), f"{question}_reason"]),
             }
         )  # fmt: skip
     return schemas.TESTED_FEATURES.frame(rows)
@@ -241,9 +241,3 @@ def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarra
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")
     return int(fcluster(tree, 1.0 - ALIKE + 1e-12, "distance").max())
-
-
-def _common(reasons: pd.Series) -> str:
-    """The reason that most rows give."""
-    common = reasons[reasons != ""].mode()
-    return str(common.iloc[0]) if len(common) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +23,12 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
     dimensions = diagrams["dimension"].to_numpy()
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
     keys = list(zip(layers, dimensions, strict=True))
-    if not keys:
-        return {}
+    found = {}
     # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
-    starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
-    return {
-        (layer, int(dimension)): bars[start:end][bars[start:end, 1] != np.inf]
-        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True)
-        for layer, dimension in [keys[start]]
-    }
+    for (layer, dimension), rows in groupby(range(len(keys)), keys.__getitem__):
+        own = bars[list(rows)]
+        found[layer, int(dimension)] = own[own[:, 1] != np.inf]
+    return found
 
 
 def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]:

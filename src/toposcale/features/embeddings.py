@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +102,8 @@ def forward_pass(
     batches = list(_batches(lengths, batch_tokens))
     with torch.inference_mode():
         for rows in progress(batches, len(batches)) if progress else batches:
-            tokens = _pad([texts[row] for row in rows], model.head_weight.device)
+            own = [torch.as_tensor(texts[row], dtype=torch.int64) for row in rows]
+            tokens = torch.nn.utils.rnn.pad_sequence(own, batch_first=True).to(model.head_weight.device)
             states = model.hidden_states(tokens, not all_layers)
             means = _mean_over_tokens(states, lengths[rows])
             if pooled is None:
@@ -142,15 +142,6 @@ def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[
         count = max(1, batch_tokens // int(lengths[order[first]]))
         yield order[first : first + count]
         first += count
-
-
-def _pad(texts: Sequence[Sequence[int]], device: Any) -> Tensor:
-    import torch
-
-    tokens = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
-    for row, text in enumerate(texts):
-        tokens[row, : len(text)] = torch.as_tensor(text)
-    return tokens.to(device)
 
 
 def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -212,25 +203,23 @@ def compute_features(
     The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
     that is not finite throughout has every feature as NaN, and diagrams of one bar that is NaN.
     """
+
+    def described(points: ArrayLike) -> tuple[Features, Diagrams]:
+        found, bars = embedding_features(
+            points, components=settings.components, max_dimension=settings.max_dimension
+        )
+        if settings.repeats >= 2:
+            rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
+            found |= feature_spread(points, settings, rng)
+        return found, bars
+
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     for layer, points in embeddings.items():
-        describe_layer = partial(_describe_layer, settings=settings, model=model)
         finite = np.isfinite(points).all()
-        described = (
-            describe_layer(points) if finite else homology.nan_features(describe_layer, np.shape(points))
+        features[layer], diagrams[layer] = (
+            described(points) if finite else homology.nan_features(described, np.shape(points))
         )
-        features[layer], diagrams[layer] = described
-    return features, diagrams
-
-
-def _describe_layer(points: ArrayLike, *, settings: Settings, model: str) -> tuple[Features, Diagrams]:
-    features, diagrams = embedding_features(
-        points, components=settings.components, max_dimension=settings.max_dimension
-    )
-    if settings.repeats >= 2:
-        rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
-        features |= feature_spread(points, settings, rng)
     return features, diagrams
 
 

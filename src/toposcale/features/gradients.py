@@ -44,15 +44,14 @@ def compute_features(
         if gradient.ndim < 2:
             continue
         gradient = gradient.reshape(len(gradient), -1)
+        describe = partial(_describe_matrix, layer=layer, settings=settings, model=model)
         if np.isfinite(gradient).all():
-            features[layer], diagrams[layer] = _describe_matrix(gradient, layer, settings, model)
+            features[layer], diagrams[layer] = describe(gradient)
         else:
             warnings.warn(
                 f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2
             )
-            features[layer], diagrams[layer] = homology.nan_features(
-                partial(_describe_matrix, layer=layer, settings=settings, model=model), gradient.shape
-            )
+            features[layer], diagrams[layer] = homology.nan_features(describe, gradient.shape)
     norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
     features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}
     return features, diagrams

@@ -15,14 +15,7 @@ from toposcale import homology
 from toposcale.features import gradients as gradient_clouds
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
-from toposcale.landscape.measure import (
-    BALL_GRAPH,
-    WHOLE,
-    Ball,
-    Landscape,
-    LandscapeSettings,
-    measure_landscape,
-)
+from toposcale.landscape.measure import BALL_GRAPH, WHOLE, Landscape, LandscapeSettings, measure_landscape
 from toposcale.landscape.measures import cubical_diagram, surface_edges
 from toposcale.landscape.profiles import LandscapeProfile, landscape_profile
 from toposcale.landscape.surface import LossSurface
@@ -163,14 +156,10 @@ def _profiles(found: Landscape, graph: str) -> dict[str, LandscapeProfile]:
     """The profile of every plane, and of the ball and its bowl."""
     profiles = {plane: profile_of(surface, graph) for plane, surface in found.surfaces.items()}
     if found.ball is not None:
-        profiles |= _ball_profiles(found.ball)
+        edges = point_edges(found.ball.points, BALL_GRAPH)
+        for name, values in (("ball", found.ball.values), ("bowl", found.ball.bowl)):
+            profiles[name] = landscape_profile(values, edges, levels=PROFILE_LEVELS)
     return profiles
-
-
-def _ball_profiles(ball: Ball) -> dict[str, LandscapeProfile]:
-    edges = point_edges(ball.points, BALL_GRAPH)
-    both = {"ball": ball.values, "bowl": ball.bowl}
-    return {name: landscape_profile(values, edges, levels=PROFILE_LEVELS) for name, values in both.items()}
 
 
 def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
@@ -193,9 +182,8 @@ def _undefined(
         fewest = (
             3 if settings.measured.resolution % 2 else 4
         )  # an even number has no centre, and no sharpness
-        small = replace(
-            settings.measured, resolution=fewest, trace_probes=min(2, settings.measured.trace_probes)
-        )
+        probes = min(2, settings.measured.trace_probes)
+        small = replace(settings.measured, resolution=fewest, trace_probes=probes)
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
     missing = [

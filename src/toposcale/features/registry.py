@@ -85,7 +85,7 @@ def register(*features: Feature) -> None:
         if _REGISTERED.get(pattern, feature) != feature:
             raise ValueError(f"{feature.name}: registered twice, with different descriptions")
         _REGISTERED[pattern] = feature
-    _resolve.cache_clear()
+    lookup.cache_clear()
 
 
 def registered() -> list[Feature]:
@@ -93,28 +93,24 @@ def registered() -> list[Feature]:
     return list(_REGISTERED.values())
 
 
+@cache
 def lookup(name: str, source: str = "weights") -> Feature:
     """The feature of a name in the features table, its `{k}` or `{graph}` filled in and its unit that of `source`.
 
     The suffixes `_scaled`, `_z_permuted`, `_z_gaussian`, `_spread` and `_standard_error` are understood. A name that
     is not registered has its words as title, no unit, and group "other".
     """
-    return _resolve(name, source)
-
-
-@cache
-def _resolve(name: str, source: str) -> Feature:
     for suffix, meaning in _NULLS.items():
         if name.endswith(suffix):
-            base = _resolve(name.removesuffix(suffix), source)
+            base = lookup(name.removesuffix(suffix), source)
             title = f"{base.title} {meaning}"
             return replace(base, name=name, title=title, unit="null sd", over_layers="mean", rescaling_of="")
     for suffix in _UNCERTAINTIES:
         if name.endswith(suffix):
-            base = _resolve(name.removesuffix(suffix), source)
+            base = lookup(name.removesuffix(suffix), source)
             return replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
     if name.endswith("_scaled"):
-        base = _resolve(name.removesuffix("_scaled"), source)
+        base = lookup(name.removesuffix("_scaled"), source)
         unit = base.unit if base.unit in _WITHOUT_LENGTH else "mean distances"
         return replace(base, name=name, title=f"{base.title}, scaled", unit=unit, rescaling_of=base.name)
     for pattern, feature in _REGISTERED.items():
@@ -175,32 +171,28 @@ def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling
 WEIGHT_NORM = "frobenius_norm"
 NEURAL_PERSISTENCE = "neural_persistence"
 _ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
-
-register(
-    Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
-    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
-    Feature("deep_graph_persistence", "deep graph persistence", "0 to 1", TOPOLOGY),
-    Feature("rtd", "representation topology divergence", "dimensionless", TOPOLOGY),
+_SUMMARIES = (
     _homology("count", "bars", "count", "sum"),
     _homology("total", "total persistence", OF_SOURCE, "sum"),
     _homology("total_l2", "total persistence, L2", OF_SOURCE, "norm"),
     _homology("max", "longest bar", OF_SOURCE, "max"),
     _homology("mean", "mean persistence", OF_SOURCE, "mean", "h{k}_total"),
     _homology("entropy", "persistence entropy", "nats", "mean"),
+)
+
+register(
+    Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
+    Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
+    Feature("deep_graph_persistence", "deep graph persistence", "0 to 1", TOPOLOGY),
+    Feature("rtd", "representation topology divergence", "dimensionless", TOPOLOGY),
+    *_SUMMARIES,
     _homology("wasserstein_1", "Wasserstein-1 distance", OF_SOURCE, "sum"),
     _homology("wasserstein_2", "Wasserstein-2 distance", OF_SOURCE, "norm"),
     # Every bar is moved at most once, by half a unit at most, in the bottleneck metric, so the largest layer counts.
     _homology("bottleneck", "bottleneck distance", OF_SOURCE, "max"),
     *(
-        _homology(f"{statistic}_whole", f"{title}, all rows", unit, over_layers)
-        for statistic, title, unit, over_layers in (
-            ("count", "bars", "count", "sum"),
-            ("total", "total persistence", OF_SOURCE, "sum"),
-            ("total_l2", "total persistence, L2", OF_SOURCE, "norm"),
-            ("max", "longest bar", OF_SOURCE, "max"),
-            ("mean", "mean persistence", OF_SOURCE, "mean"),
-            ("entropy", "persistence entropy", "nats", "mean"),
-        )
+        replace(feature, name=f"{feature.name}_whole", title=f"{feature.title}, all rows", rescaling_of="")
+        for feature in _SUMMARIES
     ),
     Feature("persistence_image", "persistence image", "", TOPOLOGY),
     Feature("persistence_landscape", "persistence landscape", "", TOPOLOGY),

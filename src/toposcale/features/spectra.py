@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.validation import as_finite_float64, as_matrix
+from toposcale.homology.validation import as_finite_float64, as_matrix, undefined
 
 _BLOCK_ENTRIES = 1 << 20
 _BLOCK_ROWS = 2048  # from here on a block is no cheaper by the row, and of 4,096 columns it is 64 MB
@@ -34,7 +33,7 @@ def effective_rank(points: ArrayLike) -> float:
     """
     values = _centred_singular_values(points)
     if len(values) == 0:
-        return _undefined("identical points have no effective rank")
+        return undefined("identical points have no effective rank")
     shares = values / values.sum()
     return math.exp(-float(shares @ np.log(shares)))
 
@@ -47,7 +46,7 @@ def participation_ratio(points: ArrayLike) -> float:
     """
     values = _centred_singular_values(points)
     if len(values) == 0:
-        return _undefined("identical points have no participation ratio")
+        return undefined("identical points have no participation ratio")
     eigenvalues = (values / values[0]) ** 2
     return float(eigenvalues.sum() ** 2 / (eigenvalues @ eigenvalues))
 
@@ -62,32 +61,10 @@ def eigenspectrum_decay(points: ArrayLike) -> float:
     """
     values = _centred_singular_values(points)
     if len(values) < 2:
-        return _undefined("a spectrum of fewer than two eigenvalues has no decay")
+        return undefined("a spectrum of fewer than two eigenvalues has no decay")
     log_rank = np.log(np.arange(1, len(values) + 1))
     log_rank -= log_rank.mean()
     return -2.0 * float(log_rank @ np.log(values) / (log_rank @ log_rank))
-
-
-def stable_rank(weight: ArrayLike) -> float:
-    """Squared Frobenius norm over squared spectral norm of a matrix (n_out, n_in): between 1 and its rank.
-
-    An all-zero matrix has none: NaN, with a RuntimeWarning. Relative error about 1e-14.
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
-    """
-    return stable_rank_of_eigenvalues(weight_eigenvalues(weight))
-
-
-def powerlaw_alpha(weight: ArrayLike) -> float:
-    """Exponent of a power law fitted to the largest eigenvalues lambda = sigma^2 of a matrix (n_out, n_in).
-
-    alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of
-    those with at least one larger, that gives the least Kolmogorov-Smirnov distance
-    sup |F_empirical - F_fitted| (both sides of each step).
-    Source: Clauset, Shalizi and Newman, SIAM Review 51, 2009.
-    Fewer than two different eigenvalues above rounding: NaN, with a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
-    """
-    return powerlaw_alpha_of_eigenvalues(weight_eigenvalues(weight))
 
 
 def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
@@ -97,6 +74,7 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
     two Gram matrices and a block. The absolute error is about 1e-15 of the largest: eigenvalues below
     max(n_out, n_in) eps of it count as zero and are left out. An all-zero matrix has none.
     From `_MKL_FROM` on they come from torch's LAPACK where torch is installed; they differ by that error.
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
     if matrix.shape[0] < matrix.shape[1]:
@@ -137,20 +115,30 @@ def _symmetric_eigenvalues(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.linalg.eigvalsh(gram), dtype=np.float64)
 
 
-def stable_rank_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
-    """`stable_rank` from `weight_eigenvalues`."""
+def stable_rank(eigenvalues: NDArray[np.float64]) -> float:
+    """Squared Frobenius norm over squared spectral norm of a matrix, from its `weight_eigenvalues`: between 1 and its rank.
+
+    An all-zero matrix has none: NaN, with a RuntimeWarning. Relative error about 1e-14.
+    """
     if len(eigenvalues) == 0:
-        return _undefined("an all-zero matrix has no stable rank")
+        return undefined("an all-zero matrix has no stable rank")
     return float(eigenvalues.sum() / eigenvalues[0])
 
 
-def powerlaw_alpha_of_eigenvalues(eigenvalues: NDArray[np.float64]) -> float:
-    """`powerlaw_alpha` from `weight_eigenvalues`."""
+def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
+    """Exponent of a power law fitted to the largest of a matrix's `weight_eigenvalues`, lambda = sigma^2.
+
+    alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of
+    those with at least one larger, that gives the least Kolmogorov-Smirnov distance
+    sup |F_empirical - F_fitted| (both sides of each step).
+    Source: Clauset, Shalizi and Newman, SIAM Review 51, 2009.
+    Fewer than two different eigenvalues above rounding: NaN, with a RuntimeWarning.
+    """
     logs = np.log(np.sort(eigenvalues))
     # A tail needs a larger value after its first, and one start is enough for equal values.
     starts = np.flatnonzero(np.diff(logs, prepend=-math.inf) > 0)[:-1]
     if len(starts) == 0:
-        return _undefined("a power law needs at least two different eigenvalues")
+        return undefined("a power law needs at least two different eigenvalues")
     sizes = len(logs) - starts
     tail_sums = np.cumsum(logs[::-1])[::-1][starts]
     exponents = sizes / (tail_sums - sizes * logs[starts])  # alpha - 1
@@ -182,8 +170,3 @@ def _centred_singular_values(points: ArrayLike) -> NDArray[np.float64]:
     rounding = max(matrix.shape) * _EPSILON
     largest_entry = float(np.abs(matrix).max())
     return values[values > rounding * max(float(values[0]), largest_entry)]
-
-
-def _undefined(reason: str) -> float:
-    warnings.warn(reason, RuntimeWarning, stacklevel=3)
-    return math.nan

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from toposcale import homology
 from toposcale.io.schemas import ALL_LAYERS
@@ -41,20 +41,15 @@ def compute_features(
         if not np.isfinite(window).all():
             warnings.warn(f"the sketches before step {checkpoint} are not finite", stacklevel=2)
             continue
+        number = homology.seeded_number((settings.seed, model, "trajectory"))
+        dimension, spread = homology.persistent_homology_dimension(
+            window, repeats=settings.repeats, seed=number
+        )
         found[checkpoint] = {
-            ALL_LAYERS: _window_features(window, settings, (settings.seed, model, "trajectory"))
+            ALL_LAYERS: {
+                "persistent_homology_dimension": dimension,
+                "persistent_homology_dimension_spread": spread,
+                **homology.cloud_features(window)[0],
+            }
         }
     return found
-
-
-def _window_features(
-    window: NDArray[np.float64], settings: Settings, seed: Sequence[int | str]
-) -> dict[str, float]:
-    number = homology.seeded_number(seed)
-    dimension, spread = homology.persistent_homology_dimension(window, repeats=settings.repeats, seed=number)
-    features, _ = homology.cloud_features(window)
-    return {
-        "persistent_homology_dimension": dimension,
-        "persistent_homology_dimension_spread": spread,
-        **features,
-    }

@@ -40,10 +40,9 @@ def diagram_vectors(diagrams: pa.Table) -> dict[str, NDArray[np.float64]]:
             continue  # one point, or all points the same: no unit
         loops = found.get((layer, 1), np.empty((0, 2))) / connected[:, 1].max()
         finite = bool(np.isfinite(loops).all() and np.isfinite(connected).all())
-        nothing = loops[:0]
-        blank = 0.0 if finite else np.nan
-        images.append(blank + persistence_image(loops if finite else nothing).ravel())
-        landscapes.append(blank + persistence_landscape(loops if finite else nothing).ravel())
+        shown, blank = (loops, 0.0) if finite else (loops[:0], np.nan)
+        images.append(blank + persistence_image(shown).ravel())
+        landscapes.append(blank + persistence_landscape(shown).ravel())
     if not images:
         return {}
     return {

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -133,8 +133,8 @@ def weight_spectra(weight: np.ndarray) -> Features:
     """Stable rank and power-law exponent of the squared singular values."""
     eigenvalues = spectra.weight_eigenvalues(weight)
     return {
-        "stable_rank": spectra.stable_rank_of_eigenvalues(eigenvalues),
-        "powerlaw_alpha": spectra.powerlaw_alpha_of_eigenvalues(eigenvalues),
+        "stable_rank": spectra.stable_rank(eigenvalues),
+        "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues),
     }
 
 
@@ -153,7 +153,7 @@ def compute_features(
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
-    pairs = _Pairs()
+    waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
     for layer, weight in matrices:
         seen.append(layer)
         if not settings.wants(layer):
@@ -165,8 +165,11 @@ def compute_features(
                 f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2
             )
             features[layer], diagrams[layer], trees[layer] = _undefined(weight, layer, settings, model)
-        if settings.computes(TOPOLOGY) and (pair := pairs.complete(layer, weight)):
-            features[pair.projection]["deep_graph_persistence"] = pair.deep_graph_persistence()
+        if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
+            projection, first, second = pair
+            finite = np.isfinite(first).all() and np.isfinite(second).all()
+            value = homology.deep_graph_persistence(first, second) if finite else float("nan")
+            features[projection]["deep_graph_persistence"] = value
     if not features:
         raise UserError(
             f"no matrix is left: weights.layers chooses none of {', '.join(seen[:4])}{' ...' if len(seen) > 4 else ''}"
@@ -177,51 +180,37 @@ def compute_features(
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         scale = float(np.max([tree.max() for tree in trees.values()]))
         for layer, tree in trees.items():
-            features[layer]["neural_persistence_p2"] = _shared_scale_persistence(tree, scale)
+            value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
+            features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(
         {layer: own for layer, own in features.items() if not _HEAD.search(layer)}
     )
     return features, diagrams
 
 
-class _Pair(NamedTuple):
-    """The matrices of a feed-forward block, (n_hidden, n_in) and (n_out, n_hidden), and the name of the second one."""
-
-    projection: str
-    first: np.ndarray
-    second: np.ndarray
-
-    def deep_graph_persistence(self) -> float:
-        """NaN where one of the two is not finite."""
-        if not all(np.isfinite(weight).all() for weight in (self.first, self.second)):
-            return float("nan")
-        return homology.deep_graph_persistence(self.first, self.second)
-
-
 _MOST_WAITING = 4
 """Matrices that are held until the other one of their block comes; one that never comes holds no more memory than that."""
 
 
-class _Pairs:
-    """Feed-forward matrices that wait for the other one of their block."""
+def _feed_forward_pair(
+    layer: str, weight: np.ndarray, waiting: dict[tuple[str, str], tuple[str, np.ndarray]]
+) -> tuple[str, np.ndarray, np.ndarray] | None:
+    """The name of the second matrix of the block that this one completes, and both: (n_hidden, n_in) and (n_out, n_hidden).
 
-    def __init__(self) -> None:
-        self.waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
-
-    def complete(self, layer: str, weight: np.ndarray) -> _Pair | None:
-        """The pair that this matrix completes, if it does."""
-        block, _, own = layer.removesuffix(".weight").rpartition(".")
-        other = _FEED_FORWARD.get(own) or _EXPANSION_OF.get(own)
-        if other is None:
-            return None
-        if (block, other) not in self.waiting:
-            self.waiting[block, own] = layer, weight
-            if len(self.waiting) > _MOST_WAITING:
-                del self.waiting[next(iter(self.waiting))]
-            return None
-        both = [self.waiting.pop((block, other)), (layer, weight)]
-        (_, first), (projection, second) = both if own in _EXPANSION_OF else both[::-1]
-        return _Pair(projection, first, second) if len(first) == second.shape[1] else None
+    waiting: those that wait for the other one of their block, by block and by name in it; this one may come to them.
+    """
+    block, _, own = layer.removesuffix(".weight").rpartition(".")
+    other = _FEED_FORWARD.get(own) or _EXPANSION_OF.get(own)
+    if other is None:
+        return None
+    if (block, other) not in waiting:
+        waiting[block, own] = layer, weight
+        if len(waiting) > _MOST_WAITING:
+            del waiting[next(iter(waiting))]
+        return None
+    both = [waiting.pop((block, other)), (layer, weight)]
+    (_, first), (projection, second) = both if own in _EXPANSION_OF else both[::-1]
+    return (projection, first, second) if len(first) == second.shape[1] else None
 
 
 def _describe_matrix(
@@ -277,12 +266,6 @@ def _topology(
     """Neural persistence and the Vietoris-Rips features of some rows, plain and scaled by the mean distance."""
     features, diagrams = homology.cloud_features(weight[rows], maxdim=max_dimension)
     return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams
-
-
-def _shared_scale_persistence(tree: np.ndarray, scale: float) -> float:
-    if np.isnan(tree).any() or np.isnan(scale):
-        return float("nan")
-    return homology.neural_persistence_of_tree(tree, p=2, scale=scale)
 
 
 def _undefined(

@@ -29,10 +29,6 @@ class Calibration(NamedTuple):
         return Prediction(value, low, high, prediction.reason), self.coverage
 
 
-UNKNOWN = Calibration(1.0, np.nan)
-"""Too few finished runs: the interval stays as it is."""
-
-
 def score(prediction: Prediction, actual: float) -> float:
     """How far off a forecast was, in units of its own interval; above 1 where the interval missed. NaN: not judged."""
     if not (0 < prediction.low < prediction.value < prediction.high < np.inf and actual > 0):
@@ -50,7 +46,7 @@ def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
     known = known[np.isfinite(known)]
     n = len(known)
     if n < FEWEST_RUNS:
-        return UNKNOWN
+        return Calibration(1.0, np.nan)
     place = int(np.ceil(CONFIDENCE * (n + 1)))
     return Calibration(float(known[min(place, n) - 1]), CONFIDENCE if place <= n else n / (n + 1))
 

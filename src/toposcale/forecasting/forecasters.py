@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,24 +13,7 @@ from toposcale.forecasting.joint import JointForecaster
 from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.power_law import PowerLaw
 from toposcale.forecasting.rate import GRADIENT_NORM, NEURAL_PERSISTENCE, WEIGHT_NORM, RateForecaster
-from toposcale.forecasting.ridge import Ridge
-
-METHODS = (
-    "power_law",
-    "multi_power_law",
-    "joint",
-    "chinchilla",
-    "gradient_norm",
-    "weight_norm",
-    "topology_rate",
-    "combined",
-    "ridge_topology",
-    "ridge_loss",
-    "ridge_size",
-    "ridge_all",
-)
-CURVE_METHODS = METHODS[:8]
-"""Those that forecast the loss at any step, and so where two curves cross; ridge knows the end only."""
+from toposcale.forecasting.ridge import RIDGES, Ridge
 
 
 class Forecaster(Protocol):
@@ -146,6 +129,22 @@ class Combined:
         return Prediction(value, low, high)
 
 
+_CURVES: dict[str, Callable[[Sequence[History], int], Forecaster]] = {
+    "power_law": lambda family, seed: PowerLaw(),
+    "multi_power_law": lambda family, seed: MultiPowerLawForecaster(),
+    "joint": lambda family, seed: JointForecaster(family),
+    "chinchilla": ChinchillaForecaster,
+    "gradient_norm": lambda family, seed: RateForecaster(GRADIENT_NORM),
+    "weight_norm": lambda family, seed: RateForecaster(WEIGHT_NORM),
+    "topology_rate": lambda family, seed: RateForecaster(NEURAL_PERSISTENCE),
+    "combined": lambda family, seed: Combined(),
+}
+CURVE_METHODS = tuple(_CURVES)
+"""Those that forecast the loss at any step, and so where two curves cross; ridge knows the end only."""
+
+METHODS = (*CURVE_METHODS, *RIDGES)
+
+
 def make_forecaster(
     method: str,
     family: Sequence[History] = (),
@@ -159,22 +158,7 @@ def make_forecaster(
     """
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
-    if method.startswith("ridge"):
-        return Ridge(method, family, finals or {})
-    if method == "chinchilla":
-        return ChinchillaForecaster(family, seed)
-    if method == "joint":
-        return JointForecaster(family)
-    rates = {"gradient_norm": GRADIENT_NORM, "weight_norm": WEIGHT_NORM, "topology_rate": NEURAL_PERSISTENCE}
-    if method in rates:
-        return RateForecaster(rates[method])
-    plain: dict[str, type] = {
-        "power_law": PowerLaw,
-        "multi_power_law": MultiPowerLawForecaster,
-        "combined": Combined,
-    }
-    forecaster: Forecaster = plain[method]()
-    return forecaster
+    return _CURVES[method](family, seed) if method in _CURVES else Ridge(method, family, finals or {})
 
 
 def default_method(history: History) -> str:

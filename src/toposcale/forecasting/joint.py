@@ -87,28 +87,24 @@ class Joint:
             rates, whole = (run.rates_to(round(end)) for end in (steps[-1], max(run.final_step, steps[-1])))
             curves.append((run, rates / whole.max(), np.rint(steps).astype(np.int64), losses))
         self._loss = float(np.median(curves[-1][3][-3:]))
-        spans = [
-            np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step) for run, rates, steps, _ in curves
-        ]
-        self._longest = float(max(spans))
+        self._longest = max(
+            float(np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step))
+            for run, rates, steps, _ in curves
+        )
         logs = [np.log(losses / self._loss) for *_, losses in curves]
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [
             (run.n_parameters, prepare(rates, steps, self._longest / self._clock(run.tokens_per_step)))
             for run, rates, steps, _ in curves
         ]
-
-        def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            parts = [self._law(x, size, curve) for size, curve in prepared]
-            return np.concatenate([loss for loss, _ in parts]), np.vstack([slope for _, slope in parts])
-
         count = len(self._sizes)
         own = SIZE_SCATTER * np.repeat([1.0, 10.0], count)
         centre = np.concatenate([CENTRES, _SIZE_CENTRES, np.zeros(2 * count)])
         width = np.concatenate([widths(_SHAPE_TIGHTNESS), _SIZE_WIDTHS, own])
         near = like._fit.x if like is not None and not like.reason and like._sizes == self._sizes else None
+        deviation = float(np.hypot(self._noise, MISFIT))
         self._fit: Fit = solve(
-            evaluate, np.concatenate(logs), float(np.hypot(self._noise, MISFIT)), centre, width, near
+            lambda x: [self._law(x, *one) for one in prepared], logs, deviation, centre, width, near
         )
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -113,8 +114,8 @@ class Fit(NamedTuple):
 
 
 def solve(
-    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    log_losses: np.ndarray,
+    laws: Callable[[np.ndarray], Sequence[tuple[np.ndarray, np.ndarray]]],
+    log_losses: Sequence[np.ndarray],
     deviation: np.ndarray | float,
     centre: np.ndarray,
     width: np.ndarray,
@@ -122,15 +123,17 @@ def solve(
 ) -> Fit:
     """Least squares of the log losses (Huber) plus a Gaussian prior, from its centre on unless `start` is given.
 
-    `evaluate` gives losses and gradient.
+    laws: losses and gradient of every curve; log_losses: what was seen of each.
     """
-    prior = np.diag(1 / width)
+    prior, seen = np.diag(1 / width), np.concatenate(log_losses)
 
-    def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        losses, gradient = evaluate(x)
+    @lru_cache(maxsize=1)
+    def terms(key: bytes) -> tuple[np.ndarray, np.ndarray]:
+        x = np.frombuffer(key)  # the optimiser asks for residuals and slopes at one point one after the other
+        losses, gradient = (np.concatenate(parts) for parts in zip(*laws(x), strict=True))
         # A large fall of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
-        residuals = (np.log(positive) - log_losses) / deviation
+        residuals = (np.log(positive) - seen) / deviation
         slopes = np.where(losses > 1e-3, 1.0, 0.0)[:, None] * gradient / positive[:, None]
         size = np.abs(residuals)
         root = np.where(size <= HUBER, size, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)))
@@ -140,18 +143,14 @@ def solve(
             np.vstack([slopes * bent[:, None], prior]),
         )
 
-    last: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
-
-    def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        key = x.tobytes()
-        if key not in last:
-            last.clear()
-            last[key] = terms(x)
-        return last[key]
-
-    start = centre if start is None else start
-    found = least_squares(lambda x: at(x)[0], start, lambda x: at(x)[1], method="lm", max_nfev=400)
-    jacobian = at(found.x)[1]
+    found = least_squares(
+        lambda x: terms(x.tobytes())[0],
+        centre if start is None else start,
+        lambda x: terms(x.tobytes())[1],
+        method="lm",
+        max_nfev=400,
+    )
+    jacobian = terms(found.x.tobytes())[1]
     return Fit(found.x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
 
 
@@ -188,7 +187,7 @@ class MultiPowerLaw:
         the curves speak against them. Points with a loss that is not finite and positive, or before any learning rate
         was spent, are left out. `ValueError` for malformed curves or too few points (`FEWEST_POINTS`) in all.
         """
-        checked = [_thinned(_usable(_checked(number, *curve))) for number, curve in enumerate(curves)]
+        checked = [_usable(_checked(number, *curve)) for number, curve in enumerate(curves)]
         checked = [curve for curve in checked if len(curve.steps)]
         if sum(len(curve.steps) for curve in checked) < FEWEST_POINTS:
             raise ValueError(f"curves: at least {FEWEST_POINTS} finite, positive losses are needed in all")
@@ -199,14 +198,16 @@ class MultiPowerLaw:
         logs = [np.log(curve.losses / self._loss) for curve in checked]
         self._noise = float(np.median([noise_of(own) for own in logs]))
         prepared = [prepare(c.learning_rates / self._rate, c.steps, self._longest) for c in checked]
-
-        def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            parts = [law(x, curve) for curve in prepared]
-            return np.concatenate([loss for loss, _ in parts]), np.vstack([slope for _, slope in parts])
-
         deviation = float(np.hypot(self._noise, self.misfit))
-        self._fit = solve(evaluate, np.concatenate(logs), deviation, CENTRES, widths(self.tightness))
-        self._set_parameters()
+        self._fit = solve(
+            lambda x: [law(x, curve) for curve in prepared], logs, deviation, CENTRES, widths(self.tightness)
+        )
+        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
+        self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
+        self.L0 = l0 * self._loss
+        self.A = float(np.exp(log_a)) * self._loss * (self._longest * self._rate) ** self.alpha
+        self.B = float(np.exp(log_b)) * self._loss / self._rate
+        self.C = float(np.exp(log_c)) * self._rate ** (gamma - 1)
         return self
 
     def predict(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -229,14 +230,6 @@ class MultiPowerLaw:
         factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
         value = float(loss[0]) * self._loss
         return value / factor, value * factor
-
-    def _set_parameters(self) -> None:
-        l0, log_a, log_alpha, log_b, log_c, log_beta, gamma = (float(value) for value in self._fit.x)
-        self.alpha, self.beta, self.gamma = float(np.exp(log_alpha)), float(np.exp(log_beta)), gamma
-        self.L0 = l0 * self._loss
-        self.A = float(np.exp(log_a)) * self._loss * (self._longest * self._rate) ** self.alpha
-        self.B = float(np.exp(log_b)) * self._loss / self._rate
-        self.C = float(np.exp(log_c)) * self._rate ** (gamma - 1)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "_fit"):
@@ -269,22 +262,19 @@ def _checked(number: int, learning_rates: np.ndarray, steps: np.ndarray, losses:
     return Curve(rates, where, values)
 
 
-def _usable(curve: Curve) -> Curve:
-    spent = np.cumsum(curve.learning_rates)[curve.steps] > 0
-    keep = np.isfinite(curve.losses) & (curve.losses > 0) & spent
-    order = np.argsort(curve.steps[keep], kind="stable")
-    return Curve(curve.learning_rates, curve.steps[keep][order], curve.losses[keep][order])
-
-
 POINTS_PER_CURVE = 64
 """Geometric bins of a curve, whose medians are fitted: a long flat tail does not outvote the bend, nor a spike the rest."""
 
 
-def _thinned(curve: Curve) -> Curve:
-    if len(curve.steps) <= POINTS_PER_CURVE:
-        return curve
-    steps, losses = bin_medians(curve.steps.astype(np.float64), curve.losses, POINTS_PER_CURVE)
-    return Curve(curve.learning_rates, steps.astype(np.int64), losses)
+def _usable(curve: Curve) -> Curve:
+    spent = np.cumsum(curve.learning_rates)[curve.steps] > 0
+    keep = np.isfinite(curve.losses) & (curve.losses > 0) & spent
+    order = np.argsort(curve.steps[keep], kind="stable")
+    steps, losses = curve.steps[keep][order], curve.losses[keep][order]
+    if len(steps) > POINTS_PER_CURVE:
+        medians, losses = bin_medians(steps.astype(np.float64), losses, POINTS_PER_CURVE)
+        steps = medians.astype(np.int64)
+    return Curve(curve.learning_rates, steps, losses)
 
 
 def bin_medians(steps: np.ndarray, values: np.ndarray, bins: int) -> tuple[np.ndarray, np.ndarray]:

@@ -55,11 +55,9 @@ class PowerLawFit:
     def _plausible_exponents(self, allowed: float) -> np.ndarray:
         errors = _conditional_fits(self.times, self.losses, _EXPONENTS, float(self.times[-1]))[2]
         inside = np.flatnonzero(errors - np.sum((self.losses - self(self.times)) ** 2) <= allowed)
-        if len(inside):
-            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(_EXPONENTS) - 1)
-        else:
-            nearest = int(np.argmin(np.abs(np.log(_EXPONENTS / self.b))))
-            first, last = max(nearest - 1, 0), min(nearest + 1, len(_EXPONENTS) - 1)
+        if not len(inside):
+            inside = np.array([np.argmin(np.abs(np.log(_EXPONENTS / self.b)))])
+        first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(_EXPONENTS) - 1)
         return np.geomspace(_EXPONENTS[first], _EXPONENTS[last], 300)
 
 

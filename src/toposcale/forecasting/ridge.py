@@ -39,17 +39,6 @@ def ridge_weights(
     return np.asarray(weights - weights.mean(axis=2, keepdims=True) + 1 / len(design))
 
 
-def ridge_fit_predict(
-    design: np.ndarray,
-    targets: np.ndarray,
-    rows: np.ndarray,
-    penalties: np.ndarray,
-    blocks: np.ndarray | None = None,
-) -> np.ndarray:
-    """Ridge predictions (penalties, rows) from `targets` (models,); see `ridge_weights`."""
-    return np.asarray(np.einsum("prj,j->pr", ridge_weights(design, rows, penalties, blocks), targets))
-
-
 class Problem(NamedTuple):
     """Ridge with a penalty that is chosen on the models to learn from: what it needs before their targets are known.
 
@@ -98,8 +87,8 @@ class Ridge:
     """
 
     def __init__(self, kind: str, family: Sequence[History], finals: Mapping[str, float]) -> None:
-        if kind not in _VECTORS:
-            raise ValueError(f"kind: one of {', '.join(_VECTORS)}, got {kind!r}")
+        if kind not in RIDGES:
+            raise ValueError(f"kind: one of {', '.join(RIDGES)}, got {kind!r}")
         self.kind, self.family, self.finals = kind, list(family), dict(finals)
 
     def fit(self, history: History) -> Ridge:
@@ -192,17 +181,10 @@ def _loss_vector(history: History) -> dict[str, float]:
     }
 
 
-def _size_vector(history: History) -> dict[str, float]:
-    return {"log parameters": float(np.log(history.n_parameters))}
-
-
-def _all_vector(history: History) -> dict[str, float]:
-    return {**_feature_vector(history, lambda name: True), **_loss_vector(history)}
-
-
 _VECTORS: dict[str, Callable[[History], dict[str, float]]] = {
     "ridge_topology": lambda history: _feature_vector(history, is_topological),
     "ridge_loss": _loss_vector,
-    "ridge_size": _size_vector,
-    "ridge_all": _all_vector,
+    "ridge_size": lambda history: {"log parameters": float(np.log(history.n_parameters))},
+    "ridge_all": lambda history: {**_feature_vector(history, lambda name: True), **_loss_vector(history)},
 }
+RIDGES = tuple(_VECTORS)

@@ -31,33 +31,3 @@ from toposcale.homology.sampling import (
     subsample_rows,
 )
 from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance
-
-__all__ = [
-    "SeedPart",
-    "betti_curve",
-    "cloud_features",
-    "crocker",
-    "deep_graph_persistence",
-    "diagram_distance",
-    "diagram_distances",
-    "h0_lifetimes",
-    "mean_pairwise_distance",
-    "nan_features",
-    "neural_persistence",
-    "neural_persistence_diagram",
-    "neural_persistence_of_tree",
-    "null_z_scores",
-    "pairwise_distances",
-    "persistent_homology_dimension",
-    "representation_topology_divergence",
-    "rips_diagrams",
-    "rips_diagrams_of_distances",
-    "seeded_generator",
-    "seeded_number",
-    "spanning_tree_lengths",
-    "spanning_tree_weights",
-    "spatial_concentration",
-    "subsample_rows",
-    "summarize_diagram",
-    "weight_variance",
-]

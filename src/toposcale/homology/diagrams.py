@@ -50,7 +50,9 @@ def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> 
     `essential` classes that never die are added: 1 for H0 of a point cloud, whose essential class is not in
     the diagram.
     """
-    bars, radii = _ascending(diagram), _grid(radii, "radii")
+    bars, radii = _finite(as_diagram(diagram, "diagram")), _grid(radii, "radii")
+    if (bars[:, 1] < bars[:, 0]).any():
+        raise ValueError("diagram must have death >= birth in every row")
     born = np.searchsorted(np.sort(bars[:, 0]), radii, side="right")
     dead = np.searchsorted(np.sort(bars[:, 1]), radii, side="right")
     return (born - dead + essential).astype(np.float64)
@@ -68,13 +70,6 @@ def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int =
 
 def _finite(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
     return diagram[np.isfinite(diagram).all(axis=1)]
-
-
-def _ascending(diagram: ArrayLike) -> NDArray[np.float64]:
-    bars = _finite(as_diagram(diagram, "diagram"))
-    if (bars[:, 1] < bars[:, 0]).any():
-        raise ValueError("diagram must have death >= birth in every row")
-    return bars
 
 
 def _grid(values: ArrayLike, name: str) -> NDArray[np.float64]:

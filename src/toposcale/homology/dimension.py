@@ -30,7 +30,8 @@ def persistent_homology_dimension(
     distances = pairwise_distances(points)
     n_points = len(distances)
     if sizes is None:
-        sizes = default_sizes(n_points)
+        least, most = max(4, n_points // 8), max(4, n_points // 2)
+        sizes = sorted({round(size) for size in np.geomspace(least, most, 8)})
     if len(set(sizes)) < 2 or min(sizes) < 2 or max(sizes) > n_points:
         raise ValueError(
             f"sizes must hold two different numbers from 2 to the {n_points} points, got {list(sizes)}"
@@ -50,12 +51,6 @@ def persistent_homology_dimension(
         return math.nan, math.nan
     spread = float(dimensions.std(ddof=1)) if repeats > 1 else math.nan
     return float(dimensions.mean()), spread
-
-
-def default_sizes(n_points: int) -> list[int]:
-    """Eight log-spaced subsample sizes from n / 8 (at least 4) to n / 2, without repeats."""
-    least, most = max(4, n_points // 8), max(4, n_points // 2)
-    return sorted({round(size) for size in np.geomspace(least, most, 8)})
 
 
 def _one_dimension(distances: NDArray[np.float64], sizes: Sequence[int], rng: np.random.Generator) -> float:

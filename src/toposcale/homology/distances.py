@@ -33,31 +33,28 @@ def diagram_distances(
     """Several distances of the same two diagrams; see `diagram_distance`."""
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
-    unit = max(_to_diagonal(first).max(initial=0.0), _to_diagonal(second).max(initial=0.0))
+    alone = _to_diagonal(first), _to_diagonal(second)
+    unit = max(one.max(initial=0.0) for one in alone)
     if unit == 0.0:
         return dict.fromkeys(kinds, 0.0)
     births = np.concatenate([first[:, 0], second[:, 0]])
     if len(births) > _FEW_BARS and np.all(births == births[0]):
         a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
-        return {kind: unit * _root(kind, _aligned(a_lengths, b_lengths, kind)) for kind in kinds}
+        return {kind: unit * _aligned(a_lengths, b_lengths, kind) ** (1 / _ORDERS[kind]) for kind in kinds}
     direct = np.max(np.abs(first[:, None, :] - second[None, :, :]), axis=2, initial=0.0)
-    costs = direct / unit, _to_diagonal(first) / unit, _to_diagonal(second) / unit
+    costs = [cost / unit for cost in (direct, *alone)]
     found: dict[DistanceKind, float] = {}
     for kind in kinds:
         if kind == "bottleneck":
-            found[kind] = _bottleneck(direct, _to_diagonal(first), _to_diagonal(second))
+            found[kind] = _bottleneck(direct, *alone)
         else:
             order = _ORDERS[kind]
-            found[kind] = unit * _root(kind, _matched_cost(*(cost**order for cost in costs)))
+            found[kind] = unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
     return found
 
 
 _FEW_BARS = 150  # up to here an assignment is faster than an alignment
 _ORDERS = {"wasserstein_1": 1, "wasserstein_2": 2, "bottleneck": 1}
-
-
-def _root(kind: DistanceKind, cost: float) -> float:
-    return float(cost ** (1 / _ORDERS[kind]))
 
 
 def _aligned(first: NDArray[np.float64], second: NDArray[np.float64], kind: DistanceKind) -> float:

@@ -15,12 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.spanning_tree import (
-    Edges,
-    heaviest_per_component,
-    kruskal,
-    outside_largest,
-)
+from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
 from toposcale.homology.validation import as_matrix
 
 _BLOCK_ENTRIES = 1 << 17  # half a megabyte of float32: a block and its mask stay in the second-level cache
@@ -98,18 +93,10 @@ def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
     if matrix.strides[0] < matrix.strides[1]:
         matrix = matrix.T  # the tree is the same, and blocks of rows are then contiguous
     n_rows, n_columns = matrix.shape
-    n_trees = n_rows + n_columns
-    labels = np.arange(n_trees)
     edges = _all_edges(matrix) if matrix.size <= _SMALL_ENTRIES else _first_round_edges(matrix)
-    found = []
-    while True:
-        weights, trees = kruskal(n_trees, edges)
-        found.append(weights)
-        n_trees = int(trees.max()) + 1
-        if n_trees == 1:
-            return np.concatenate(found)
-        labels = trees[labels]
-        edges = _ways_out(matrix, labels[:n_rows], labels[n_rows:])
+    return tree_weights(
+        n_rows + n_columns, edges, lambda labels: _ways_out(matrix, labels[:n_rows], labels[n_rows:])
+    )
 
 
 def _all_edges(matrix: NDArray) -> Edges:

@@ -6,13 +6,11 @@ ICML 2022, arXiv:2201.00058.
 
 from __future__ import annotations
 
-import math
-import warnings
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.rips import pairwise_distances, rips_diagrams_of_distances
+from toposcale.homology.validation import undefined
 
 _QUANTILE = 0.9
 
@@ -36,8 +34,7 @@ def representation_topology_divergence(
         )
     units = [float(np.quantile(matrix, _QUANTILE)) for matrix in distances]
     if min(units) == 0.0:
-        warnings.warn("a cloud of one point has no representation divergence", RuntimeWarning, stacklevel=2)
-        return math.nan
+        return undefined("a cloud of one point has no representation divergence")
     r1, r2 = (matrix / unit for matrix, unit in zip(distances, units, strict=True))
     return (_one_way(r1, r2) + _one_way(r2, r1)) / 2.0 if symmetric else _one_way(r1, r2)
 

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from toposcale.homology.ripser import ripser_float64
-from toposcale.homology.spanning_tree import (
-    Edges,
-    heaviest_per_component,
-    kruskal,
-    outside_largest,
-)
-from toposcale.homology.validation import as_finite, as_finite_float64
+from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
+from toposcale.homology.validation import as_finite, as_finite_float64, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
@@ -42,8 +36,7 @@ def mean_pairwise_distance(distances: NDArray[np.float64]) -> float:
     """
     n_points = len(distances)
     if n_points < 2:
-        warnings.warn("one point has no mean pairwise distance", RuntimeWarning, stacklevel=2)
-        return math.nan
+        return undefined("one point has no mean pairwise distance")
     return float(distances.sum()) / (n_points * (n_points - 1))
 
 
@@ -128,17 +121,8 @@ def _squared_tree_lengths(cloud: NDArray) -> NDArray[np.float64]:
     if len(cloud) == 1:
         return np.empty(0)
     search = _NeighbourSearch(cloud)
-    n_trees = len(cloud)
-    labels = np.arange(n_trees)
-    threshold = search.short_square()
-    found = []
-    while n_trees > 1:
-        weights, trees = kruskal(n_trees, search.ways_out(labels, threshold))
-        found.append(-weights)
-        n_trees = int(trees.max()) + 1
-        labels = trees[labels]
-        threshold = -math.inf
-    return np.concatenate([np.empty(0), *found])
+    edges = search.ways_out(np.arange(len(cloud)), search.short_square())
+    return -tree_weights(len(cloud), edges, lambda labels: search.ways_out(labels, -math.inf))
 
 
 class _NeighbourSearch:

@@ -17,6 +17,5 @@ def ripser_float64(
 ) -> list[NDArray[np.float64]]:
     """Diagrams (k, 2) of H0 .. H`maxdim` of a distance matrix (n, n) up to `threshold`, over the two-element field."""
     found = _full(distances, max_dimension=maxdim, max_edge_length=threshold, homology_coeff_field=2)
-    return found + [np.empty((0, 2))] * (
-        maxdim + 1 - len(found)
-    )  # Ripser stops at the dimension of the complex
+    # Ripser stops at the dimension of the complex.
+    return found + [np.empty((0, 2))] * (maxdim + 1 - len(found))

@@ -14,6 +14,7 @@ Each round at least halves the number of components other than the largest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,24 @@ class Edges(NamedTuple):
     start: NDArray[np.integer]
     end: NDArray[np.integer]
     weight: NDArray[np.floating]
+
+
+def tree_weights(
+    n_vertices: int, edges: Edges, ways_out: Callable[[NDArray[np.intp]], Edges]
+) -> NDArray[np.float64]:
+    """Weights (n - 1,) of a maximum spanning tree, in no particular order.
+
+    edges: those of the first round; ways_out: those of a further one, from the component that each vertex is in.
+    """
+    labels, n_trees, found = np.arange(n_vertices), n_vertices, []
+    while True:
+        weights, trees = kruskal(n_trees, edges)
+        found.append(weights)
+        n_trees = int(trees.max()) + 1
+        if n_trees == 1:
+            return np.concatenate(found)
+        labels = trees[labels]
+        edges = ways_out(labels)
 
 
 def kruskal(n_vertices: int, edges: Edges) -> tuple[NDArray[np.float64], NDArray[np.intp]]:

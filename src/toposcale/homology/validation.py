@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -44,3 +47,9 @@ def as_diagram(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if np.isnan(diagram).any():
         raise ValueError(f"{name} must not hold NaN")
     return diagram
+
+
+def undefined(reason: str) -> float:
+    """The NaN that a number without a value is, with a RuntimeWarning at the caller's caller."""
+    warnings.warn(reason, RuntimeWarning, stacklevel=3)
+    return math.nan

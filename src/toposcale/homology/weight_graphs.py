@@ -7,14 +7,13 @@ arXiv:2307.10865.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.neural_persistence import neural_persistence_of_tree, spanning_tree_weights
-from toposcale.homology.validation import as_matrix
+from toposcale.homology.validation import as_matrix, undefined
 
 _BLOCK_ENTRIES = 1 << 18
 _ALL_ENTRIES = 1 << 9  # up to here tau is that of all pairs of entries
@@ -32,7 +31,7 @@ def weight_variance(weight: ArrayLike) -> float:
     if not math.isfinite(largest):
         raise ValueError("weight must be finite, got NaN or infinity")
     if largest == 0.0:
-        return _undefined("an all-zero weight matrix has no variance in its own unit")
+        return undefined("an all-zero weight matrix has no variance in its own unit")
     count, mean, squares = 0, 0.0, 0.0
     for block in _blocks(matrix):
         block /= largest
@@ -70,7 +69,7 @@ def spatial_concentration(weight: ArrayLike) -> float:
     sizes = np.abs(matrix[rows, columns].astype(np.float64))
     larger = np.sign(sizes[1] - sizes[0])
     if not larger.any():
-        return _undefined("equal weights are nowhere concentrated")
+        return undefined("equal weights are nowhere concentrated")
     row_places, column_places = places[0][rows], places[1][columns]
     found = [_tau(place, larger) for place in (row_places, column_places, row_places + column_places)]
     return float(np.nanmax(found))  # one row or one column alone has no order
@@ -99,7 +98,7 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
         if not np.isfinite(side).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity")
     if any(np.ptp(side) == 0.0 for side in sides):
-        return _undefined("a constant weight matrix has no deep graph persistence")
+        return undefined("a constant weight matrix has no deep graph persistence")
     for side in sides:
         side -= side.mean()
         side /= side.std()
@@ -136,8 +135,3 @@ def _blocks(matrix: NDArray) -> Iterator[NDArray[np.float64]]:
     step = max(1, _BLOCK_ENTRIES // matrix.shape[1])
     for first in range(0, len(matrix), step):
         yield np.abs(matrix[first : first + step].astype(np.float64))
-
-
-def _undefined(reason: str) -> float:
-    warnings.warn(reason, RuntimeWarning, stacklevel=3)
-    return math.nan

@@ -11,35 +11,17 @@ from typing import Any
 
 from toposcale.landscape.merge_tree import MergeTree, MergeTreeLayout, merge_tree, merge_tree_layout
 
-_HOME = {
-    "GRAPHS": "graphs",
-    "GRID_GRAPHS": "graphs",
-    "POINT_GRAPHS": "graphs",
-    "grid_edges": "graphs",
-    "point_edges": "graphs",
-    "random_directions": "directions",
-    "LossSurface": "surface",
-    "loss_surface": "surface",
-    "probe_loss": "losses",
-    "module_loss": "losses",
-    "segment_losses": "surface",
-    "cubical_diagram": "measures",
-    "landscape_features": "measures",
-    "sharpness": "measures",
-    "surface_edges": "measures",
-    "SpectralDensity": "curvature",
-    "hessian_eigenpairs": "curvature",
-    "hessian_trace": "curvature",
-    "hessian_traces": "curvature",
-    "loss_gradients": "curvature",
-    "spectral_density": "curvature",
-    "Ball": "measure",
-    "Landscape": "measure",
-    "LandscapeSettings": "measure",
-    "measure_landscape": "measure",
-    "LandscapeProfile": "profiles",
-    "landscape_profile": "profiles",
+_NAMES = {
+    "graphs": "GRAPHS GRID_GRAPHS POINT_GRAPHS grid_edges point_edges",
+    "directions": "random_directions",
+    "surface": "LossSurface loss_surface segment_losses",
+    "losses": "probe_loss module_loss",
+    "measures": "cubical_diagram landscape_features sharpness surface_edges",
+    "curvature": "SpectralDensity hessian_eigenpairs hessian_trace hessian_traces loss_gradients spectral_density",
+    "measure": "Ball Landscape LandscapeSettings measure_landscape",
+    "profiles": "LandscapeProfile landscape_profile",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["MergeTree", "MergeTreeLayout", "merge_tree", "merge_tree_layout", *_HOME]
 

@@ -29,11 +29,10 @@ def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int
     count below 1, or no tensor has rows long enough for `count` directions.
     """
     rows = {
-        name: tensor.detach().double().cpu().numpy()
+        name: tensor.detach().double().cpu().numpy().reshape(len(tensor), -1)
         for name, tensor in parameters.items()
         if tensor.dim() >= 2
     }
-    rows = {name: values.reshape(len(values), -1) for name, values in rows.items()}
     longest = max((values.shape[1] for values in rows.values()), default=0)
     if not 1 <= count <= longest:
         raise ValueError(f"count: need 1..{longest} (the longest row), got {count}")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.directions import random_directions
-from toposcale.landscape.graphs import point_edges
+from toposcale.landscape.graphs import GRAPHS, point_edges
 from toposcale.landscape.measures import landscape_features, least_persistence, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
@@ -115,10 +115,16 @@ def measure_landscape(
             plane = plane_name(kind, extent)
             shape = _empty_surface(settings)
             if directions is not None:
-                surfaces[plane] = loss_surface(
+                surface = surfaces[plane] = loss_surface(
                     loss, parameters, directions, steps=settings.resolution, extent=extent, threads=settings.threads
                 )  # fmt: skip
-                shape, trees[plane] = _shape(surfaces[plane], settings)
+                shape, trees[plane] = landscape_features(
+                    surface.values,
+                    surface.coordinates,
+                    settings.graphs,
+                    threshold=settings.threshold,
+                    rounding=surface.rounding,
+                )
             features[WHOLE] |= {_of_plane(name, plane): value for name, value in shape.items()}
     ball = _ball(loss, parameters, settings) if settings.ball_points else None
     if ball is not None:
@@ -133,22 +139,7 @@ def measure_landscape(
 def _of_plane(feature: str, plane: str) -> str:
     """The plane goes before the graph, which ends the name."""
     stem, _, graph = feature.rpartition("_")
-    return f"{stem}_{plane}_{graph}" if graph in _SURFACE_GRAPHS else f"{feature}_{plane}"
-
-
-_SURFACE_GRAPHS = ("grid4", "grid8", "delaunay", "aknn8")
-
-
-def _shape(
-    surface: LossSurface, settings: LandscapeSettings
-) -> tuple[dict[str, float], dict[str, MergeTree]]:
-    return landscape_features(
-        surface.values,
-        surface.coordinates,
-        settings.graphs,
-        threshold=settings.threshold,
-        rounding=surface.rounding,
-    )
+    return f"{stem}_{plane}_{graph}" if graph in GRAPHS else f"{feature}_{plane}"
 
 
 def _empty_surface(settings: LandscapeSettings) -> dict[str, float]:

@@ -122,15 +122,19 @@ def least_persistence(values: ArrayLike, threshold: float, rounding: float) -> f
     return max(threshold * float(np.ptp(finite)), rounding) if len(finite) else rounding
 
 
+TREE_FEATURES = (
+    "n_minima",
+    "n_saddles",
+    "average_persistence",
+    "average_persistence_closed",
+    "total_persistence",
+)
+"""Attributes of a merge tree that are features of every plane and graph."""
+
+
 def tree_features(tree: MergeTree) -> dict[str, float]:
-    """`n_minima`, `n_saddles`, `average_persistence`, `average_persistence_closed` and `total_persistence`."""
-    return {
-        "n_minima": float(tree.n_minima),
-        "n_saddles": float(tree.n_saddles),
-        "average_persistence": tree.average_persistence,
-        "average_persistence_closed": tree.average_persistence_closed,
-        "total_persistence": tree.total_persistence,
-    }
+    """The `TREE_FEATURES` of a tree."""
+    return {name: float(getattr(tree, name)) for name in TREE_FEATURES}
 
 
 def _h1_features(values: np.ndarray, graph: str, least: float) -> dict[str, float]:

@@ -50,8 +50,9 @@ class MergeTree:
         Units of the loss. The essential ones die at infinity. A component that ends only at a vertex of
         non-finite value dies at infinity as well.
         """
-        births = self._height(np.concatenate([self.dying, self.roots]))
-        deaths = np.concatenate([self._height(self.saddles), np.full(len(self.roots), np.inf)])
+        filtration = _filtration(self.values)
+        births = filtration[np.concatenate([self.dying, self.roots])]
+        deaths = np.concatenate([filtration[self.saddles], np.full(len(self.roots), np.inf)])
         return np.column_stack([births, deaths])[np.lexsort((deaths, births))]
 
     @property
@@ -80,9 +81,6 @@ class MergeTree:
         if not len(finite):
             return float("nan")
         return (self.total_persistence + float(np.ptp(finite))) / (len(self.persistences) + 1)
-
-    def _height(self, vertices: np.ndarray) -> np.ndarray:
-        return _filtration(self.values)[vertices]
 
 
 def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -> MergeTree:
@@ -183,15 +181,16 @@ def _elder_rule(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(saddle, dying minimum, surviving minimum) of every merge, saddles ascending."""
     oldest = {vertex: vertex for vertex in np.union1d(left, right).tolist()}
+
+    def root(vertex: int) -> int:
+        while oldest[vertex] != vertex:
+            oldest[vertex] = oldest[oldest[vertex]]
+            vertex = oldest[vertex]
+        return vertex
+
     dying, surviving = [], []
     for one, other in zip(left.tolist(), right.tolist(), strict=True):
-        while oldest[one] != one:
-            oldest[one] = oldest[oldest[one]]
-            one = oldest[one]
-        while oldest[other] != other:
-            oldest[other] = oldest[oldest[other]]
-            other = oldest[other]
-        older, younger = (one, other) if one < other else (other, one)
+        older, younger = sorted((root(one), root(other)))
         oldest[younger] = older
         dying.append(younger)
         surviving.append(older)
@@ -229,7 +228,8 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
 
     stem = {vertex: (x, height(vertex)) for vertex, x in leaf.items()}  # the upper end of each living branch
     nodes, segments = list(stem.values()), []
-    for saddle, dying, surviving in zip(*_events(tree), strict=True):
+    events = np.column_stack([tree.saddles, tree.dying, tree.surviving])
+    for saddle, dying, surviving in events.tolist():
         level = height(saddle)
         (x_dying, y_dying), (x_surviving, y_surviving) = stem.pop(dying), stem[surviving]
         segments += [
@@ -244,15 +244,11 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
     return MergeTreeLayout(leaf, np.array(nodes, dtype=np.float64), lines.reshape(-1, 2, 2))
 
 
-def _events(tree: MergeTree) -> tuple[list[int], list[int], list[int]]:
-    return tree.saddles.tolist(), tree.dying.tolist(), tree.surviving.tolist()
-
-
 def _leaf_order(tree: MergeTree) -> np.ndarray:
     """Minima from left to right such that the leaves below every saddle stand together."""
     after = {int(vertex): -1 for vertex in tree.minima}  # linked lists, so that a merge costs O(1)
     last = {vertex: vertex for vertex in after}
-    for _, dying, surviving in zip(*_events(tree), strict=True):
+    for dying, surviving in zip(tree.dying.tolist(), tree.surviving.tolist(), strict=True):
         after[last[surviving]] = dying
         last[surviving] = last[dying]
     order = []

@@ -47,9 +47,7 @@ def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
     return PrincipalPlane([unflatten(axis, points[-1]) for axis in axes], coordinates, distance)
 
 
-def path_surface(
-    loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: int, threads: int = 1
-) -> LossSurface:
+def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: int) -> LossSurface:
     """Loss on a window of the plane that holds the whole path; coordinates as those of the plane, from `end`."""
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
@@ -60,7 +58,7 @@ def path_surface(
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)
     ]
-    surface = loss_surface(loss, centre, window, steps=steps, threads=threads)
+    surface = loss_surface(loss, centre, window, steps=steps)
     scale = np.linspace(-1.0, 1.0, steps)
     return LossSurface(
         surface.values, tuple(place + length * scale for place, length in zip(middle, half, strict=True))

@@ -25,11 +25,8 @@ def most_telling(names: Iterable[str]) -> str:
 
     def rank(name: str) -> tuple[int, float, str]:
         kind, _, extent = name.partition("_")
-        known = kind in _MOST_TELLING
-        return (
-            _MOST_TELLING.index(kind) if known else len(PLANES),
-            -float(extent or 0) if known else 0.0,
-            name,
-        )
+        if kind not in PLANES:
+            return len(PLANES), 0.0, name
+        return _MOST_TELLING.index(kind), -float(extent or 0), name
 
     return min(names, key=rank)

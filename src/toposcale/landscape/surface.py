@@ -30,11 +30,6 @@ class LossSurface:
     rounding: float = 0.0
 
     @property
-    def nonfinite_count(self) -> int:
-        """Number of grid points whose loss is NaN or infinite."""
-        return int((~np.isfinite(self.values)).sum())
-
-    @property
     def points(self) -> np.ndarray:
         """Coordinates of all grid points in C order, float64 (n^k, k)."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.coordinates, indexing="ij")], axis=1)
@@ -82,7 +77,7 @@ def loss_surface(
 
 
 def segment_losses(
-    loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int, threads: int = 1
+    loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int
 ) -> LossSurface:
     """Loss at `steps` even points from `start` to `end`, both included; coordinates count from `start`.
 
@@ -93,7 +88,7 @@ def segment_losses(
     _check_directions(start, [end])
     direction = {name: end[name] - start[name] for name in start}
     scale = np.linspace(0.0, 1.0, steps)
-    values = evaluate(loss, start, [direction], scale[:, None], threads=threads)
+    values = evaluate(loss, start, [direction], scale[:, None])
     return LossSurface(values, (scale * norm(direction),), rounding_of(values, start))
 
 
@@ -175,10 +170,8 @@ def _losses(
             batch = torch.from_numpy(coefficients).to(some.device, some.dtype)
             try:
                 losses = torch.func.vmap(lambda coefficient: loss(moved(coefficient)))(batch)
-            except (
-                RuntimeError
-            ):  # vmap knows no autograd within the loss, and no running means: point by point
-                pass
+            except RuntimeError:
+                pass  # vmap knows no autograd within the loss, and no running means: point by point
             else:
                 return losses.detach().double().cpu().numpy()
         return np.array([float(loss(moved(row)).detach()) for row in coefficients.tolist()])

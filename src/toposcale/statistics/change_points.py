@@ -10,6 +10,7 @@ import numpy as np
 import ruptures
 from numpy.typing import ArrayLike, NDArray
 from ruptures.base import BaseCost
+from scipy.ndimage import maximum_filter1d
 
 from toposcale.statistics.correlation import Floats
 
@@ -40,7 +41,13 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     Source: the paper's transition rule (there for neural persistence). A change counts for the step at its
     end; of equal ones the first.
     """
-    times, series = _checked(steps, values)
+    times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if times.ndim != 1 or times.shape != series.shape:
+        raise ValueError(f"values: shape {series.shape}, but steps has shape {times.shape}")
+    if not np.isfinite(series).all():
+        raise ValueError("values: not all finite; leave those points out first")
+    if np.any(np.diff(times) <= 0):
+        raise ValueError("steps: not increasing")
     changes = np.diff(series)
     sizes = np.abs(changes)
     if len(sizes) == 0 or sizes.max() == 0.0:
@@ -93,9 +100,8 @@ def coincidence(
         if len(one) != len(other):
             raise ValueError("second: a mask differs in length from that of first")
         shifts = np.arange(n_shifts) % len(one)
-        near = np.zeros(len(other), dtype=bool)
-        for offset in range(-tolerance, tolerance + 1):
-            near |= _shifted(other, offset)
+        # What leaves at an end is lost: the ends of training are not neighbours.
+        near = maximum_filter1d(other.astype(np.int64), 2 * tolerance + 1, mode="constant")
         positions = (np.flatnonzero(one)[None, :] - shifts[:, None]) % len(one)
         matches += near[positions].sum(axis=1)
     return float(matches[0]), float(matches.mean()), float((matches >= matches[0]).mean())
@@ -129,27 +135,3 @@ def _line_costs(series: Floats) -> Floats:
     covariance = ty - t * y / count
     explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
     return np.maximum(yy - y * y / count - explained, 0.0)
-
-
-def _shifted(mask: NDArray[np.bool_], offset: int) -> NDArray[np.bool_]:
-    """`mask` moved by `offset` places; what leaves at an end is lost (the ends of training are not
-    neighbours)."""
-    moved = np.zeros_like(mask)
-    if abs(offset) >= len(mask):
-        return moved
-    if offset >= 0:
-        moved[offset:] = mask[: len(mask) - offset]
-    else:
-        moved[:offset] = mask[-offset:]
-    return moved
-
-
-def _checked(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-    times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if times.ndim != 1 or times.shape != series.shape:
-        raise ValueError(f"values: shape {series.shape}, but steps has shape {times.shape}")
-    if not np.isfinite(series).all():
-        raise ValueError("values: not all finite; leave those points out first")
-    if np.any(np.diff(times) <= 0):
-        raise ValueError("steps: not increasing")
-    return times, series

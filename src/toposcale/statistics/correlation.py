@@ -44,6 +44,13 @@ def average_ranks(series: Floats) -> Floats:
     return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
 
 
+def ranks_of_complete(series: Floats) -> Floats:
+    """`average_ranks` of the rows of (series, time); a row with a NaN becomes NaN."""
+    ranks = average_ranks(np.nan_to_num(series))
+    ranks[np.isnan(series).any(axis=1)] = np.nan
+    return ranks
+
+
 def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
     """Pearson correlation of every row of x with every row of y.
 

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from toposcale.statistics.correlation import Floats, as_series, average_ranks, is_constant
+from toposcale.statistics.correlation import Floats, as_series, is_constant, ranks_of_complete
 from toposcale.statistics.testable import MIN_POINTS
 
 MAX_ORDER = 3
@@ -121,16 +121,19 @@ def innovations(series: ArrayLike, controls: ArrayLike | None = None) -> Innovat
     fit = _GrowingFit(scaled[:, start:])
     for column in _trend(n):
         fit.add(column[None, start:])
-    best = _Best(len(series), n - start)
+    values, n_fitted = np.full((len(series), n - start), np.nan), np.zeros(len(series))
+    least = np.full(len(series), np.inf)
     for order in range(start + 1):
         if order > 0:
             fit.add(scaled[:, start - order : n - order])
         for control in given:
             fit.add(control[:, start - order : n - order])
-        best.offer(fit)
-    values = best.residuals
+        criterion = fit.aicc()
+        better = criterion < least
+        least[better] = criterion[better]
+        values[better], n_fitted[better] = fit.residuals[better], fit.n_fitted[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
-    return Innovations(values, best.n_fitted, start)
+    return Innovations(values, n_fitted, start)
 
 
 def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
@@ -233,25 +236,13 @@ class _GrowingFit:
         self.n_fitted = self.n_fitted + kept[:, 0]
         self.residuals = self.residuals - direction * (direction * self.residuals).sum(axis=1, keepdims=True)
 
-
-class _Best:
-    """The fit of least AICc per series among those offered."""
-
-    def __init__(self, n_series: int, n_points: int) -> None:
-        self.residuals = np.full((n_series, n_points), np.nan)
-        self.n_fitted = np.zeros(n_series)
-        self._criterion = np.full(n_series, np.inf)
-
-    def offer(self, fit: _GrowingFit) -> None:
-        m, k = fit.residuals.shape[1], fit.n_fitted
-        squares = np.maximum((fit.residuals**2).sum(axis=1), m * _NEGLIGIBLE**2)
+    def aicc(self) -> Floats:
+        """Akaike's criterion of each series, corrected for few points."""
+        m, k = self.residuals.shape[1], self.n_fitted
+        squares = np.maximum((self.residuals**2).sum(axis=1), m * _NEGLIGIBLE**2)
         spare = m - k - 1
         penalty = np.where(spare > 0, 2 * k + 2 * k * (k + 1) / np.maximum(spare, 1), np.inf)
-        criterion = m * np.log(squares / m) + penalty
-        better = criterion < self._criterion
-        self._criterion[better] = criterion[better]
-        self.residuals[better] = fit.residuals[better]
-        self.n_fitted[better] = k[better]
+        return m * np.log(squares / m) + penalty
 
 
 def _trend(n: int) -> Floats:
@@ -269,7 +260,6 @@ def _standard(series: Floats) -> Floats:
 
 def _unit_ranks(values: Floats) -> Floats:
     """Centred ranks of length 1 per row; a row with NaN stays NaN."""
-    ranks = average_ranks(np.nan_to_num(values)) - (values.shape[1] + 1) / 2
-    ranks[np.isnan(values).any(axis=1)] = np.nan
+    ranks = ranks_of_complete(values) - (values.shape[1] + 1) / 2
     with np.errstate(invalid="ignore"):
         return ranks / np.sqrt((ranks * ranks).sum(axis=1, keepdims=True))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.correlation import Floats, average_ranks, pearson
+from toposcale.statistics.correlation import Floats, pearson, ranks_of_complete
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
 
 MIN_SEEDS = 8
@@ -66,7 +66,7 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
         if controls is not None:
             basis = _basis(np.asarray(controls, dtype=np.float64)[j])
             rows = first - np.einsum("rsk,km->rsm", np.einsum("rsm,km->rsk", first, basis), basis)
-        left, right = _ranks(rows.reshape(-1, m)), _ranks(second[j])
+        left, right = ranks_of_complete(rows.reshape(-1, m)), ranks_of_complete(second[j])
         usable, known = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
         values = np.full((len(left), len(right)), np.nan)
         if usable.any() and known.any():
@@ -101,12 +101,6 @@ def permute_pairs(
         len(partners),
         exact,
     )
-
-
-def _ranks(rows: Floats) -> Floats:
-    ranks = average_ranks(np.nan_to_num(rows))
-    ranks[np.isnan(rows).any(axis=1)] = np.nan
-    return ranks
 
 
 def _basis(columns: Floats) -> Floats:

@@ -47,8 +47,7 @@ def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
     if warmup_steps is None or not np.isfinite(warmup_steps):
         return Stretch(0, 0, "the warm-up is not known; give models.{name}.warmup_steps")
     first = int(np.searchsorted(times, WARMUPS * warmup_steps))
-    start = stop = first
-    begin = first
+    start = stop = begin = first
     for end in range(first, len(times)):
         uneven = end - begin >= 2 and times[end] - times[end - 1] != times[end - 1] - times[end - 2]
         begin = end - 1 if uneven else begin

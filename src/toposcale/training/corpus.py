@@ -15,7 +15,7 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -253,15 +253,12 @@ def _topics() -> list[str]:
 def _standard_library_docstrings() -> Iterator[str]:
     """One document for each module that has docstrings, in the order of paths."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    paths = {}
+    paths: list[Path] = []
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
-        for name in files:
-            if name.endswith(".py"):
-                path = Path(folder, name)
-                paths[path.relative_to(root).as_posix()] = path
-    for name in sorted(paths):
-        docstrings = list(_docstrings(paths[name].read_bytes()))
+        paths += [Path(folder, name) for name in files if name.endswith(".py")]
+    for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
+        docstrings = list(_docstrings(path.read_bytes()))
         if docstrings:
             yield "\n\n".join(docstrings)
 
@@ -281,10 +278,8 @@ def _docstrings(source: bytes) -> Iterator[str]:
             text = (ast.get_docstring(node) or "").strip()
             if text:
                 yield text
-        if not isinstance(node, ast.expr):
-            pending.extend(
-                reversed([child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)])
-            )
+        inner = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
+        pending += reversed(inner)
 
 
 def wikitext_2() -> dict[str, str]:
@@ -334,17 +329,9 @@ def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]
 
 def save_corpus(corpus: Corpus, path: str | Path) -> None:
     """Write tokens as safetensors, with all else as JSON in its metadata; the same corpus, the same bytes."""
-    facts = {
-        "source": corpus.source,
-        "tokenizer": corpus.tokenizer,
-        "vocab_size": corpus.vocab_size,
-        "dropped": dict(corpus.dropped),
-        "sha256": dict(corpus.sha256),
-        "probe_texts": list(corpus.probe_texts),
-        "tokenizer_json": corpus.tokenizer_json,
-    }
-    metadata = {"corpus": json.dumps(facts, sort_keys=True)}
-    tensor_files.write(path, {"train": corpus.train, "validation": corpus.validation}, metadata)
+    facts = {field.name: getattr(corpus, field.name) for field in fields(corpus)}
+    arrays = {split: facts.pop(split) for split in ("train", "validation")}
+    tensor_files.write(path, arrays, {"corpus": json.dumps(facts, sort_keys=True)})
 
 
 def load_corpus(path: str | Path) -> Corpus:

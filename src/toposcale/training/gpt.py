@@ -97,18 +97,12 @@ class GPT(nn.Module):
         self, vocab_size: int, context: int, d_model: int, n_layers: int, n_heads: int, *, seed: int = 0
     ) -> None:
         super().__init__()
-        shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
-        self.shape = shape
+        self.shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
         self.token_embedding = nn.utils.skip_init(nn.Embedding, vocab_size, d_model)
         self.position_embedding = nn.utils.skip_init(nn.Embedding, context, d_model)
         self.blocks = nn.ModuleList([_Block(d_model, n_heads) for _ in range(n_layers)])
         self.final_norm = nn.LayerNorm(d_model)
         self._initialise(torch.Generator().manual_seed(seed))
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of trained numbers; the tied head counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (batch, context, vocab_size) of the next token, for tokens (batch, context) of integers."""

@@ -131,14 +131,12 @@ def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTab
                 else Schedule(**given)
             )
         data, _ = tables.read_any(Path(given))
-        columns = {
-            name: np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
-        }
-        if np.any(columns["step"] % 1):
-            raise ValueError("step: whole numbers")
-        return ScheduleTable(
-            tuple(columns["step"].astype(int).tolist()), tuple(columns["learning_rate"].tolist())
+        steps, rates = (
+            np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
         )
+        if np.any(steps % 1):
+            raise ValueError("step: whole numbers")
+        return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
     except KeyError as error:
         raise UserError(f"{given}: no column {error}; a schedule has step and learning_rate") from error
     except (TypeError, ValueError) as error:
@@ -273,8 +271,6 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
     misfit below 1e-4 of it, are asked for. None where the rates so far do not tell, as those of a constant rate never
     do: a decay may follow.
     """
-    known = np.isfinite(rates)
-    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
     if not len(rates) or not rates.max() > 0:
         return None
     falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
@@ -283,12 +279,9 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
         return None
     ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
-    fits = [_fitted(past, seen, ahead, lambda at: 1 - at / final_step)]
-    fits += [
-        _fitted(past, seen, ahead, _cosine(float(w), final_step))
-        for w in (*starts, *_refined(past, seen, final_step, starts))
-    ]
-    misfit, carried = min(fits, key=lambda fit: fit[0])
+    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, seen, final_step, starts))]
+    shapes.insert(0, lambda at: 1 - at / final_step)
+    misfit, carried = min((_fitted(past, seen, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
     if misfit > 1e-4 * seen[0] or carried.min() < -1e-4 * seen[0]:
         return None
     return np.maximum(carried, 0.0)

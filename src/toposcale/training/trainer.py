@@ -129,11 +129,6 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
     return torch.device("cuda")
 
 
-def learning_rate(step: int, plan: TrainingPlan) -> float:
-    """Learning rate of the update that follows `step` earlier ones, 0 <= step <= plan.steps."""
-    return plan.rates.rate(step)
-
-
 def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:
     """The first part of a text that is at least `fraction` of it. UserError: it holds no window."""
     kept = tokens[: math.ceil(fraction * len(tokens))]
@@ -203,7 +198,7 @@ def _measure(
     loss, gradient = loss_and_gradient(state.model, windows)
     norm = torch.linalg.vector_norm(gradient)
     loss_value, norm_value = torch.stack([loss, norm]).tolist()
-    rate = learning_rate(step, plan)
+    rate = plan.rates.rate(step)
     if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
         raise NonFiniteLossError(
             f"{state.name}: loss {loss_value} with gradient norm {norm_value} at step {step}, learning rate "
