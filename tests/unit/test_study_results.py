@@ -65,6 +65,14 @@ def test_all_runs_of_the_plan_are_there_and_each_is_in_both_tables():
     assert early["step"].eq(180).all()
 
 
+def test_the_spread_of_the_cells_is_what_the_page_says():
+    models, series = pd.read_csv(STUDY / "models.csv"), pd.read_csv(STUDY / "series.csv.gz")
+    final = series[series["step"] == 600].merge(models[["model", "cell"]], on="model")
+    spread = final.groupby("cell")["validation_loss"].std()
+    said = f"is {spread.min():.3f} nats in one cell and {spread.max():.3f} in another"
+    assert said in PAGE
+
+
 def test_question_A_follows_from_the_small_tables():
     models, series, early = (
         pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
