@@ -56,13 +56,11 @@ def _history(
     vectors: Mapping[str, pd.DataFrame],
 ) -> History:
     losses = metric.drop_duplicates("step").set_index("step")["value"].astype("float64")
-    named: dict[str, pd.Series] = {}
+    named = pd.DataFrame()
     if len(features):
-        for (source, feature), rows in features.groupby(["source", "feature"], sort=True):
-            named[f"{source}/{feature}"] = rows.drop_duplicates("step").set_index("step")["value"]
-    steps = np.unique(
-        np.concatenate([losses.index.to_numpy(), *(s.index.to_numpy() for s in named.values())])
-    )
+        once = features.drop_duplicates(["source", "feature", "step"])
+        named = once.pivot(index="step", columns=["source", "feature"], values="value").sort_index(axis=1)
+    steps = np.union1d(losses.index, named.index)
     log = training if len(training) else pd.DataFrame(columns=["step", "loss", "gradient_norm"])
     # a run that was resumed may have written a step twice
     log = log.drop_duplicates("step", keep="last").sort_values("step")
@@ -83,7 +81,7 @@ def _history(
         checkpoint_steps=steps,
         checkpoint_losses=losses.reindex(steps).to_numpy(dtype=np.float64),
         features={
-            **{name: series.reindex(steps).to_numpy(dtype=np.float64) for name, series in named.items()},
+            **{"/".join(name): column.to_numpy(np.float64) for name, column in named.reindex(steps).items()},  # type: ignore[arg-type]
             **{name: rows.reindex(steps).to_numpy(dtype=np.float64) for name, rows in vectors.items()},
         },
     )

@@ -154,8 +154,10 @@ def _feature_vector(history: History, wanted: Callable[[str], bool]) -> dict[str
     """Last measured value and mean slope per log step of each feature; of vectors, the last one."""
     vector: dict[str, float] = {}
     for name, values in history.features.items():
-        measured = np.array([bool(np.all(np.isfinite(row))) for row in values], dtype=bool)
-        if not wanted(name) or not measured.any():
+        if not wanted(name):
+            continue
+        measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+        if not measured.any():
             continue
         values, steps = values[measured], history.checkpoint_steps[measured]
         if values.ndim > 1:
