@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from toposcale import checkpoints
-from toposcale.io import loss_curves
 from toposcale.training.schedules import schedule_of
 
 
@@ -18,13 +17,10 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
     if schedule := known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
     told = {"final_step": max((step for step in last if step is not None), default=None)}
-    if weights is not None:
-        told["n_parameters"] = checkpoints.count_parameters(checkpoints.locate(weights))
-        if curve is not None:
-            stated = checkpoints.trainer_facts(Path(curve), checkpoints.locate(weights))
-            told |= {key: value for key, value in stated.items() if value}
-    elif curve is not None and Path(curve).suffix == ".json":
-        state = loss_curves.trainer_state(Path(curve))
-        told["final_step"] = state.get("max_steps") or told["final_step"]
-        told["tokens_per_step"] = loss_curves.tokens_per_step(state, 0)
+    checkpoint = None if weights is None else checkpoints.locate(weights)
+    if checkpoint is not None:
+        told["n_parameters"] = checkpoints.count_parameters(checkpoint)
+    if curve is not None and (checkpoint or Path(curve).suffix == ".json"):
+        stated = checkpoints.trainer_facts(Path(curve), checkpoint)
+        told |= {key: value for key, value in stated.items() if value}
     return {"model": name} | told | known

@@ -22,6 +22,9 @@ from toposcale.statistics.run_permutation import pair_correlations, permute_pair
 PRIMARY = ("neural_persistence", "h0_total_scaled")
 """The features that the study was made for; every other one is exploratory."""
 
+FOLLOWED = (*PRIMARY, WEIGHT_NORM[2])
+"""The features of every checkpoint; of the others, the study reads the value at `SHARE` of the training alone."""
+
 QUESTIONS = ("A", "B")
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
 LATER = 0.5
@@ -48,8 +51,7 @@ def small_tables(
         )
     whole = whole_model(features)
     whole = whole[whole["source"] == "weights"]
-    followed = whole[whole["feature"].isin([*PRIMARY, WEIGHT_NORM[2]])]
-    series = _wide(followed)
+    series = _wide(whole[whole["feature"].isin(FOLLOWED)])
     for metric in METRICS:
         own = metrics[metrics["metric"] == metric].set_index(["model", "step"])["value"]
         series = series.join(own.rename(metric))
@@ -160,7 +162,7 @@ def _between(
 def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Question B. The estimate is how much more a run's innovations go with its own than with its sisters'."""
     rows = []
-    followed = features[features["feature"].isin([*PRIMARY, WEIGHT_NORM[2]])]
+    followed = features[features["feature"].isin(FOLLOWED)]
     for paired in paired_innovations(followed, metrics, models, metric=VALIDATION_LOSS):
         table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
         test = permute_pairs(table, paired.cells, seed=seed)

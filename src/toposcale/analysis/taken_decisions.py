@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.decisions import UNDECIDED
-from toposcale.analysis.forecasts import bootstrap_interval
+from toposcale.analysis.forecasts import bootstrap_interval, by_cell
 from toposcale.forecasting.decision import FINISH, SURE, Candidate, compute_of, rest_of, weigh
 from toposcale.forecasting.forecasters import CURVE_METHODS, forecast, make_forecaster
 from toposcale.forecasting.history import History
@@ -166,13 +166,10 @@ def evaluate_taken(decisions: pd.DataFrame) -> pd.DataFrame:
             row["share_best"] = float((own <= 0).mean())
             for column, values in (("regret", own), ("against_finish", finish.loc[own.index] - own)):
                 # Neither decisions about one run nor runs that differ by their seed are independent.
-                cells = values.groupby(
-                    values.index.get_level_values(0).str.partition(".").get_level_values(0)
-                ).mean()
+                models = values.index.get_level_values("model")
+                cells = by_cell(values, models, {model: model.partition(".")[0] for model in models})
                 row[column] = float(cells.mean())
-                row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(
-                    cells.to_numpy(), RESAMPLES, SEED
-                )
+                row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(cells, RESAMPLES, SEED)
             rows.append(row)
     return pd.DataFrame(rows)
 

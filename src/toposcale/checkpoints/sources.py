@@ -93,13 +93,13 @@ class FolderSource:
         return next(filter(None, named), {})
 
 
-def trainer_facts(state: Path, checkpoint: Path) -> dict[str, int | None]:
+def trainer_facts(state: Path, checkpoint: Path | None) -> dict[str, int | None]:
     """final_step and tokens_per_step as the Trainer's state tells them, None where it does not.
 
-    checkpoint: a whole one of the same model; that beside the state may still be in the writing.
+    checkpoint: a whole one of the same model, for the one beside the state may not be written yet; None without weights.
     """
     stated = loss_curves.trainer_state(state)
-    inner = count_parameters(checkpoint, embeddings=False)
+    inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
     return {
         "final_step": stated.get("max_steps") or None,
         "tokens_per_step": loss_curves.tokens_per_step(stated, inner),
