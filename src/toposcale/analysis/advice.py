@@ -86,9 +86,9 @@ def _end(
 ) -> tuple[Prediction, float, int]:
     """The forecast of the end with its interval, the coverage of the interval, and the runs that it was calibrated on.
 
-    The runs are the finished ones, as they stood at the same share. Where no run of this size is finished, none of theirs
-    is read either. Where the plan is known the forecast is that of the law behind the decision, so that a run has one
-    forecast of its end.
+    The runs are the finished ones, as they stood at the same share. If no other run of this size is finished, a run among
+    them is forecast without the finished runs of its own size, too. If the plan is known, the forecast is that of the law
+    behind the decision, so that a run has one forecast of its end.
     """
     is_joint = method == "joint"
     share = min(max(history.last_step / history.final_step, 1e-9), 1.0)

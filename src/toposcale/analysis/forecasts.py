@@ -23,7 +23,7 @@ RIVALS = ("power_law", "multi_power_law", "joint", "chinchilla", "ridge_loss", "
 """What a forecast has to beat: methods that read the loss alone, or the number of parameters alone."""
 
 MOST_OF_THEM = 0.8
-"""A method that refuses a few models is judged on the others, beside those that refuse none."""
+"""A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
 
 LEAST_COVERAGE = 0.8
 FEW_MODELS = 10

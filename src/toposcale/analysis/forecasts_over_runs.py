@@ -105,8 +105,10 @@ def _chance(
     seed: int,
     permutations: int,
 ) -> float:
-    """Share of permutations, among the runs of each cell, of what the other predictors and the cell do not tell of topology
-    in which it helps as much."""
+    """Share of permutations in which topology helps as much.
+
+    Permuted among the runs of each cell is the part of topology that the other predictors and the cell do not explain.
+    """
     random, plain = np.random.default_rng(seed), sets["plain"]
     own = np.column_stack([plain, *(cells == cell for cell in np.unique(cells))])
     own = own / np.maximum(np.abs(own).max(axis=0), 1e-300)

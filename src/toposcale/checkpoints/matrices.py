@@ -119,7 +119,7 @@ def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray
         address = tensor.data_ptr() if of_torch else stored.__array_interface__["data"][0]
         place = address, tuple(tensor.shape)
         if values.dtype.kind == "f" and (place not in seen or not values.size):
-            seen[place] = stored  # held, so that its address is given to no other
+            seen[place] = stored  # kept, so that no other array gets its address
             yield name, values.T if name in transposed else values
 
 

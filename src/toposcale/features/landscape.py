@@ -179,9 +179,8 @@ def _undefined(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the stand-in lacks is not what the checkpoint lacks
-        fewest = (
-            3 if settings.measured.resolution % 2 else 4
-        )  # an even number has no centre, and no sharpness
+        # An even number of points has no centre, and so no sharpness.
+        fewest = 3 if settings.measured.resolution % 2 else 4
         probes = min(2, settings.measured.trace_probes)
         small = replace(settings.measured, resolution=fewest, trace_probes=probes)
         features = measure_landscape(bowl, ones, small).features

@@ -189,7 +189,7 @@ def compute_features(
 
 
 _MOST_WAITING = 4
-"""Matrices that are held until the other one of their block comes; one that never comes holds no more memory than that."""
+"""At most so many matrices wait for the other one of their block. This bounds the memory if the other one never comes."""
 
 
 def _feed_forward_pair(

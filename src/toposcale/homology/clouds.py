@@ -23,7 +23,7 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     """Named summaries of the diagrams H0 .. H`maxdim` of points (n, d), and the diagrams, (k, 2) each.
 
     `h{k}_{name}` for every name of `summarize_diagram`, in the unit of the points; those with a unit again as
-    `h{k}_{name}_scaled`, the value of the cloud divided by its mean pairwise distance (NaN for points that are all one).
+    `h{k}_{name}_scaled`, the value of the cloud divided by its mean pairwise distance (NaN if all points are the same).
     ValueError: `points` not 2-D, empty, NaN or infinite.
     """
     distances = pairwise_distances(points)
@@ -31,7 +31,9 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     unit = mean_pairwise_distance(distances)
     if not unit:
         warnings.warn(
-            "points that are all one have no unit: values over it are NaN", RuntimeWarning, stacklevel=2
+            "all points are the same, so there is no unit: the scaled values are NaN",
+            RuntimeWarning,
+            stacklevel=2,
         )
     features = {}
     for dimension, diagram in enumerate(diagrams):

@@ -214,10 +214,8 @@ def read_events(path: str | Path) -> LossCurve:
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
         events.Reload()
         for tag in events.Tags()["scalars"]:
-            known, new = (
-                points.setdefault(tag, {}),
-                {event.step: event.value for event in events.Scalars(tag)},
-            )
+            known = points.setdefault(tag, {})
+            new = {event.step: event.value for event in events.Scalars(tag)}
             if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
                 raise UserError(
                     f"{path}: {tag} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "

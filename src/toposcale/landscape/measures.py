@@ -71,7 +71,7 @@ def sharpness(values: ArrayLike) -> dict[str, float]:
     return {
         "sharpness_max": float(rise.max()),
         "sharpness_mean": float(rise.mean()),
-        # Relative to 1 + loss, which only a loss above -1 can be the measure of.
+        # It is relative to 1 + loss, so it needs a loss above -1.
         "sharpness_relative": 100 * float(rise.max()) / (1 + centre) if centre > -1 else float("nan"),
     }
 
