@@ -77,6 +77,14 @@ def test_a_landscape_is_that_of_gudhi(count):
     np.testing.assert_allclose(vectors.persistence_landscape(bars).ravel(), expected, atol=1e-12)
 
 
+def test_equal_bars_count_as_often_as_they_are_there():
+    landscape = vectors.persistence_landscape(np.array([[0.4, 0.6], [0.6, 1.0], [0.4, 0.6]]))
+    tents = {0.45: 0.05, 0.5: 0.1, 0.55: 0.05}
+    of_equal_bars = [tents.get(radius, 0.0) for radius in vectors.RADII.round(2)]
+    later = np.clip(0.2 - np.abs(vectors.RADII - 0.8), 0.0, None)
+    np.testing.assert_allclose(landscape, [of_equal_bars + later, of_equal_bars, np.zeros(41)], atol=1e-12)
+
+
 def test_no_bars_are_an_empty_image_and_landscape():
     nothing = np.empty((0, 2))
     assert not vectors.persistence_image(nothing).any()

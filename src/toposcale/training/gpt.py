@@ -42,17 +42,24 @@ class GPTShape:
         return GPT(self.vocab_size, self.context, self.d_model, self.n_layers, self.n_heads, seed=seed)
 
 
-def _linear(n_in: int, n_out: int) -> nn.Linear:
-    """A layer without values: PyTorch's own initialisation would draw from the global generator."""
-    return nn.utils.skip_init(nn.Linear, n_in, n_out)
+# Layers without values: PyTorch's own initialisation would draw from the global generator. `nn.utils.skip_init`
+# does the same by way of the meta device, which imports sympy: 1.3 s in every job that builds a model.
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """`GPT` draws the values."""
+
+
+class _Embedding(nn.Embedding):
+    def reset_parameters(self) -> None:
+        """`GPT` draws the values."""
 
 
 class _Attention(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.qkv = _linear(d_model, 3 * d_model)
-        self.projection = _linear(d_model, d_model)
+        self.qkv = _Linear(d_model, 3 * d_model)
+        self.projection = _Linear(d_model, d_model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         # (batch, time, 3 d_model) -> three of (batch, heads, time, d_head)
@@ -65,8 +72,8 @@ class _Attention(nn.Module):
 class _FeedForward(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.expansion = _linear(d_model, 4 * d_model)
-        self.projection = _linear(4 * d_model, d_model)
+        self.expansion = _Linear(d_model, 4 * d_model)
+        self.projection = _Linear(4 * d_model, d_model)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.projection(F.gelu(self.expansion(inputs)))
@@ -98,8 +105,8 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
-        self.token_embedding = nn.utils.skip_init(nn.Embedding, vocab_size, d_model)
-        self.position_embedding = nn.utils.skip_init(nn.Embedding, context, d_model)
+        self.token_embedding = _Embedding(vocab_size, d_model)
+        self.position_embedding = _Embedding(context, d_model)
         self.blocks = nn.ModuleList([_Block(d_model, n_heads) for _ in range(n_layers)])
         self.final_norm = nn.LayerNorm(d_model)
         self._initialise(torch.Generator().manual_seed(seed))
