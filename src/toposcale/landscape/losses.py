@@ -51,7 +51,7 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
     return loss
 
 
-def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 16) -> Loss:
+def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 8) -> Loss:
     """The mean cross-entropy of a language model on a fixed probe batch, as a function of its parameters.
 
     tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary), or an
