@@ -9,10 +9,11 @@ import pytest
 
 from workspace import new_workspace
 
-pytestmark = pytest.mark.workflow
+# One worker for both: they share the training that was not killed.
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("resume")]
 
 TARGET = "results/small/training/one.parquet"
-STEPS, EVERY = 800, 100
+STEPS, EVERY = 600, 100
 
 
 def long_training(path, jobs):
@@ -44,11 +45,19 @@ def start_and_kill(workspace, wanted, pattern):
     process.wait()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The training without an interruption."""
+    made = long_training(tmp_path_factory.mktemp("whole") / "work", "model")
+    made.snakemake(TARGET)
+    return made
+
+
 @pytest.mark.parametrize(
     ("jobs", "pattern"),
     [("model", "checkpoints/one/unfinished/checkpoint-*"), ("checkpoint", "checkpoints/one/*")],
 )
-def test_a_killed_training_goes_on(tmp_path, jobs, pattern):
+def test_a_killed_training_goes_on(whole, tmp_path, jobs, pattern):
     killed = long_training(tmp_path / "killed", jobs)
     start_and_kill(killed, 4, pattern)
     killed.snakemake("--unlock")
@@ -59,7 +68,5 @@ def test_a_killed_training_goes_on(tmp_path, jobs, pattern):
         assert f"step 0 of {EVERY}," not in log
     else:
         assert done.stderr.count("rule train:") < STEPS // EVERY
-    other = long_training(tmp_path / "whole", "checkpoint" if jobs == "model" else "model")
-    other.snakemake(TARGET)
-    assert checkpoints(killed) == checkpoints(other)
-    assert (killed.path / TARGET).read_bytes() == (other.path / TARGET).read_bytes()
+    assert checkpoints(killed) == checkpoints(whole)
+    assert (killed.path / TARGET).read_bytes() == (whole.path / TARGET).read_bytes()
