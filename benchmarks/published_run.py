@@ -49,10 +49,9 @@ def main() -> None:
         )
         seconds = time.perf_counter() - start
         fetched = hub.fetched("model.safetensors")
-        left = len(weights_in(work / "cache"))
     print(
         f"exit status {done.returncode}; {arguments.checkpoints} checkpoints in {seconds:.0f} s; downloads: {fetched}; "
-        f"most checkpoints on the disk: {max(on_disk)} of {arguments.resident} that are allowed; left at the end: {left}"
+        f"most checkpoints on the disk: {max(on_disk)}, allowed: {arguments.resident}"
     )
 
 

@@ -164,7 +164,7 @@ def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = Fal
     axes.set_xticks([])
     axes.set_xlabel("branches of the tree")
     axes.set_ylabel(f"loss ({unit})")
-    axes.legend(loc="upper left")  # the trunk stands in the middle or right of it
+    axes.legend(loc="best")
 
 
 def _draw_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
