@@ -1,6 +1,6 @@
 """A whole run over published checkpoints of true size, with a bounded disk: random weights of pythia-70m's shapes.
 
-    python -m benchmarks.published_run [--checkpoints 16] [--resident 3] [--cores 2]
+    PYTHONPATH=tests/hub python -m benchmarks.published_run [--checkpoints 16] [--resident 3] [--cores 2]
 
 The checkpoints are served by the small Hub of the tests on this machine, so the time of the network is left out.
 """
@@ -15,12 +15,10 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "hub")]
-
 from small_hub import Repository, SmallHub
 from tiny_model import save_checkpoints
 
+ROOT = Path(__file__).resolve().parents[1]
 REPO = "benchmarks/pythia-70m-shape"
 SIZES = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
 
@@ -40,10 +38,11 @@ def main() -> None:
         hub.watch = lambda path: on_disk.append(len(weights_in(work / "cache")))
         (work / "config.yaml").write_text(configuration(steps, arguments.resident))
         start = time.perf_counter()
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+        command += ["--workflow-profile", str(ROOT / "profiles" / "default"), "--quiet", "all"]
+        command += ["--directory", folder, "--configfile", str(work / "config.yaml")]
         done = subprocess.run(
-            [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--directory", folder]
-            + ["--configfile", str(work / "config.yaml"), "--cores", str(arguments.cores), "--quiet", "all"]
-            + ["--workflow-profile", str(ROOT / "profiles" / "default"), "--", "measured"],
+            [*command, "--cores", str(arguments.cores), "--", "measured"],
             env=os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(work / "hf")},
             check=False,
         )
@@ -73,7 +72,11 @@ def checkpoint(work: Path, step: int) -> dict[str, bytes]:
 
 def weights_in(cache: Path) -> list[Path]:
     """The weights that lie in the cache, whole or in part: files of at least a megabyte."""
-    return [path for path in cache.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_size > 1e6]
+    return [
+        path
+        for path in cache.rglob("*")
+        if path.is_file() and not path.is_symlink() and path.stat().st_size > 1e6
+    ]
 
 
 def configuration(steps: list[int], resident: int) -> str:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
@@ -55,7 +55,7 @@ class Fault:
         return True
 
 
-@lru_cache(maxsize=None)
+@cache
 def _sha256(content: bytes) -> str:
     """Asked for at every request; weights of true size take seconds."""
     return hashlib.sha256(content).hexdigest()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.analysis.decisions import NOTHING_LEFT, UNDECIDED, known_at, options_of
+from toposcale.analysis.decisions import BUDGET_USED_UP, UNDECIDED, known_at, options_of
 from toposcale.forecasting.calibration import calibrate, score
 from toposcale.forecasting.decision import (
     FEWEST_STEPS,
@@ -353,7 +353,7 @@ def _verdict(advice: Mapping[str, Any]) -> str:
     if not choice:
         because = advice["no_decision_because"]
         return f"No advice: {because}." + (
-            " Go on as planned." if because != NOTHING_LEFT else " The run ends here."
+            " Go on as planned." if because != BUDGET_USED_UP else " The run ends here."
         )
     if choice == UNDECIDED:
         first = advice["candidates"][0]

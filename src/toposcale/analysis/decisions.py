@@ -29,7 +29,7 @@ from toposcale.forecasting.joint import Joint, target_of
 from toposcale.io import schemas
 
 UNDECIDED = "undecided"
-NOTHING_LEFT = "what is left buys not one step"
+BUDGET_USED_UP = "what is left buys not one step"
 POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""
@@ -83,7 +83,7 @@ def options_of(
     if reason := refusal(history, float(joint.predict([target_of(history)])[0][0])):
         return joint, [], reason
     options = weigh(joint, candidates(history, others, remaining, sizes), seed)
-    return joint, options, "" if options else NOTHING_LEFT
+    return joint, options, "" if options else BUDGET_USED_UP
 
 
 def candidate_table(

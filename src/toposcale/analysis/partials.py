@@ -40,7 +40,7 @@ CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
 NORM_AND_VARIANCE = "weight_norm_and_variance"
 """What that of neural persistence is given too."""
 NO_NORM = "no weight norm at these checkpoints"
-NOTHING_LEFT = (
+NO_VARIATION_LEFT = (
     "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
 )
 _ROWS = 16
@@ -106,7 +106,7 @@ def _test_columns(group: Aligned, warmups: Mapping[str, float], *, given_norm: b
         "n_tested": np.full(shape, cut.n),
         "innovation_correlation": test.correlation,
         "p_surrogate": test.p_value,
-        "test_reason": np.where(np.isnan(test.p_value), NOTHING_LEFT, "").astype(object),
+        "test_reason": np.where(np.isnan(test.p_value), NO_VARIATION_LEFT, "").astype(object),
     }
 
 

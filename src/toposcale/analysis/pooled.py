@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.partials import NORM_AND_VARIANCE, NOTHING_LEFT, run_test
+from toposcale.analysis.partials import NO_VARIATION_LEFT, NORM_AND_VARIANCE, run_test
 from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, joined, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.pooling import SharedFlips
@@ -108,7 +108,7 @@ def pooled_test(
         known = np.isfinite(test.correlation).ravel()
         n_tested[rows] += known
         for row, own in zip(rows[~known], said[~known], strict=True):
-            reasons[row][own or NOTHING_LEFT] += 1
+            reasons[row][own or NO_VARIATION_LEFT] += 1
     why = [
         "" if n else max(counted, key=lambda words: (counted[words], words), default="")
         for n, counted in zip(n_tested, reasons, strict=True)

@@ -138,7 +138,7 @@ def _order(pairs: NDArray) -> NDArray[np.float32]:
     return np.subtract(pairs[1] > pairs[0], pairs[1] < pairs[0], dtype=np.float32)
 
 
-def _tau(places: NDArray[np.intp], larger: NDArray[np.float32]) -> float:
+def _tau(places: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
     """tau-b over pairs of places, (2, n): agreement over the root of the pairs that differ in either."""
     after = _order(places)
     differing = math.sqrt(float(after @ after) * float(larger @ larger))
