@@ -1,6 +1,6 @@
-"""A whole run over published checkpoints of true size, with a bounded disk: random weights of pythia-70m's shapes.
+"""A whole run over published checkpoints of true size, with a bounded disk: random weights of Pythia's shapes.
 
-    PYTHONPATH=tests/hub python -m benchmarks.published_run [--checkpoints 16] [--resident 3] [--cores 2]
+    PYTHONPATH=tests/hub python -m benchmarks.published_run [--model 70m] [--checkpoints 16] [--texts 50] [--resident 3]
 
 The checkpoints are served by the small Hub of the tests on this machine, so the time of the network is left out.
 """
@@ -8,6 +8,7 @@ The checkpoints are served by the small Hub of the tests on this machine, so the
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -19,24 +20,37 @@ from small_hub import Repository, SmallHub
 from tiny_model import save_checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
-REPO = "benchmarks/pythia-70m-shape"
-SIZES = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
+REPO = "benchmarks/pythia-shape"
+SIZES = {
+    "70m": {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048},
+    "410m": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
+    "1b": {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 8, "intermediate_size": 8192},
+}
 
 
 def main() -> None:
     """Serve, run, and print what was on the disk and how long it took."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=SIZES, default="70m")
     parser.add_argument("--checkpoints", type=int, default=16)
+    parser.add_argument("--texts", type=int, default=50)
     parser.add_argument("--resident", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder, SmallHub() as hub:
         work = Path(folder)
         steps = [1000 * number for number in range(arguments.checkpoints)]
-        hub.repositories[REPO] = Repository({f"step{step}": checkpoint(work, step) for step in steps}, {})
+        hub.repositories[REPO] = Repository(
+            {f"step{step}": checkpoint(work, step, SIZES[arguments.model]) for step in steps}, {}
+        )
         on_disk: list[int] = []
         hub.watch = lambda path: on_disk.append(len(weights_in(work / "cache")))
-        (work / "config.yaml").write_text(configuration(steps, arguments.resident))
+        (work / "config.yaml").write_text(configuration(steps, arguments.resident, arguments.texts))
         start = time.perf_counter()
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
         command += ["--workflow-profile", str(ROOT / "profiles" / "default"), "--quiet", "all"]
@@ -48,13 +62,22 @@ def main() -> None:
         )
         seconds = time.perf_counter() - start
         fetched = hub.fetched("model.safetensors")
+        costs = [cost_of(work, rule) for rule in ("weight_features", "embeddings")]
     print(
         f"exit status {done.returncode}; {arguments.checkpoints} checkpoints in {seconds:.0f} s; downloads: {fetched}; "
         f"most checkpoints on the disk: {max(on_disk)}, allowed: {arguments.resident}"
     )
+    print("\n".join(costs))
 
 
-def checkpoint(work: Path, step: int) -> dict[str, bytes]:
+def cost_of(work: Path, rule: str) -> str:
+    """What the most expensive job of a rule took."""
+    costs = [json.loads(path.read_text()) for path in work.glob(f"results/*/logs/{rule}/**/*.cost.json")]
+    seconds, memory = (max(cost[key] for cost in costs) for key in ("cpu_seconds", "peak_memory_mb"))
+    return f"{rule}: {len(costs)} jobs, at most {seconds:.0f} s of CPU and {memory:.0f} MB"
+
+
+def checkpoint(work: Path, step: int, sizes: dict[str, int]) -> dict[str, bytes]:
     """The files of a checkpoint of random weights in 16 bits, with the tokenizer of the tests' tiny model."""
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -63,7 +86,7 @@ def checkpoint(work: Path, step: int) -> dict[str, bytes]:
     if not tokenizer.exists():
         save_checkpoints(work / "tokenizer")
     torch.manual_seed(step)
-    model = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=50304, max_position_embeddings=2048, **SIZES))
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=50304, max_position_embeddings=2048, **sizes))
     saved = work / "saved"
     model.half().save_pretrained(saved)
     files = {path.name: path.read_bytes() for path in (*saved.iterdir(), *tokenizer.glob("tokenizer*"))}
@@ -79,15 +102,15 @@ def weights_in(cache: Path) -> list[Path]:
     ]
 
 
-def configuration(steps: list[int], resident: int) -> str:
+def configuration(steps: list[int], resident: int, texts: int) -> str:
     """Weights and embeddings of every checkpoint."""
     return f"""
 run: published
 models:
-  pythia-70m-shape: {{kind: hub, repo: {REPO}, revisions: "step{{step}}", steps: {steps}}}
+  pythia-shape: {{kind: hub, repo: {REPO}, revisions: "step{{step}}", steps: {steps}}}
 corpus: {{source: python-docs}}
 hub: {{cache: cache, keep: false, resident: {resident}}}
-embeddings: {{texts: 50, repeats: 0}}
+embeddings: {{texts: {texts}, repeats: 0}}
 landscape: {{enabled: false}}
 """
 
