@@ -15,12 +15,15 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from small_hub import Repository, SmallHub
-from tiny_model import save_checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 REPO = "benchmarks/pythia-shape"
+VOCABULARY, END = 50304, "<|endoftext|>"
 SIZES = {
     "70m": {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048},
     "410m": {
@@ -62,7 +65,10 @@ def main() -> None:
         )
         seconds = time.perf_counter() - start
         fetched = hub.fetched("model.safetensors")
-        costs = [cost_of(work, rule) for rule in ("weight_features", "embeddings")]
+        costs = [
+            cost_of(work, rule, source)
+            for rule, source in (("weight_features", "weights"), ("embeddings", "embeddings"))
+        ]
     print(
         f"exit status {done.returncode}; {arguments.checkpoints} checkpoints in {seconds:.0f} s; downloads: {fetched}; "
         f"most checkpoints on the disk: {max(on_disk)}, allowed: {arguments.resident}"
@@ -70,27 +76,40 @@ def main() -> None:
     print("\n".join(costs))
 
 
-def cost_of(work: Path, rule: str) -> str:
-    """What the most expensive job of a rule took."""
+def cost_of(work: Path, rule: str, source: str) -> str:
+    """What the most expensive job of a rule took, and how many checkpoints have features."""
     costs = [json.loads(path.read_text()) for path in work.glob(f"results/*/logs/{rule}/**/*.cost.json")]
     seconds, memory = (max(cost[key] for cost in costs) for key in ("cpu_seconds", "peak_memory_mb"))
-    return f"{rule}: {len(costs)} jobs, at most {seconds:.0f} s of CPU and {memory:.0f} MB"
+    features = work.glob(f"results/*/features/{source}/*/*.parquet")
+    measured = sum(pq.read_metadata(path).num_rows > 0 for path in features)
+    return f"{rule}: {measured} checkpoints measured, at most {seconds:.0f} s of CPU and {memory:.0f} MB each"
 
 
 def checkpoint(work: Path, step: int, sizes: dict[str, int]) -> dict[str, bytes]:
-    """The files of a checkpoint of random weights in 16 bits, with the tokenizer of the tests' tiny model."""
+    """The files of a checkpoint of random weights in 16 bits, with a tokenizer of as many tokens."""
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    tokenizer = work / "tokenizer" / "step0"
-    if not tokenizer.exists():
-        save_checkpoints(work / "tokenizer")
     torch.manual_seed(step)
-    model = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=50304, max_position_embeddings=2048, **sizes))
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=VOCABULARY, max_position_embeddings=2048, **sizes))
     saved = work / "saved"
     model.half().save_pretrained(saved)
-    files = {path.name: path.read_bytes() for path in (*saved.iterdir(), *tokenizer.glob("tokenizer*"))}
-    return files
+    if not (saved / "tokenizer.json").exists():
+        tokenizer().save_pretrained(saved)
+    return {path.name: path.read_bytes() for path in saved.iterdir()}
+
+
+def tokenizer() -> Any:
+    """A token for each byte; the other tokens never occur."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = [*sorted(pre_tokenizers.ByteLevel.alphabet()), END]
+    names += [f"<unused{number}>" for number in range(VOCABULARY - len(names))]
+    bytewise = Tokenizer(models.BPE(vocab={name: number for number, name in enumerate(names)}, merges=[]))
+    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytewise.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bytewise, eos_token=END)
 
 
 def weights_in(cache: Path) -> list[Path]:
