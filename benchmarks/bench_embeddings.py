@@ -46,15 +46,15 @@ def rows() -> Iterator[Row]:
     )
 
 
-def random_model() -> Any:
-    """A GPT-NeoX of the shape of Pythia-70M."""
+def random_model(width: int = WIDTH, layers: int = LAYERS, heads: int = HEADS, *, seed: int = 0) -> Any:
+    """A GPT-NeoX with random weights, of the shape of Pythia-70M if no other is given."""
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    config = GPTNeoXConfig(vocab_size=VOCABULARY, intermediate_size=4 * WIDTH, **sizes)
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    config = GPTNeoXConfig(vocab_size=VOCABULARY, intermediate_size=4 * width, **sizes)
     return GPTNeoXForCausalLM(config).eval()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch  # noqa: F401  # large spectra come from it; its import is no part of what is timed
 
+from benchmarks.checkpoint_costs import plain_eigenvalues
 from benchmarks.timing import Row, best_in_turn
 from toposcale import homology
 from toposcale.features import spectra, weights
@@ -26,7 +27,7 @@ def rows() -> Iterator[Row]:
         yield _row(
             f"spectrum of {n_rows} x {n_columns} ({model}) / NumPy's Gram and eigenvalues",
             lambda matrix=matrix: spectra.weight_eigenvalues(matrix),
-            lambda matrix=matrix: _plain_eigenvalues(matrix),
+            lambda matrix=matrix: plain_eigenvalues(matrix),
             limit=1.1,
             rounds=1 if n_columns > 2048 else 2,
         )
@@ -59,8 +60,3 @@ def _row(
 
 def _random(n_rows: int, n_columns: int) -> np.ndarray:
     return (0.02 * np.random.default_rng(0).standard_normal((n_rows, n_columns))).astype(np.float32)
-
-
-def _plain_eigenvalues(matrix: np.ndarray) -> np.ndarray:
-    whole = matrix.astype(np.float64)
-    return np.linalg.eigvalsh(whole.T @ whole)

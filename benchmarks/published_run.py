@@ -19,21 +19,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from benchmarks.bench_embeddings import VOCABULARY, random_model
 from small_hub import Repository, SmallHub
 
 ROOT = Path(__file__).resolve().parents[1]
 REPO = "benchmarks/pythia-shape"
-VOCABULARY, END = 50304, "<|endoftext|>"
-SIZES = {
-    "70m": {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048},
-    "410m": {
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-    },
-    "1b": {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 8, "intermediate_size": 8192},
-}
+END = "<|endoftext|>"
+SIZES = {"70m": (512, 6, 8), "410m": (1024, 24, 16), "1b": (2048, 16, 8)}
+"""Width, layers and heads of Pythia's models."""
 
 
 def main() -> None:
@@ -85,15 +78,10 @@ def cost_of(work: Path, rule: str, source: str) -> str:
     return f"{rule}: {measured} checkpoints measured, at most {seconds:.0f} s of CPU and {memory:.0f} MB each"
 
 
-def checkpoint(work: Path, step: int, sizes: dict[str, int]) -> dict[str, bytes]:
+def checkpoint(work: Path, step: int, sizes: tuple[int, int, int]) -> dict[str, bytes]:
     """The files of a checkpoint of random weights in 16 bits, with a tokenizer of as many tokens."""
-    import torch
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    torch.manual_seed(step)
-    model = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=VOCABULARY, max_position_embeddings=2048, **sizes))
     saved = work / "saved"
-    model.half().save_pretrained(saved)
+    random_model(*sizes, seed=step).half().save_pretrained(saved)
     if not (saved / "tokenizer.json").exists():
         tokenizer().save_pretrained(saved)
     return {path.name: path.read_bytes() for path in saved.iterdir()}

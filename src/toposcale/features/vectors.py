@@ -63,9 +63,10 @@ def persistence_image(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
 def persistence_landscape(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
     """The first `N_LAYERS` landscape functions (3, 41) of a diagram (k, 2) at `RADII`; 0 where there are fewer.
 
-    At a radius, a bar is as high as its nearer end is far; the k-th function is the k-th highest bar.
+    The height of a bar at a radius is its distance to the nearer end of the bar, and 0 outside of the bar. The k-th
+    function is the k-th largest height.
     """
     # Not by persim: of [0.4, 0.6] twice and [0.6, 1.0] its version 0.4.1 gives the last bar twice.
     births, deaths = diagram[:, :1], diagram[:, 1:]
     heights = np.minimum(RADII - births, deaths - RADII)
-    return np.sort(np.vstack([np.zeros((N_LAYERS, len(RADII))), heights]), axis=0)[: -N_LAYERS - 1 : -1]
+    return np.sort(np.vstack([np.zeros((N_LAYERS, len(RADII))), heights]), axis=0)[::-1][:N_LAYERS]
