@@ -52,6 +52,11 @@ class TrainingJob:
         self.snakemake, self.shape, self.plan = snakemake, shape, plan
         self.device, self.metadata = device, metadata
         self.name = snakemake.wildcards.model
+        self.provenance = _job.provenance(snakemake)
+        settings = snakemake.params.sketch
+        self.sketch = None
+        if settings:
+            self.sketch = callbacks.WeightSketch(shape.n_parameters, seed=plan.seed, **settings)
         training = snakemake.params.training
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], shape.context)
         count = training["validation_windows"]
@@ -105,25 +110,20 @@ class TrainingJob:
 
     def advance(self, state, until, checkpoint, log, metrics, sketch=None):
         """Train up to `until`, then write its weights, the log, sketches on the way if asked for, and the losses."""
-        paths = []
-        if sketch:
-            settings = self.snakemake.params.sketch
-            paths = [callbacks.WeightSketch(self.shape.n_parameters, seed=self.plan.seed, **settings)]
         with Path(str(self.snakemake.log)).open("a") as file:
-            progress = callbacks.ProgressLog(file, until)
-            _, rows = trainer.train(state, self.plan, self.tokens, until, [progress, *paths])
+            watching = [callbacks.ProgressLog(file, until), self.sketch]
+            _, rows = trainer.train(state, self.plan, self.tokens, until, filter(None, watching))
         trainer.save_weights(checkpoint, state, self.metadata)
-        for path in paths:
-            path.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
-        provenance = _job.provenance(self.snakemake)
-        tables.write(tables.from_rows(schemas.TRAINING, rows), log, provenance)
+        if self.sketch:
+            self.sketch.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
+        tables.write(tables.from_rows(schemas.TRAINING, rows), log, self.provenance)
         loss = trainer.validation_loss(state.model, self.windows)
         gap = loss - trainer.validation_loss(state.model, self.seen)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}
             for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
         ]
-        tables.write(tables.from_rows(schemas.METRICS, rows), metrics, provenance)
+        tables.write(tables.from_rows(schemas.METRICS, rows), metrics, self.provenance)
 
 
 if __name__ == "__main__":

@@ -153,19 +153,24 @@ def test_training_in_pieces_is_bit_identical(tmp_path, cuts):
     expected = [path.read_bytes() for path in save(tmp_path / "whole", whole)]
     whole_sketch.save(tmp_path / "whole.sketch", {"seed": "7"})
 
+    # One sketch a job: a job of one checkpoint has its own, a job of all checkpoints keeps one.
+    kept, kept_files = sketch(), []
     paths, pieces, sketches = save(tmp_path, fresh()), [], []
     for end in [*cuts, 12]:
         state = load_state(*paths, SHAPE, CPU)
         if state.step == end == 12:
             continue
         observer = sketch()
-        state, some = train(state, PLAN, TOKENS, end, [observer])
+        state, some = train(state, PLAN, TOKENS, end, [observer, kept])
         pieces += some
         paths = save(tmp_path, state)
         sketches.append(tmp_path / f"{end}.sketch")
         observer.save(sketches[-1], {})
+        kept_files.append(tmp_path / f"{end}.kept")
+        kept.save(kept_files[-1], {})
     assert pieces == rows
     assert [path.read_bytes() for path in paths] == expected
+    assert [path.read_bytes() for path in kept_files] == [path.read_bytes() for path in sketches]
     parts = [tensor_files.read(path)[0] for path in sketches]
     whole = tensor_files.read(tmp_path / "whole.sketch")[0]
     for name in ("step", "sketch"):
