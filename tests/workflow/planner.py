@@ -6,6 +6,7 @@ Snakemake says about a dry run with each.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -60,12 +61,21 @@ def said(command: list[str], text: str) -> str:
 if __name__ == "__main__":
     import snakemake.cli
 
-    # What every fork would otherwise read again.
+    # What every fork would otherwise import and read again: more than half of its time.
+    import pandas  # noqa: F401
+    import smart_open  # noqa: F401
+    import snakemake.report
+
     import configuration
     import plan  # noqa: F401
     from fingerprint import LIBRARY, SCRIPTS, fingerprint
+    from toposcale import checkpoints  # noqa: F401
+    from toposcale.io import lm_eval, loss_curves, notes  # noqa: F401
+    from toposcale.monitor import folder  # noqa: F401
 
     configuration.schema()
+    gc.freeze()  # the forks then share what is loaded
+
     modules = [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in LIBRARY.rglob("*.py")]
     for script in SCRIPTS.glob("*.py"):
         fingerprint(script.name, *modules)
