@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from toposcale.analysis.histories import histories_from_tables, vectors_by_model
 from toposcale.analysis.series import cells_of
@@ -188,6 +187,8 @@ def by_cell(values: pd.Series, models: Iterable[str], cells: Mapping[str, str]) 
 
 
 def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, object]:
+    from scipy.stats import spearmanr  # half a second, which jobs that only draw need not spend
+
     usable = group[group["forecast"].notna() & group["actual"].notna()]
     errors = by_cell(usable["error"].abs(), usable["model"], cells)
     low, high = bootstrap_interval(errors, resamples, seed)
@@ -200,7 +201,7 @@ def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, see
         "mae": float(errors.mean()) if len(errors) else np.nan,
         "mae_low": low,
         "mae_high": high,
-        "spearman": float(stats.spearmanr(usable["forecast"], usable["actual"])[0]) if varied else np.nan,
+        "spearman": float(spearmanr(usable["forecast"], usable["actual"])[0]) if varied else np.nan,
         "interval_coverage": float(covered.mean()) if len(usable) else np.nan,
     }
 
@@ -208,6 +209,8 @@ def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, see
 def _against_baseline(
     group: pd.DataFrame, baseline: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int
 ) -> dict[str, object]:
+    from scipy.stats import wilcoxon  # half a second, which jobs that only draw need not spend
+
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])
     own, base = (by_cell(pair[name].abs(), pair["model"], cells) for name in ("error", "error_baseline"))
@@ -223,7 +226,7 @@ def _against_baseline(
         "improvement_low": float(low),
         "improvement_high": float(high),
         "n_compared": len(own),
-        "wilcoxon_p": 1.0 if same else float(stats.wilcoxon(own, base).pvalue),
+        "wilcoxon_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
     }
 
 

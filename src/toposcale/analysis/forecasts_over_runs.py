@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from toposcale.analysis.over_seeds import EARLY, SHARE, value_at_share
 from toposcale.features.names import VALIDATION_LOSS
@@ -45,7 +45,7 @@ def forecast_table(
         for method, predict in (("ridge", _ridge), ("gradient boosting", _boosting)):
             errors = {name: _errors(table, target, groups, predict) for name, table in sets.items()}
             gain = pd.Series(errors["plain"] - errors["topology"]).groupby(runs["cell"].to_numpy()).mean()
-            half = student_t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
+            half = stdtrit(len(gain) - 1, 0.975) * gain.std(ddof=1) / np.sqrt(len(gain))
             half = half if left_out == "cells" else np.nan
             p_value = np.nan
             if method == "ridge":

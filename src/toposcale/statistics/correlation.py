@@ -7,7 +7,6 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, stdtr
-from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +40,8 @@ def flattened(series: Floats) -> Floats:
 
 def average_ranks(series: Floats) -> Floats:
     """Ranks 1..n along the last axis, ties averaged."""
+    from scipy.stats import rankdata  # half a second, which jobs that only draw need not spend
+
     return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import false_discovery_control
 
 from toposcale.statistics.correlation import Floats
 
@@ -28,6 +27,8 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
 
     Of the m p-values that are not NaN; NaN stays NaN. Any shape.
     """
+    from scipy.stats import false_discovery_control  # half a second, which jobs that only draw need not spend
+
     p = _checked(p_values)
     adjusted = np.full(p.shape, np.nan)
     tested = np.isfinite(p)
