@@ -59,11 +59,10 @@ def said(command: list[str], text: str) -> str:
 
 
 if __name__ == "__main__":
-    import snakemake.cli
-
     # What every fork would otherwise import and read again: more than half of its time.
     import pandas  # noqa: F401
     import smart_open  # noqa: F401
+    import snakemake.cli
     import snakemake.report
 
     import configuration
@@ -74,9 +73,8 @@ if __name__ == "__main__":
     from toposcale.monitor import folder  # noqa: F401
 
     configuration.schema()
-    gc.freeze()  # the forks then share what is loaded
-
     modules = [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in LIBRARY.rglob("*.py")]
     for script in SCRIPTS.glob("*.py"):
         fingerprint(script.name, *modules)
+    gc.freeze()  # the forks then share what is loaded
     json.dump({name: said(sys.argv[1:], text) for name, text in json.load(sys.stdin).items()}, sys.stdout)

@@ -19,7 +19,6 @@ import pytest
 
 import faults
 from faults import TARGET
-from page_data import held
 from toposcale.io import tensor_files
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
@@ -240,7 +239,8 @@ def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturb
     given = {"kind": "folder", "path": "given", "pattern": "step-{step}.safetensors", "tokens_per_step": 16}
     workspace.config["models"] = {"given": given}
     workspace.config["embeddings"] = {"repeats": 0, "texts": 20}
-    status, said = faults.run(workspace)
+    tables = [f"results/small/tables/{name}.parquet" for name in ("features", "correlations", "warnings")]
+    status, said = faults.run(workspace, *tables)
     assert faults.complaints(said) == []
     assert status == 0, said
     features = pd.read_parquet(workspace.results / "tables" / "features.parquet")
@@ -251,6 +251,3 @@ def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturb
     assert (
         warnings.query("model == 'given' and steps == '2'")["warning"].str.contains("features are NaN").any()
     )
-    page = (workspace.results / "report.html").read_text()
-    assert "features are NaN" in held(page, "data-table-warnings")
-    assert '<a href="#warnings">no warnings' not in page

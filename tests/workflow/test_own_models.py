@@ -17,6 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from page_data import held
 from workspace import new_workspace
 
 # One worker for all of them: they share one training.
@@ -80,8 +81,9 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
         "run": "small",
         "models": {name: {**entry, "path": str(path / name)} for name in trainers},
     }
-    own.snakemake()
-    assert (own.results / "report.html").exists()
+    own.snakemake(
+        *(f"results/small/tables/{name}.parquet" for name in ("forecasts", "decisions", "warnings"))
+    )
     models = table(own, "models").set_index("model")
     for name, trainer in trainers.items():
         assert models.loc[name, "tokens_per_step"] == 4 * 2 * CONTEXT
@@ -124,7 +126,9 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     damage(own.path / "files")
     own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "files"}}}
     own.snakemake()
-    assert (own.results / "report.html").exists()
+    page = (own.results / "report.html").read_text()
+    assert "features are NaN" in held(page, "data-table-warnings")
+    assert '<a href="#warnings">no warnings' not in page
     assert table(own, "summary")["answer"].str.contains("needs a loss").all()
     features = table(own, "features").query("feature == 'frobenius_norm' and source == 'weights'")
     measured = sorted(set(range(EVERY, STEPS + 1, EVERY)) - {30, 40})
