@@ -58,7 +58,10 @@ def _files(module: str) -> list[Path]:
     for base in (LIBRARY, SCRIPTS):
         for depth in range(1, len(parts) + 1):
             stem = base.joinpath(*parts[:depth])
-            found += [path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
+            here = [path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
+            if not here:
+                break  # nothing can lie below it either
+            found += here
     return found
 
 

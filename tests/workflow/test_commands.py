@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -309,31 +308,3 @@ def test_clean_says_what_it_leaves_and_distclean_removes_it(tmp_path):
     subprocess.run([*make, "distclean"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["README.md"]
-
-
-def test_the_last_line_of_a_failure_is_its_cause(undisturbed, copy):
-    (copy.path / "train.txt").write_bytes(b"\xff\xfe" * 100)
-    done = copy.snakemake(check=False)
-    assert done.returncode != 0
-    last = done.stderr.rstrip().splitlines()[-1]
-    assert last.startswith("toposcale: corpus: ")
-    assert "train.txt" in last
-
-
-def test_ctrl_c_says_interrupted(copy):
-    """While a job is at work. In the instant in which Snakemake starts one, its own scheduler prints a traceback first."""
-    copy.config["training"] |= {"steps": 200_000, "checkpoint_every": 100_000}
-    log = copy.results / "logs/train/one/step-00100000.log"
-    process = subprocess.Popen(
-        copy.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not log.exists() or not log.stat().st_size:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)
-    said = process.stderr.readlines()
-    assert process.wait(timeout=120) != 0
-    assert said[-1].startswith("toposcale: interrupted"), "".join(said[-20:])
-    assert "Traceback" not in "".join(said)

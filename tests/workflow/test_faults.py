@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from base64 import urlsafe_b64encode
 
 import numpy as np
@@ -251,3 +252,34 @@ def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturb
     assert (
         warnings.query("model == 'given' and steps == '2'")["warning"].str.contains("features are NaN").any()
     )
+
+
+# What is said last.
+
+
+def test_the_last_line_of_a_failure_is_its_cause(undisturbed, copy):
+    (copy.path / "train.txt").write_bytes(b"\xff\xfe" * 100)
+    done = copy.snakemake(check=False)
+    assert done.returncode != 0
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert last.startswith("toposcale: corpus: ")
+    assert "train.txt" in last
+
+
+def test_ctrl_c_says_interrupted(copy):
+    """While a job is at work. In the instant in which Snakemake starts one, its own scheduler prints a traceback first."""
+    copy.config["training"] |= {"steps": 200_000, "checkpoint_every": 100_000}
+    log = copy.results / "logs/train/one/step-00100000.log"
+    process = subprocess.Popen(
+        copy.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not log.exists() or not log.stat().st_size:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.stderr.readlines()
+    assert process.wait(timeout=120) != 0
+    assert said[-1].startswith("toposcale: interrupted"), "".join(said[-20:])
+    assert "Traceback" not in "".join(said)
