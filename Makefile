@@ -56,7 +56,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
-	for config in config/*.yaml; do $(BIN)/snakemake --configfile $$config --dry-run --quiet all > /dev/null || exit 1; done
+	printf '%s\n' config/*.yaml | xargs -P 2 -n 1 $(BIN)/snakemake --dry-run --quiet all --configfile > /dev/null
 
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
