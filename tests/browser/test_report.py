@@ -21,19 +21,25 @@ def page(finished, browser):
 
 
 @pytest.fixture
-def whole(page):
-    """The page with every drawing, row and chart in it."""
+def unpacked(page):
+    """The page with every drawing and row in it."""
     page.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     page.run(f"{WHOLE}.then(() => 0)")
     page.wait_for("[...document.querySelectorAll('[data-figure]')].every((e) => e.firstElementChild)")
     page.wait_for(
         "[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)"
     )
-    page.run("document.querySelector('#charts').scrollIntoView({behavior: 'instant'})")
-    page.wait_for("document.body.dataset.ready === 'yes'")
-    page.wait_for("document.querySelectorAll('#charts .chart').length === 6")
-    page.wait_for("[...document.querySelectorAll('#charts .chart')].every((e) => e.dataset.drawn)")
     return page
+
+
+@pytest.fixture
+def whole(unpacked):
+    """The page with its charts too."""
+    unpacked.run("document.querySelector('#charts').scrollIntoView({behavior: 'instant'})")
+    unpacked.wait_for("document.body.dataset.ready === 'yes'")
+    unpacked.wait_for("document.querySelectorAll('#charts .chart').length === 6")
+    unpacked.wait_for("[...document.querySelectorAll('#charts .chart')].every((e) => e.dataset.drawn)")
+    return unpacked
 
 
 def test_it_loads_without_an_error_and_asks_the_network_for_nothing(page):
@@ -69,39 +75,39 @@ def test_the_first_screen_holds_what_was_run_the_answers_and_the_overview(page, 
     assert "train.txt" in lede
 
 
-def test_a_figure_opens_and_closes(whole):
+def test_a_figure_opens_and_closes(unpacked):
     height = "document.querySelector('#large svg')?.getBoundingClientRect().height ?? 0"
-    assert whole.run(height) == 0
-    whole.click("[data-figure=homology]")
-    assert whole.run("document.querySelector('#large').open")
-    assert whole.run(height) > 300
-    assert whole.run("document.querySelector('[data-figure=homology] svg')") is None
-    whole.click("#close")
-    whole.wait_for("document.querySelector('[data-figure=homology] svg') !== null")
-    assert whole.run(height) == 0
-    assert whole.errors() == []
+    assert unpacked.run(height) == 0
+    unpacked.click("[data-figure=homology]")
+    assert unpacked.run("document.querySelector('#large').open")
+    assert unpacked.run(height) > 300
+    assert unpacked.run("document.querySelector('[data-figure=homology] svg')") is None
+    unpacked.click("#close")
+    unpacked.wait_for("document.querySelector('[data-figure=homology] svg') !== null")
+    assert unpacked.run(height) == 0
+    assert unpacked.errors() == []
 
 
-def test_a_figure_takes_no_other_place_once_it_is_drawn(whole):
+def test_a_figure_takes_no_other_place_once_it_is_drawn(unpacked):
     last = "[...document.querySelectorAll('.gallery figure')].at(-1)"
     height = f"{last}.getBoundingClientRect().height"
-    whole.run(f"{last}.scrollIntoView()")
-    whole.wait_for(f"{last}.childElementCount === 1")
-    drawn = whole.run(height)
-    whole.run(f"{last}.replaceChildren()")
+    unpacked.run(f"{last}.scrollIntoView()")
+    unpacked.wait_for(f"{last}.childElementCount === 1")
+    drawn = unpacked.run(height)
+    unpacked.run(f"{last}.replaceChildren()")
     assert drawn > 100
-    assert abs(whole.run(height) - drawn) < 1
+    assert abs(unpacked.run(height) - drawn) < 1
 
 
-def test_a_table_sorts_by_value_both_ways(whole):
+def test_a_table_sorts_by_value_both_ways(unpacked):
     rows = "#verdicts + div + .scroll tbody tr"
     column = f"[...document.querySelectorAll('{rows}')].map((row) => row.cells[4].dataset.key)"
-    before = whole.run(column)
+    before = unpacked.run(column)
     head = "#verdicts + div + .scroll th:nth-child(5) button"
-    whole.click(head)
-    up = whole.run(column)
-    whole.click(head)
-    down = whole.run(column)
+    unpacked.click(head)
+    up = unpacked.run(column)
+    unpacked.click(head)
+    down = unpacked.run(column)
     numbers = [float(text) for text in before if text]
     missing = [""] * (len(before) - len(numbers))
     assert len(set(numbers)) > 5
@@ -115,19 +121,19 @@ def test_a_table_sorts_by_value_both_ways(whole):
 SEEN = "[...document.querySelectorAll('{}')].filter((e) => e.getClientRects().length).length"
 
 
-def test_a_model_is_hidden_in_charts_figures_and_tables(whole):
+def test_a_model_is_hidden_in_charts_figures_and_tables(unpacked):
     places = {
         where: (SEEN.format(f"{where} [data-model=one]"), SEEN.format(f"{where} [data-model=two]"))
         for where in ("[data-figure=overview]", "[data-figure=homology]", "table")
     }
-    before = {where: [whole.run(script) for script in pair] for where, pair in places.items()}
+    before = {where: [unpacked.run(script) for script in pair] for where, pair in places.items()}
     assert min(number for pair in before.values() for number in pair) > 0
-    whole.click("[data-hides=model][data-value=one]")
+    unpacked.click("[data-hides=model][data-value=one]")
     for where, (one, two) in places.items():
-        assert whole.run(one) == 0, where
-        assert whole.run(two) == before[where][1], where
-    whole.click("[data-hides=model][data-value=one]")
-    assert {where: [whole.run(script) for script in pair] for where, pair in places.items()} == before
+        assert unpacked.run(one) == 0, where
+        assert unpacked.run(two) == before[where][1], where
+    unpacked.click("[data-hides=model][data-value=one]")
+    assert {where: [unpacked.run(script) for script in pair] for where, pair in places.items()} == before
 
 
 LINES = (
@@ -168,11 +174,11 @@ def test_the_first_paint_comes_within_two_seconds(page):
     assert 0 < paint < 2000
 
 
-def test_warnings_say_what_to_do(whole, finished):
+def test_warnings_say_what_to_do(unpacked, finished):
     warnings = pd.read_parquet(finished.results / "tables" / "warnings.parquet")
     assert list(warnings) == ["model", "steps", "concerns", "warning", "remedy"]
     shown = "[...document.querySelectorAll('#warnings tbody tr')].map((row) => row.cells.length)"
-    assert len(whole.run(shown)) == len(warnings)
+    assert len(unpacked.run(shown)) == len(warnings)
 
 
 def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(whole):
@@ -189,11 +195,11 @@ def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(whole):
     assert whole.run(SEEN.format("article[data-category=Statistics]")) > 0
 
 
-def test_rows_are_found_by_their_words(whole):
+def test_rows_are_found_by_their_words(unpacked):
     rows = SEEN.format("#verdicts + div + .scroll tbody tr")
-    everything = whole.run(rows)
-    whole.put("#search", "stable_rank", "input")
-    assert 0 < whole.run(rows) < everything
+    everything = unpacked.run(rows)
+    unpacked.put("#search", "stable_rank", "input")
+    assert 0 < unpacked.run(rows) < everything
 
 
 def test_nothing_is_wider_than_a_phone(finished, browser):
@@ -203,14 +209,14 @@ def test_nothing_is_wider_than_a_phone(finished, browser):
     assert browser.errors() == []
 
 
-def test_what_it_cost_and_how_to_rerun_it_are_told(whole, finished):
-    told = whole.run(
+def test_what_it_cost_and_how_to_rerun_it_are_told(unpacked, finished):
+    told = unpacked.run(
         "document.querySelector('#workflow').innerText + document.querySelector('#rerun').innerText"
     )
     for rule in ("train", "weight_features", "correlations", "figures"):
         assert rule in told
     assert "git checkout" in told
-    given = whole.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
+    given = unpacked.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
     assert given == (finished.results / "config.yaml").read_text()
 
 
