@@ -259,15 +259,6 @@ def not_made_here(wildcards):
     return wildcards.model not in TRAINED
 
 
-def on_attempt(amount):
-    """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
-
-    def resource(wildcards, attempt):
-        return amount * attempt
-
-    return resource
-
-
 def corpus_files(key):
     """The user's files behind corpus.train or corpus.validation, in the order of the list, each glob sorted."""
     files = []

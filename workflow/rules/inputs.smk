@@ -1,4 +1,4 @@
-# What rules read: input functions, and the files, sizes and facts of models.
+# What rules read: input functions, and the files, sizes and facts of models; and the memory and time that jobs ask for.
 import errno
 import functools
 
@@ -87,6 +87,15 @@ def sizes_of(wildcards):
     return checkpoints.Sizes(
         *(known.get(name) or 0 for name in checkpoints.Sizes._fields)
     )
+
+
+def on_attempt(amount):
+    """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
+
+    def resource(wildcards, attempt):
+        return amount * attempt
+
+    return resource
 
 
 def by_size(base, per_weight=0.0, per_matrix=0.0):

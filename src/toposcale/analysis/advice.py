@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.analysis.decisions import BUDGET_USED_UP, UNDECIDED, known_at, options_of
+from toposcale.analysis.decisions import BUDGET_USED_UP, known_at, options_of
 from toposcale.forecasting.calibration import calibrate, score
 from toposcale.forecasting.decision import (
     FEWEST_STEPS,
     FINISH,
-    SURE,
+    UNDECIDED,
     Option,
     best_size,
     compute_of,
+    recommendation,
     rest_of,
     steps_to,
 )
@@ -116,9 +117,8 @@ def _choice(options: Sequence[Option], reason: str) -> dict[str, Any]:
     if not options:
         return {"choice": "", "probability": None, "at_stake": None, "no_decision_because": reason}
     best = options[0]
-    sure = best.probability >= SURE
     return {
-        "choice": best.candidate.name if sure else UNDECIDED,
+        "choice": recommendation(options),
         # The best of one is no finding.
         "probability": best.probability if len(options) > 1 else None,
         "at_stake": best.at_stake if len(options) > 1 else None,

@@ -14,12 +14,13 @@ from toposcale.analysis.series import cells_of
 from toposcale.forecasting.decision import (
     FINISH,
     MULTIPLES,
-    SURE,
+    UNDECIDED,
     Candidate,
     Option,
     candidates,
     compute_of,
     course_gap,
+    recommendation,
     rest_of,
     weigh,
 )
@@ -28,7 +29,6 @@ from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.joint import Joint, target_of
 from toposcale.io import schemas
 
-UNDECIDED = "undecided"
 BUDGET_USED_UP = "what is left buys not one step"
 POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 RANDOM_STOPS = 8
@@ -199,10 +199,9 @@ def _judged(
     starts = [option.candidate for option in options if option.candidate.is_start]
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > history.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
-    sure = options[0].probability >= SURE
-    advised = options[0].candidate.name if sure else FINISH
+    advised = recommendation(options)
     chosen = {
-        "advice": (advised if sure else UNDECIDED, truths[advised]),
+        "advice": (advised, truths[FINISH if advised == UNDECIDED else advised]),
         "always_finish": (FINISH, truths[FINISH]),
     }
     if following is not None:  # else the rest buys no training of a larger size

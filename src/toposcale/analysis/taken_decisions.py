@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.decisions import UNDECIDED
 from toposcale.analysis.forecasts import bootstrap_interval, by_cell
-from toposcale.forecasting.decision import FINISH, SURE, Candidate, compute_of, rest_of, weigh
+from toposcale.forecasting.decision import (
+    FINISH,
+    UNDECIDED,
+    Candidate,
+    compute_of,
+    recommendation,
+    rest_of,
+    weigh,
+)
 from toposcale.forecasting.forecasters import CURVE_METHODS, forecast, make_forecaster
 from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint, target_of
@@ -99,7 +106,7 @@ def _judged(
     at_random = float(np.mean([*later, truths[FINISH]]))
     outcomes = truths | {UNDECIDED: truths[FINISH], "stop at random": at_random, "": np.nan}
     choices = {
-        "advice": first.candidate.name if first.probability >= SURE else UNDECIDED,
+        "advice": recommendation(options),
         "joint": first.candidate.name,
         "always_finish": FINISH,
         "stop_now": following,

@@ -20,6 +20,7 @@ FEWEST_STEPS, MOST_STEPS = 50, 2_000_000
 DRAWS = 4096
 MULTIPLES = (2.0, 4.0)
 FINISH, EXTEND = "finish", "extend"
+UNDECIDED = "undecided"
 
 
 class Candidate(NamedTuple):
@@ -195,3 +196,8 @@ def best_size(joint: Joint, history: History, remaining: float) -> tuple[float, 
     losses = np.concatenate([joint.predict([target])[0] for target in targets])
     near = sizes[losses <= losses.min() + 0.01]
     return float(sizes[int(np.argmin(losses))]), float(near[0]), float(near[-1])
+
+
+def recommendation(options: Sequence[Option]) -> str:
+    """The name of the first of some options, which are best first; `UNDECIDED` where its probability is below `SURE`."""
+    return options[0].candidate.name if options[0].probability >= SURE else UNDECIDED
