@@ -29,7 +29,7 @@ from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.joint import Joint, target_of
 from toposcale.io import schemas
 
-BUDGET_USED_UP = "what is left buys not one step"
+BUDGET_USED_UP = "the compute that is left does not pay for one step"
 POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""
