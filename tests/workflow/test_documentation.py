@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import configuration
+from page_data import held
 from paths import ROOT
 from toposcale.features import names
 from toposcale.features.registry import registered
@@ -79,7 +80,7 @@ def code_block(page, heading, language):
 
 
 @pytest.mark.workflow
-def test_the_feature_of_the_page_is_in_the_tables_and_the_statistics(workspace):
+def test_the_feature_of_the_page_is_in_tables_statistics_and_report(workspace):
     copy = workspace.path / "toposcale"
     for part in (
         "Snakefile",
@@ -102,16 +103,17 @@ def test_the_feature_of_the_page_is_in_the_tables_and_the_statistics(workspace):
     workspace.home = copy
     workspace.config["embeddings"] = {"enabled": False}
     workspace.config["statistics"] = {"resamples": 10}
-    analysed = ("correlations", "partial_correlations", "verdicts", "scaling")
-    workspace.snakemake(*(f"results/small/tables/{name}.parquet" for name in analysed))
+    workspace.snakemake()
     made = workspace.results / "tables"
     features = pd.read_parquet(made / "features.parquet").query("feature == 'near_zero_share'")
     assert set(features["step"]) == set(range(0, 41, 8))
     assert features["value"].between(0, 1).all()
     one = features.query("model == 'one' and step == 40").set_index("layer")["value"]
     assert one["all"] == pytest.approx(one.drop("all").mean())
-    for name in analysed:
+    for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
         assert "near_zero_share" in set(pd.read_parquet(made / f"{name}.parquet")["feature"]), name
+    page = (workspace.results / "report.html").read_text()
+    assert "near_zero_share" in held(page, "data-table-verdicts")
 
 
 def test_the_tables_are_documented_as_they_are():

@@ -254,7 +254,7 @@ def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturb
     )
 
 
-# What is said last.
+# The last line.
 
 
 def test_the_last_line_of_a_failure_is_its_cause(undisturbed, copy):

@@ -85,6 +85,14 @@ def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace):
         if (workspace.results / path).read_bytes() != (finished.results / path).read_bytes()
     ]
     assert differing == []
+    ours, theirs = (
+        {path.stem: pd.read_parquet(path) for path in (run.results / "tables").glob("*.parquet")}
+        for run in (workspace, finished)
+    )
+    assert {"features", "metrics", "models", "surfaces"} <= set(ours)
+    for name, table in ours.items():
+        of_one = theirs[name].query("model == 'one'").reset_index(drop=True)
+        pd.testing.assert_frame_equal(table, of_one, obj=name)
 
 
 def test_a_seed_more_trains_its_models_only(finished):

@@ -14,7 +14,7 @@ from toposcale.io.errors import UserError
 pytestmark = pytest.mark.workflow
 
 
-@pytest.mark.xdist_group("faults")  # whose worker has the undisturbed run
+@pytest.mark.xdist_group("faults")  # they share the undisturbed run
 def test_a_run_in_a_path_with_a_space_is_that_of_any_other(project, undisturbed, tmp_path):
     workspace = faults.smallest(tmp_path / "my work")
     workspace.home = project

@@ -187,7 +187,7 @@ def by_cell(values: pd.Series, models: Iterable[str], cells: Mapping[str, str]) 
 
 
 def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, object]:
-    from scipy.stats import spearmanr  # half a second, which jobs that only draw need not spend
+    from scipy.stats import spearmanr  # slow to import: see docs/performance.md
 
     usable = group[group["forecast"].notna() & group["actual"].notna()]
     errors = by_cell(usable["error"].abs(), usable["model"], cells)
@@ -209,7 +209,7 @@ def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, see
 def _against_baseline(
     group: pd.DataFrame, baseline: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int
 ) -> dict[str, object]:
-    from scipy.stats import wilcoxon  # half a second, which jobs that only draw need not spend
+    from scipy.stats import wilcoxon  # slow to import: see docs/performance.md
 
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])

@@ -199,5 +199,5 @@ def best_size(joint: Joint, history: History, remaining: float) -> tuple[float, 
 
 
 def recommendation(options: Sequence[Option]) -> str:
-    """The name of the first of some options, which are best first; `UNDECIDED` where its probability is below `SURE`."""
+    """The name of the first of `options`, which are sorted best first; `UNDECIDED` if its probability is below `SURE`."""
     return options[0].candidate.name if options[0].probability >= SURE else UNDECIDED

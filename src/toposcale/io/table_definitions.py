@@ -1,4 +1,4 @@
-"""What the tables hold, as text: names, types and meanings of columns; those of the analyses are in the module beside.
+"""What the tables hold, as text: names, types and meanings of columns; those of analyses: `analysis_table_definitions`.
 
 A block a table: `name: what a row is`, a line a column, and the key, which identifies and sorts a row. A column is its
 name, type and meaning, or one of the common ones, by its name alone. Types: text, count, flag, number; `interval` stands

@@ -40,7 +40,7 @@ def flattened(series: Floats) -> Floats:
 
 def average_ranks(series: Floats) -> Floats:
     """Ranks 1..n along the last axis, ties averaged."""
-    from scipy.stats import rankdata  # half a second, which jobs that only draw need not spend
+    from scipy.stats import rankdata  # slow to import: see docs/performance.md
 
     return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
 

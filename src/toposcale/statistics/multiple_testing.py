@@ -27,7 +27,7 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
 
     Of the m p-values that are not NaN; NaN stays NaN. Any shape.
     """
-    from scipy.stats import false_discovery_control  # half a second, which jobs that only draw need not spend
+    from scipy.stats import false_discovery_control  # slow to import: see docs/performance.md
 
     p = _checked(p_values)
     adjusted = np.full(p.shape, np.nan)

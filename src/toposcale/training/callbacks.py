@@ -53,7 +53,7 @@ class WeightSketch:
             self.rows.append((self._projection @ state.weights).cpu().numpy())
 
     def save(self, path: str | Path, metadata: Mapping[str, str]) -> None:
-        """Write `step` (m,) and `sketch` (m, size) as safetensors, of the steps since the last file was written."""
+        """Write `step` (m,) and `sketch` (m, size) as safetensors: the sketches since the last call."""
         sketches = np.stack(self.rows) if self.rows else np.empty((0, len(self._projection)), np.float32)
         arrays: dict[str, NDArray] = {"step": np.array(self.steps, dtype=np.int64), "sketch": sketches}
         tensor_files.write(path, arrays, metadata)
