@@ -35,7 +35,7 @@ def forecast_table(
     """Mean absolute errors of the three sets of predictors, by what is left out and by method, and what topology adds.
 
     gain: error with norms and spectra less error with topology too, the mean over cells; its 95% interval is Student's
-    over cells where cells are left out, and is empty where sizes are, of which there are too few. p_value: share of
+    over cells where cells are left out, and is empty where sizes are, of which there are too few. p: share of
     `permutations` of the topology within the cells with as large a gain; ridge alone, whose fits are cheap.
     """
     sets, target, runs = predictors(series, early, models)
@@ -47,19 +47,19 @@ def forecast_table(
             gain = pd.Series(errors["plain"] - errors["topology"]).groupby(runs["cell"].to_numpy()).mean()
             half = stdtrit(len(gain) - 1, 0.975) * gain.std(ddof=1) / np.sqrt(len(gain))
             half = half if left_out == "cells" else np.nan
-            p_value = np.nan
+            p = np.nan
             if method == "ridge":
-                p_value = _chance(sets, target, groups, runs["cell"].to_numpy(), errors, seed, permutations)
+                p = _chance(sets, target, groups, runs["cell"].to_numpy(), errors, seed, permutations)
             rows.append(
                 {
                     "left_out": left_out,
                     "method": method,
-                    "n_runs": len(target),
+                    "n_models": len(target),
                     **{f"error_{name}": float(values.mean()) for name, values in errors.items()},
                     "gain": gain.mean(),
                     "gain_low": gain.mean() - half,
                     "gain_high": gain.mean() + half,
-                    "p_value": p_value,
+                    "p": p,
                 }
             )
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""The study of many runs: what its small tables hold, the four primary tests, and the same for every feature.
+"""The questions of the study: what its small tables hold, the four primary tests, and the same for every feature.
 
 docs/study.md says what is asked, and said so before a run was trained.
 """
@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from studies.small_tables import check_finished
 from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations, value_at_share
 from toposcale.analysis.series import SERIES_KEY, WEIGHT_NORM, whole_model
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.io.errors import UserError
 from toposcale.statistics.correlation import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
@@ -33,22 +33,13 @@ DIGITS = 8
 _HALF = float(ndtri(0.975))
 
 
-def small_tables(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
+def gathered(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the results are computed from: `models`; `series`, the loss, the norm and the primary features at every
     checkpoint; `early`, all features of the whole model at the last checkpoint within `SHARE` of the training.
 
-    UserError: a run has no loss at its end. A study is analysed once, when all of it is there.
+    UserError: a run is not finished.
     """
-    losses = metrics[metrics["metric"] == VALIDATION_LOSS]
-    ended = losses.merge(models[["model", "final_step"]], on="model").query("step == final_step")
-    missing = sorted(set(models["model"]) - set(ended["model"]))
-    if missing:
-        raise UserError(
-            f"{len(missing)} of {len(models)} runs are not finished (for example {missing[0]}): the study is analysed "
-            "once, after all runs are finished"
-        )
+    check_finished(metrics, models)
     whole = whole_model(features)
     whole = whole[whole["source"] == "weights"]
     series = _wide(whole[whole["feature"].isin(FOLLOWED)])
@@ -66,7 +57,7 @@ def _wide(features: pd.DataFrame) -> pd.DataFrame:
 
 
 def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The features and metrics tables that `series` and `early` of `small_tables` hold."""
+    """The features and metrics tables that `series` and `early` of `gathered` hold."""
     metrics = series[["model", "step", *METRICS]].melt(
         ["model", "step"], var_name="metric", value_name="value"
     )
@@ -90,8 +81,8 @@ def study_tables(
     and `exploratory`, the same for every other feature. Without `confirmatory` all of them are exploratory.
 
     Columns: question (A; "A, own slopes", the same with slopes of each cell; gap, A for the final generalisation gap given
-    the gaps before it; B), feature, n_runs, n_cells, estimate (a correlation), its 95% interval, p_value, and p_holm or
-    q_value. A primary test that could not be made counts as p = 1.
+    the gaps before it; B), feature, n_models, n_cells, estimate (a correlation), its 95% interval, p, and q (of Holm for
+    the primary tests, of Benjamini and Hochberg for the others). A primary test that could not be made counts as p = 1.
     """
     between = partial(_between, features, metrics, models, seed)
     rows = pd.concat(
@@ -108,13 +99,13 @@ def study_tables(
     primary = primary.reindex(
         pd.MultiIndex.from_product([QUESTIONS, sorted(PRIMARY)], names=primary.index.names)
     )
-    primary["p_holm"] = holm(primary["p_value"].fillna(1.0).to_numpy())
-    others["q_value"] = benjamini_hochberg(others["p_value"].to_numpy())
+    primary["q"] = holm(primary["p"].fillna(1.0).to_numpy())
+    others["q"] = benjamini_hochberg(others["p"].to_numpy())
     control = _between(_later_loss(features, metrics, models), metrics, models, seed, "A")
     tables = {
         "primary": primary.reset_index(),
         "control": control.dropna(subset=["estimate"]),
-        "exploratory": others.sort_values(["question", "p_value", "feature"], ignore_index=True),
+        "exploratory": others.sort_values(["question", "p", "feature"], ignore_index=True),
     }
     return tables if confirmatory else {name: tables[name] for name in ("control", "exploratory")}
 
@@ -149,12 +140,12 @@ def _between(
         {
             "question": question,
             "feature": found["feature"],
-            "n_runs": found["n_runs"],
+            "n_models": found["n_runs"],
             "n_cells": found["n_cells"],
             "estimate": estimate,
             "low": np.tanh(middle - half),
             "high": np.tanh(middle + half),
-            "p_value": found["p_value"],
+            "p": found["p_value"],
         }
     )
 
@@ -173,12 +164,12 @@ def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame,
                 {
                     "question": "B",
                     "feature": dict(zip(SERIES_KEY, key, strict=True))["feature"],
-                    "n_runs": len(own),
+                    "n_models": len(own),
                     "n_cells": len(set(paired.cells)),
                     "estimate": own.mean(),
                     "low": own.mean() - half,
                     "high": own.mean() + half,
-                    "p_value": float(test.p_value[place]),
+                    "p": float(test.p_value[place]),
                 }
             )
     return pd.DataFrame(rows)

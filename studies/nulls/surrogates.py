@@ -1,7 +1,7 @@
 """Error rates of tests for a relation between two short series with memory and drift: why the test is what it
 is.
 
-    python benchmarks/calibrate_surrogates.py [--pairs 1000] [--points 20 30 51 60]
+    python -m studies.nulls.surrogates [--pairs 1000] [--points 20 30 51 60]
 
 For unrelated pairs of many kinds of process, the share that each method rejects at 5% (it should be 5); for
 related pairs, the share that it finds; and how often bootstrap intervals hold the true correlation. Chosen:
@@ -28,7 +28,8 @@ from toposcale.statistics.resampling import (
 
 SURROGATES = 199
 Array = np.ndarray
-Process = Callable[[np.random.Generator, int, int], Array]
+Kind = tuple[str | None, str]
+"""A drift, or none, and a noise."""
 
 
 # Processes: (generator, pairs, points) -> (pairs, points).
@@ -93,14 +94,12 @@ NOISES += ["random walk", "walk with drift", "sum of AR(1)", "fading walk"]
 DRIFTING = [("line", "white"), ("line", "AR(1) 0.6"), ("curve", "white"), ("exponential", "white")]
 DRIFTING += [("exponential", "AR(1) 0.6"), ("power law", "white"), ("power law", "AR(1) 0.6")]
 DRIFTING += [("power law", "random walk"), ("power law", "fading white"), ("sigmoid", "white")]
-PROCESSES = [(None, noise) for noise in NOISES] + [*DRIFTING]
-RELATED = [(None, "white"), (None, "AR(1) 0.8"), (None, "random walk"), ("line", "AR(1) 0.6")]
+PROCESSES: list[Kind] = [(None, noise) for noise in NOISES] + [*DRIFTING]
+RELATED: list[Kind] = [(None, "white"), (None, "AR(1) 0.8"), (None, "random walk"), ("line", "AR(1) 0.6")]
 RELATED += [("power law", "white"), ("exponential", "AR(1) 0.6"), ("power law", "fading white")]
 
 
-def pair(
-    kind: tuple[str | None, str], rng: np.random.Generator, shape: tuple[int, int], shared: float
-) -> list[Array]:
+def pair(kind: Kind, rng: np.random.Generator, shape: tuple[int, int], shared: float) -> list[Array]:
     """Two sets of series whose noises correlate by `shared` and whose drifts have nothing to do with each
     other."""
     common = rng.standard_normal(shape)
@@ -217,16 +216,14 @@ METHODS: dict[str, Callable[[Array, Array, np.random.Generator], Array]] = {
 }
 
 
-def rejections(kind: tuple[str | None, str], pairs: int, points: int, shared: float) -> list[float]:
+def rejections(kind: Kind, pairs: int, points: int, shared: float) -> list[float]:
     """Percent rejected at 5% by each method."""
     rng = np.random.default_rng(1)
     x, y = pair(kind, rng, (pairs, points), shared)
     return [100.0 * float((method(x, y, rng) <= 0.05).mean()) for method in METHODS.values()]
 
 
-def print_rates(
-    title: str, kinds: list[tuple[str | None, str]], pairs: int, points: int, shared: float
-) -> None:
+def print_rates(title: str, kinds: list[Kind], pairs: int, points: int, shared: float) -> None:
     print(f"\n{title}, {points} points, {pairs} pairs")
     print(f"{'process':30}" + "".join(f"{name:>13}" for name in METHODS))
     table = []

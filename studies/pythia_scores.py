@@ -1,6 +1,6 @@
 """Two-stage forecasts of the scores of pythia-70m and pythia-160m, from results of lm-evaluation-harness.
 
-    PYTHONPATH=src python benchmarks/pythia_scores.py FOLDER
+    python -m studies.pythia_scores FOLDER
 
 FOLDER holds a folder pythia-70m and one pythia-160m, each with a JSON file a checkpoint. The logarithm of the
 perplexity of LAMBADA takes the place of the loss, since the results hold no other one.
@@ -22,7 +22,7 @@ SCORES = ["arc_easy.acc", "lambada_openai.acc", "piqa.acc", "sciq.acc"]
 FRACTIONS = (0.2, 0.3, 0.5)
 
 
-def main(folder):
+def main(folder: Path) -> None:
     known, rows, knots = [], [], []
     for name, (size, peak) in MODELS.items():
         schedule = {

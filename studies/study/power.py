@@ -1,4 +1,4 @@
-"""What the study can find: `python -m benchmarks.study_power` prints its power, and the coverage of its intervals.
+"""What the study can find: `python -m studies.study.power` prints its power, and the coverage of its intervals.
 
 Simulated are 12 cells of 40 runs, the shape of config/study.yaml, and what the study does with them: the built tests, with
 999 permutations instead of 10,000. A test finds an effect where p is at most 0.05, and, the strictest that Holm asks for
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from toposcale.analysis.study import own_surplus
+from studies.study.questions import own_surplus
 from toposcale.statistics.between_runs import between_runs
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.null_runs import SEEDS, STEPS, WARMUPS, load, make, name
+from studies.nulls.runs import SEEDS, STEPS, WARMUPS, load, make, name
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.partials import run_test
 from toposcale.analysis.pooled import pooled_test, run_weights
@@ -127,7 +127,7 @@ def powers(runs: Runs, warmup: int, rng: np.random.Generator) -> Iterator[tuple[
             shares = [float(np.interp(r, curve["r"], curve["found"])) for r in EFFECTS]
             yield f"{label}, given {given.replace('_', ' ')}", shares
     own = testable_runs(*runs.tables([(one, one) for one in names[:CELL]], warmup), "weight_norm")
-    controls = [with_squares(run.norms) for run in own]
+    controls = [with_squares(run.norms) for run in own if run.norms is not None]
     y = np.stack(
         [innovations(run.targets, control).values for run, control in zip(own, controls, strict=True)]
     )

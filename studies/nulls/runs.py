@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -96,12 +94,3 @@ def make(folder: Path, seeds: int, workers: int) -> None:
     with ProcessPoolExecutor(workers) as pool:
         for done in [pool.submit(train, *run) for run in runs]:
             done.result()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("results/nulls"))
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    options = parser.parse_args()
-    make(options.folder, options.seeds, options.workers)

@@ -1,6 +1,6 @@
 """Every forecasting method on published loss curves at 20, 30 and 50%: error, coverage, and the prior left out.
 
-    python benchmarks/published_curves.py FOLDER [--prior]
+    python -m studies.published_curves FOLDER [--prior]
 
 FOLDER holds csv_25, csv_100 and perhaps csv_400: the curves under nine schedules that were published with the
 multi-power law (columns step, lr, loss). --prior chooses the two numbers of the prior for each curve without its

@@ -1,9 +1,6 @@
 """Decisions whose alternatives were trained: every truth is a run's own end, and the future moves no choice."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -11,18 +8,19 @@ import pytest
 import yaml
 
 from paths import ROOT
-from toposcale.analysis.forecasts import bootstrap_interval
-from toposcale.analysis.taken_decisions import (
+from studies.decisions.__main__ import main
+from studies.decisions.own import (
     ALTERNATIVE,
     alternatives_of,
-    evaluate_taken,
-    in_one_sentence,
-    taken_table,
+    decision_table,
+    policy_table,
     where_starting_was_right,
 )
+from toposcale.analysis.forecasts import bootstrap_interval
 from toposcale.forecasting import History
 from toposcale.training.schedules import Schedule
 
+TABLES = ROOT / "studies/decisions/tables"
 SIZES = {"a": 3000, "b": 7000, "c": 20000}
 STEPS = 400
 
@@ -74,7 +72,7 @@ def test_every_alternative_belongs_to_its_base_run(family):
 
 def test_regret_is_what_was_observed(family):
     runs, alternatives = family
-    table = taken_table(runs, alternatives)
+    table = decision_table(runs, alternatives)
     assert set(table["policy"]) >= {"advice", "joint", "always_finish", "stop_now", "oracle", "topology_rate"}
     ends = {"finish": end_of(3000, 400), "start b": end_of(7000, 137), "start c": end_of(20000, 48)}
     here = table[(table["model"] == "a.seed1") & (table["fraction"] == 0.2)].set_index("policy")
@@ -89,22 +87,22 @@ def test_regret_is_what_was_observed(family):
 
 
 def test_a_method_that_cannot_forecast_says_why_and_is_not_judged(family):
-    table = taken_table(*family)
+    table = decision_table(*family)
     without = table[table["policy"] == "topology_rate"]
     assert (without["reason"] != "").all()
     assert without["regret"].isna().all()
-    assert "topology_rate" not in set(evaluate_taken(table)["policy"])
+    assert "topology_rate" not in set(policy_table(table)["policy"])
 
 
 def test_intervals_are_over_runs_and_the_oracle_gives_up_nothing(family):
-    table = evaluate_taken(taken_table(*family)).set_index(["decisions", "policy"])
+    table = policy_table(decision_table(*family)).set_index(["decisions", "policy"])
     assert table.loc[("all", "oracle"), "regret"] == 0
-    assert table.loc[("all", "joint"), ["n_decisions", "n_runs"]].tolist() == [4, 2]
+    assert table.loc[("all", "joint"), ["n_decisions", "n_models"]].tolist() == [4, 2]
     assert table.loc[("at 20%", "always_finish"), "against_finish"] == 0
 
 
 def test_where_starting_was_right_counts_the_best(family):
-    right = where_starting_was_right(taken_table(*family))
+    right = where_starting_was_right(decision_table(*family))
     assert right["n_decisions"].sum() == 4
     assert right["starting_was_best"].between(0, 1).all()
 
@@ -126,32 +124,19 @@ def test_every_alternative_of_the_configuration_spends_what_its_base_run_had_lef
             assert known[size] * entry["training"]["steps"] == pytest.approx(left, rel=0.01)
 
 
-def test_the_sentence_of_the_first_screen_has_the_numbers_of_the_table(family):
-    policies = evaluate_taken(taken_table(*family))
-    own = policies[policies["decisions"] == "all"].set_index("policy")
-    said = in_one_sentence(policies)
-    assert said.startswith(f"On {own.loc['advice', 'n_decisions']} decisions")
-    assert f"gave up {own.loc['advice', 'regret']:.3f} nats" in said
-    assert f"finishing was best in {own.loc['always_finish', 'share_best']:.0%};" in said
-    assert said.endswith(f"always finishing {own.loc['always_finish', 'regret']:.3f}.")
-
-
 def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
-    committed = ROOT / "docs/decisions"
     for name in ("models.csv", "log.csv.gz", "metrics.csv", "features.csv"):
-        shutil.copy(committed / name, tmp_path)
-    command = [sys.executable, ROOT / "scripts/decisions.py", tmp_path]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    subprocess.run(command, check=True, capture_output=True, env=environment)
+        shutil.copy(TABLES / name, tmp_path)
+    main(tmp_path, [])
     for name in ("decisions", "policies", "right"):
-        found, known = (pd.read_csv(folder / f"{name}.csv") for folder in (tmp_path, committed))
+        found, known = (pd.read_csv(folder / f"{name}.csv") for folder in (tmp_path, TABLES))
         pd.testing.assert_frame_equal(found, known, rtol=1e-4, atol=1e-6)
 
 
 def test_the_numbers_of_the_page_are_those_of_the_tables():
     page = " ".join((ROOT / "docs/decisions.md").read_text().split())
-    decisions = pd.read_csv(ROOT / "docs/decisions/decisions.csv").dropna(subset=["regret"])
-    policies = pd.read_csv(ROOT / "docs/decisions/policies.csv")
+    decisions = pd.read_csv(TABLES / "decisions.csv").dropna(subset=["regret"])
+    policies = pd.read_csv(TABLES / "policies.csv")
     policies = policies[policies["decisions"] == "all"].set_index("policy")
     long = decisions[decisions["model"].str.contains("-long")].groupby("policy")["regret"].mean()
     for policy, row in policies.drop(index="oracle").iterrows():
