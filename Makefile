@@ -63,7 +63,7 @@ bench: $(VENV)/.test $(VENV)/.peers
 
 # The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
 nulls: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
 # The study of docs/study.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
 study: $(VENV)/.runtime
@@ -71,14 +71,14 @@ ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/study.yaml -- measured
 	$(BIN)/snakemake --cores $(CORES) --configfile config/study-data.yaml -- measured
 endif
-	$(BIN)/python scripts/study.py docs/study results/study results/study-data
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study studies/study/tables results/study results/study-data
 
 # The decisions of docs/decisions.md: trains every alternative that is missing, then computes every number; ONLY=analysis as above.
 decisions: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
-	$(BIN)/python scripts/decisions.py docs/decisions results/decisions
+	$(BIN)/python -m studies.decisions studies/decisions/tables results/decisions
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime

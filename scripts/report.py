@@ -4,13 +4,11 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-import pandas as pd
 import yaml
 
 import _job
 import _tables
 from toposcale import figures
-from toposcale.analysis.taken_decisions import in_one_sentence
 from toposcale.io import files, tables
 from toposcale.pages import judged, provenance, report
 
@@ -40,7 +38,6 @@ def main(snakemake):
         listings=[listing(path) for path in given.listings],
         warnings=listing(given.warnings),
         comparison=listing(given.comparison),
-        taken=" ".join(in_one_sentence(pd.read_csv(path)) for path in _job.each(given.taken)),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
             {Path(path).stem: tables.read_metadata(path) for path in given.made},

@@ -1,4 +1,4 @@
-"""Imports go downwards: in the library from floor to floor, and from the workflow through the scripts to the library."""
+"""Imports go downwards: in the library from floor to floor, and from workflow, scripts and studies to the library."""
 
 import ast
 
@@ -7,6 +7,7 @@ import pytest
 from paths import ROOT
 
 LIBRARY = ROOT / "src" / "toposcale"
+STUDIES = ROOT / "studies"
 # From the ground up. A package may import those before it.
 FLOORS = [
     "io",
@@ -89,6 +90,23 @@ def test_the_library_knows_neither_workflow_nor_scripts():
     for path in LIBRARY.rglob("*.py"):
         first = {name.split(".")[0] for name in imported(path)}
         assert not first & (above | {"snakemake"}), path.relative_to(LIBRARY)
+
+
+def test_studies_import_the_library_and_each_other_only():
+    outside = {path.stem for folder in ("scripts", "workflow") for path in (ROOT / folder).glob("*.py")}
+    outside |= {"scripts", "workflow", "benchmarks", "tests", "snakemake"}
+    found = sorted(STUDIES.rglob("*.py"))
+    assert found
+    for path in found:
+        assert not {name.split(".")[0] for name in imported(path)} & outside, path.relative_to(ROOT)
+
+
+def test_what_users_run_does_not_know_the_studies():
+    for folder in ("src", "scripts", "workflow", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert "studies" not in {name.split(".")[0] for name in imported(path)}, path.relative_to(ROOT)
+    for path in [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]:
+        assert "studies" not in path.read_text(), path.relative_to(ROOT)
 
 
 def test_scripts_do_not_know_the_workflow():

@@ -5,12 +5,6 @@ from toposcale.pages.report_tables import LISTED
 # Only a run with loss landscapes has all of them.
 LISTINGS = {table: TABLE_FILES[table] for table in LISTED if table in TABLE_FILES}
 SHOWN = ("summary", "power", "sensitivity", "verdicts", "candidates", "comparison")
-# What is known of decisions that were really taken (docs/decisions.md): the same for every run.
-TAKEN = [
-    str(path)
-    for path in [HOME / "docs" / "decisions" / "policies.csv"]
-    if path.is_file()
-]
 
 
 rule resolved_configuration:
@@ -46,7 +40,6 @@ rule report:
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
         page=page_files("report"),
-        taken=TAKEN,
     output:
         page=f"{RUN}/report.html",
         changes=f"{RUN}/changes.patch",

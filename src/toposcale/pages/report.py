@@ -72,7 +72,6 @@ def report(
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     judged: Mapping[str, Any],
-    taken: str,
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
@@ -81,8 +80,7 @@ def report(
 ) -> str:
     """The page as text; what is not explained here are tables of the run.
 
-    judged: what the charts of `toposcale.pages.judged` draw, under power and decisions; taken: a sentence on decisions that
-    were really taken, or "".
+    judged: what the charts of `toposcale.pages.judged` draw, under power and decisions.
     """
     shown = [figure(picture) for picture in pictures]
     drawn = by_cell({"models": models, "features": features, "metrics": metrics})
@@ -104,7 +102,6 @@ def report(
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn["features"], drawn["metrics"])),
         judged=judged,
-        taken=taken,
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         rerun=rerun,

@@ -12,7 +12,7 @@ would not keep). The statistic is the Spearman correlation of the innovations. A
 at once by the Lugannani-Rice formula: no random numbers, and p-values far below one in a thousand for the
 correction of many tests.
 
-Chosen by measurement: `python benchmarks/calibrate_surrogates.py`, which prints all 19 kinds of process
+Chosen by measurement: `python -m studies.nulls.surrogates`, which prints all 19 kinds of process
 (white and autoregressive noise, random walks, and noise around lines, exponentials, power laws and sigmoids).
 Unrelated pairs rejected at 5%, the kind with the most and the mean over kinds; and related pairs found
 (noises that correlate 0.8), the mean over 7 kinds; in %, 1,000 pairs each (so a 5 is 5 +- 1.4):
