@@ -19,21 +19,6 @@ LOG_BINS = 40
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """A forecast loss with its 95% interval; all NaN, with a `reason`, where no forecast can be made."""
-
-    value: float
-    low: float
-    high: float
-    reason: str = ""
-
-
-def no_prediction(reason: str) -> Prediction:
-    """The forecast that cannot be made."""
-    return Prediction(np.nan, np.nan, np.nan, reason)
-
-
-@dataclass(frozen=True)
 class History:
     """One training run, or its beginning: arrays that cannot be written to.
 
@@ -149,6 +134,13 @@ class History:
         known = self.checkpoint_losses[np.isfinite(self.checkpoint_losses)]
         return float(known[-1]) if self.is_finished else np.nan
 
+    def loss_at(self, share: float) -> float:
+        """The loss of a finished run at a share of its training, between two points by the logarithm of the step."""
+        if share >= 1:
+            return self.final_loss
+        steps, losses = self.loss_curve
+        return float(np.interp(np.log(max(share * self.final_step, 1.0)), np.log(steps), losses))
+
     @property
     def is_finished(self) -> bool:
         """Whether the last loss is that of the end; a log may stop up to one interval before it, at most 1% of the run."""
@@ -169,13 +161,13 @@ class History:
         (metric - binned log) over the last three checkpoints. Without a log of `MINIMUM_POINTS` rows: the
         metric at the checkpoints after the warm-up (after step 0, if too few).
         """
-        steps, losses = self.binned(self.losses)
+        steps, losses = _without_false_start(*self.binned(self.losses))
         if len(steps) >= MINIMUM_POINTS:
             return steps, losses + self._metric_gap(steps, losses)
         usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps > 0)
         warm = usable & (self.checkpoint_steps >= self.warmup_steps)
         usable = warm if warm.sum() >= MINIMUM_POINTS else usable
-        return self.checkpoint_steps[usable], self.checkpoint_losses[usable]
+        return _without_false_start(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
 
     @property
     def spikes(self) -> float:
@@ -225,6 +217,13 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
     noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
     # The first rows fall steeply, and nothing stands before them.
     return np.asarray((logs > np.maximum(before, after) + max(SPIKE, 6 * noise)) & np.isfinite(before))
+
+
+def _without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points without the first, where it lies far below all others: a row of something else, such as the end."""
+    if len(losses) > 2 and losses[0] < (1 - SPIKE) * losses[1] and np.all(np.diff(losses[1:4]) < 0):
+        return steps[1:], losses[1:]
+    return steps, losses
 
 
 def is_topological(name: str) -> bool:
