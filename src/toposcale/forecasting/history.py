@@ -176,10 +176,10 @@ class History:
         return float(np.mean(is_spike(self.losses[usable]))) if usable.any() else 0.0
 
     def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Medians of steps and values of the log, in at most `LOG_BINS` geometric bins after the warm-up."""
+        """Medians of steps and values of the log after the warm-up, in `LOG_BINS` geometric bins and more where the rate falls."""
         usable = np.isfinite(values) & (self.steps >= max(self.warmup_steps, 1))
         usable[usable] = ~is_spike(values[usable])
-        return bin_medians(self.steps[usable], values[usable], LOG_BINS)
+        return bin_medians(self.steps[usable], values[usable], LOG_BINS, self.learning_rates)
 
     def _metric_gap(self, steps: np.ndarray, losses: np.ndarray) -> float:
         usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps >= steps[0])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting import misfit
-from toposcale.forecasting.history import MINIMUM_POINTS, History
+from toposcale.forecasting.history import History
 from toposcale.forecasting.multi_power_law import (
     CENTRES,
     MOST_CHANGES,
@@ -28,17 +28,19 @@ from toposcale.forecasting.multi_power_law import (
     prepare,
 )
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.priors import PUBLISHED, Prior
+from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
 
 POINTS, POINTS_OF_OTHERS = 20, 10
 """Bins of the curve that is decided on, and of each other one: so few, since neighbours share their misfit."""
 
-FEWEST_POINTS_OF_OTHERS = 2
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
 
 SIZE_SCATTER, A_SCATTER = 0.005, 0.04
 """By how much of the loss a size lies off the law of sizes, and the logarithm of its A: shapes of one size differ so."""
+
+END_SCATTER = 0.0025
+"""By how much of the loss an end lies off all that its own curve says."""
 
 FIRST_STEPS = 1.8
 """Exponent of what the first steps cost."""
@@ -92,21 +94,24 @@ class Joint:
         """Fit to the losses of `of` (by default the largest and longest run) and of those of `histories` that tell most.
 
         Finished runs whose learning rates are not known are left out where those of another run are. `n_runs` counts the
-        runs that were read. NoForecast: too few losses.
+        runs that were read. NoForecast: no loss.
         """
-        known = [run for run in histories if len(run.loss_curve[0]) >= FEWEST_POINTS_OF_OTHERS]
+        known = [run for run in histories if len(run.loss_curve[0])]
         # What a finished run lost under rates that nobody knows says nothing of another schedule.
         if any(run.rates_known for run in known):
             known = [run for run in known if run.rates_known or not run.is_finished]
         about = of or max(known, key=lambda run: (run.n_parameters, run.final_step, run.model), default=None)
-        if about is None or len(about.loss_curve[0]) < MINIMUM_POINTS:
-            raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+        if about is None or not len(about.loss_curve[0]):
+            raise NoForecast("it has no loss after the warm-up")
         runs = [about, *_chosen(about, known)]
         self.n_runs, self._names, self._size = len(runs), [run.model for run in runs], about.n_parameters
         self._others = sorted({run.n_parameters for run in runs} - {self._size})
         self._unit, self._tokens = 1.0, about.tokens_per_step
-        binned = [bin_medians(*run.loss_curve, POINTS_OF_OTHERS) for run in runs]
-        binned[0] = bin_medians(*about.loss_curve, POINTS)
+        points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
+        binned = [
+            bin_medians(*run.loss_curve, most, run.learning_rates)
+            for run, most in zip(runs, points, strict=True)
+        ]
         self._loss = float(np.median(binned[0][1][-3:]))
         self._unit = float(np.exp(self._seen(about, binned[0][0]).time[-1]))
         curves = [self._seen(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
@@ -130,12 +135,26 @@ class Joint:
         begun = {name: place for place, name in enumerate(self._names)}
         points = self._placed(curves, [begun.get(one.model, -1 - at) for at, one in enumerate(targets)])
         new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
+        own = END_SCATTER**2 + np.where(new_size, SIZE_SCATTER**2, 0.0)
         losses, spread = self._fit.forecast(
             *self._laws(self._fit.x, curves),
             misfit.covariance(points, self._points, self.scale),
-            misfit.covariance(points, points, self.scale) + np.diag(np.where(new_size, SIZE_SCATTER**2, 0.0)),
+            misfit.covariance(points, points, self.scale) + np.diag(own),
         )
         return losses * self._loss, spread * self._loss**2
+
+    def learnt(self) -> Prior:
+        """What the losses say of the constants of the prior: its beliefs after the fit."""
+        x, widths = self._fit.x, np.sqrt(np.diag(self._fit.covariance))
+        found = {
+            name: Belief(float(x[at]), float(widths[at]))
+            for name, at in (
+                ("log_alpha", 2), ("log_b", 3), ("kappa", _KAPPA), ("share", _SHARE), ("log_alpha_n", _ALPHA_N)
+            )
+        }  # fmt: skip
+        away = self.prior.share_of(self._size).centre - self.prior.share.centre
+        found["share"] = Belief(found["share"].centre - away, found["share"].width)
+        return Prior(**found, clock=self.prior.clock)
 
     def forecast(self, history: History, step: int | None = None) -> Prediction:
         """The loss at the end, or at a step, of a run under its plan."""
