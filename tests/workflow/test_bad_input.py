@@ -60,5 +60,5 @@ def test_config_values_are_never_run_by_a_shell(workspace):
     workspace.config["corpus"]["train"] = [f"$(touch {mark})"]
     complaint(workspace)
     workspace.config["run"] = f"x; touch {mark}"
-    assert "is not safe in a path" in complaint(workspace)
+    assert "must be a text that is safe in a path" in complaint(workspace)
     assert not mark.exists()
