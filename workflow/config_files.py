@@ -42,7 +42,8 @@ def read(file: str | Path) -> dict[str, Any]:
         raise UserError(f"{file}: holds {shown(content)}, but a configuration is a section of keys")
     if "__use_yte__" in content:
         raise UserError(
-            f"{file}: holds __use_yte__, with which Snakemake runs Python code from the file; remove it and what it is for"
+            f"{file}: holds __use_yte__, with which Snakemake runs Python code from the file; a configuration is plain "
+            "YAML: remove that key"
         )
     return content
 
@@ -81,7 +82,8 @@ def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str,
     """
     found = dict(config)
     for file in files:
-        content = read(file)
+        inside = Path(file).is_relative_to(Path.cwd())  # Snakemake makes every path absolute
+        content = read(Path(file).relative_to(Path.cwd()) if inside else file)
         # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
         if "run" not in config and content.keys() & schema()["properties"].keys():
             found["run"] = Path(file).stem

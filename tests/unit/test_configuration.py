@@ -44,6 +44,50 @@ def test_strings_of_the_command_line_are_coerced():
     assert config["training"]["learning_rate"] == 3e-3
 
 
+@pytest.mark.parametrize(
+    "written", ["25e6", "25E6", "2.5e7", "2.5e+7", "25_000_000", "25000000", "+25000000.0"]
+)
+def test_a_number_may_be_written_in_every_usual_way(written):
+    for text in (f"n_parameters: {written}", f"n_parameters: '{written}'"):
+        model = {"kind": "table", "path": "x", **yaml.safe_load(text)}
+        found = resolve(models={"m": model})["models"]["m"]["n_parameters"]
+        assert (type(found), found) == (int, 25_000_000)
+        assert (
+            resolve(decision=yaml.safe_load(text.replace("n_parameters", "remaining")))["decision"][
+                "remaining"
+            ]
+            == 25e6
+        )
+
+
+@pytest.mark.parametrize("written", ["2.5", "1e400", "25 million", "0x", "1e3e3", "nan", "yes", "12:30:45x"])
+def test_what_is_no_whole_number_is_shown_as_it_was_written(written):
+    model = {"kind": "table", "path": "x", **yaml.safe_load(f"n_parameters: '{written}'")}
+    assert f'config key models.m.n_parameters holds "{written}", but must be an integer' in complaint(
+        models={"m": model}
+    ).replace("holds 2.5,", 'holds "2.5",')
+
+
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [("n_parameters", 10**15), ("final_step", 10**7), ("tokens_per_step", 10**12), ("warmup_steps", 10**7)],
+)
+def test_a_number_that_no_memory_holds_is_refused(key, most):
+    model = {"kind": "table", "path": "x", "n_parameters": 1}
+    assert resolve(models={"m": {**model, key: most}})
+    for huge in (most + 1, 10 * most, 10**400, "1e300"):
+        assert (
+            f"but must be an integer at least {0 if key == 'warmup_steps' else 1}, at most {most:,}"
+            in complaint(models={"m": {**model, key: huge}})
+        )
+
+
+def test_the_last_line_is_about_the_key_that_is_not_known():
+    with pytest.raises(UserError) as error:
+        configuration.resolve({"modles": MODELS})
+    assert str(error.value).splitlines()[-1] == "config key modles is unknown; did you mean models?"
+
+
 def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
     assert "config key run holds 7, but must be a text that is safe" in complaint(run=7)
 
@@ -246,15 +290,21 @@ def keys_set_in(content, path=""):
         yield from keys_set_in(inner, here)
 
 
+PAGES = [path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+PRINTED = [
+    block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+]
+
+
 def test_every_key_is_used_in_a_configuration_or_named_in_full_on_a_page():
-    pages = [path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]]
-    files = [path.read_text() for path in (ROOT / "config").glob("*.yaml")]
-    blocks = [
-        block
-        for page in pages
-        for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    ]
-    used = {key for text in [*files, *blocks] for key in keys_set_in(yaml.safe_load(text))}
-    # In backticks: `weights.seed`, or with its value, `weights.seed: 7`.
-    named = {name for page in pages for name in re.findall(r"`([a-z_.{}]+)(?:: [^`]+)?`", page)}
-    assert [path for path, _, _ in every_key() if path not in used | named] == []
+    texts = [*PRINTED, *(path.read_text() for path in (ROOT / "config").glob("*.yaml"))]
+    used = {key for text in texts for key in keys_set_in(yaml.safe_load(text))}
+    # In backticks: `weights.seed`, or with a value, `weights.seed: 7`.
+    named = {name for page in PAGES for name in re.findall(r"`([a-z_.{}]+)(?:: [^`]+)?`", page)}
+    held = [path for path, part, _ in every_key() if "properties" not in part or "string" in part["type"]]
+    assert [path for path in held if path not in used | named] == []
+
+
+@pytest.mark.parametrize("text", PRINTED, ids=lambda text: text.splitlines()[1].strip())
+def test_every_configuration_that_a_page_prints_is_right(text):
+    assert configuration.resolve({"models": MODELS} | yaml.safe_load(text))
