@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 import config_files
 import configuration
 from paths import ROOT
+from toposcale.io import loss_curves
 from toposcale.io.errors import UserError
+from toposcale.io.step_names import MOST_STEPS
+from toposcale.training.schedules import schedule_of
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
 
@@ -80,6 +83,21 @@ def test_a_number_that_no_memory_holds_is_refused(key, most):
             f"but must be an integer at least {0 if key == 'warmup_steps' else 1}, at most {most:,}"
             in complaint(models={"m": {**model, key: huge}})
         )
+
+
+def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
+    assert configuration.schema()["$defs"]["length"]["maximum"] == MOST_STEPS
+    path = tmp_path / "losses.csv"
+    path.write_text(f"step,loss\n1,3\n{MOST_STEPS},2\n")
+    loss_curves.read(path)
+    path.write_text("step,loss\n1,3\n1e14,2\n")
+    with pytest.raises(UserError, match=r"losses.csv: step holds 1e\+14, but .* up to 10,000,000$"):
+        loss_curves.read(path)
+    path.write_text(f"step,learning_rate\n0,3\n{MOST_STEPS + 1},2\n")
+    with pytest.raises(
+        UserError, match=r"losses.csv: step: 10,000,001, but a training has at most 10,000,000"
+    ):
+        schedule_of(path)
 
 
 def test_the_last_line_is_about_the_key_that_is_not_known():
