@@ -29,7 +29,7 @@ def of_its_kind(part: Schema, value: Any) -> Schema:
         return part
     kinds = {entry["properties"]["kind"]["const"]: entry for entry in part["oneOf"]}
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    return kinds.get(str(kind or "gpt"), {"properties": {"kind": {"enum": list(kinds)}}})
+    return kinds.get("gpt" if kind is None else str(kind), {"properties": {"kind": {"enum": list(kinds)}}})
 
 
 def of_key(part: Schema, key: str) -> Schema:

@@ -209,6 +209,10 @@ def test_every_key_has_a_description_a_type_and_a_default():
         ),
         ({"kind": "folder", "path": "x", "tokeniser": "y"}, "for kind folder; did you mean tokenizer?"),
         (
+            {"kind": ""},
+            'models.m.kind holds "", but must be one of gpt, hub,',
+        ),
+        (
             {"kind": "hubb"},
             'models.m.kind holds "hubb", but must be one of gpt, hub, folder, monitor, table, planned; did',
         ),
@@ -240,6 +244,14 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
             "b": {"kind": "folder", "path": "/absolute", "tokenizer": "../t"},
         },
         "metrics": {"tables": ["t.csv"], "harness": "evals"},
+        "corpus": {"source": "files", "train": ["t/*.txt"], "validation": ["v.txt"]},
+        "training": {"schedule": "plan.csv"},
+        "hub": {"cache": "cache"},
+    }
+    content["models"] |= {
+        "c": {"kind": "monitor", "path": "m"},
+        "d": {"kind": "planned", "schedule": "plan.csv"},
+        "e": {"kind": "gpt", "schedule": {"shape": "linear"}},
     }
     file.write_text(yaml.safe_dump(content))
     on_top = {**content, "metrics": {"tables": ["t.csv"], "harness": "of the command line"}}
@@ -247,7 +259,12 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
     assert found["models"] == {
         "a": {"kind": "table", "path": "mine/losses.csv"},
         "b": {"kind": "folder", "path": "/absolute", "tokenizer": "t"},
+        "c": {"kind": "monitor", "path": "mine/m"},
+        "d": {"kind": "planned", "schedule": "mine/plan.csv"},
+        "e": {"kind": "gpt", "schedule": {"shape": "linear"}},
     }
+    assert found["corpus"] == {"source": "files", "train": ["mine/t/*.txt"], "validation": ["mine/v.txt"]}
+    assert (found["training"], found["hub"]) == ({"schedule": "mine/plan.csv"}, {"cache": "mine/cache"})
     assert found["metrics"] == {"tables": ["mine/t.csv"], "harness": "of the command line"}
 
 
