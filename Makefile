@@ -11,7 +11,19 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
+# With no core to use Snakemake would wait for ever.
+ifneq ($(CORES),all)
+ifneq ($(shell test "$(CORES)" -ge 1 2> /dev/null && echo right),right)
+$(error toposcale: CORES=$(CORES), but it must be all, or a number of at least 1)
+endif
+endif
+
+# Snakemake runs code that it finds in a configuration, so the file is read here first.
+SNAKEMAKE = $(BIN)/python workflow/configuration.py check "$(CONFIG)" && \
+  $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
+# What is locked after a failure was locked by another run.
+LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
+  echo "toposcale: another run is at work in this folder, or was killed; if it was killed: make unlock" >&2; exit 1; }
 
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
@@ -19,7 +31,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study decisions check-gpu reference clean distclean config-is-there
 
 run: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE)
+	@$(SNAKEMAKE) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.

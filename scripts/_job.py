@@ -183,5 +183,6 @@ def _fail(rule: str, message: str, log: Path) -> None:
     cause = f"toposcale: {rule}: {' '.join(message.split())}"
     with suppress(OSError):
         log.with_suffix(CAUSE).write_text(cause + "\n", encoding="utf-8")  # for the last line of the run
-    print(cause, file=sys.stderr)
+    if rule != "advice":  # `make advice` prints nothing but the last line, which is the cause
+        print(cause, file=sys.stderr)
     raise SystemExit(1)

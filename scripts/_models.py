@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from toposcale import checkpoints
+from toposcale.io.errors import UserError
 from toposcale.training.schedules import schedule_of
 
 
@@ -16,6 +17,11 @@ def row(name, facts, *, weights=None, curve=None, last_logged=None):
     last = [known.pop("last_checkpoint", None), last_logged]
     if schedule := known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
+    end = known.get("final_step")
+    if curve is not None and end and last_logged and last_logged > 1.01 * end:
+        raise UserError(
+            f"models.{name}.final_step holds {end:,}, but the log goes to step {last_logged:,} ({curve})"
+        )
     told = {"final_step": max((step for step in last if step is not None), default=None)}
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:

@@ -15,9 +15,8 @@ def main(snakemake):
     for step, (earlier, later) in zip(params.steps[1:], pairwise(clouds), strict=True):
         if not len(earlier.texts) or not len(later.texts):
             continue  # a gap
-        features = divergence(
-            earlier, later, repeats=params.repeats, seed=(params.seed, model, "divergence subsets")
-        )
+        seed = (_clouds.SEED, model, "divergence subsets")
+        features = divergence(earlier, later, repeats=params.repeats, seed=seed)
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
     tables.write(tables.joined(schemas.FEATURES, parts), snakemake.output[0], _job.provenance(snakemake))

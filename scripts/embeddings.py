@@ -32,9 +32,8 @@ def main(snakemake):
         if loaded:
             texts, passed = embed(*loaded, text, settings)
             cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
-            features, diagrams = embeddings.compute_features(
-                passed.embeddings, summary_settings(settings), model=model
-            )
+            summary = embeddings.Settings(settings["components"], settings["repeats"])
+            features, diagrams = embeddings.compute_features(passed.embeddings, summary, model=model)
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
         _clouds.write(made["clouds"], cloud, metadata)
         rows = tables.feature_rows(features, source="embeddings", **where)
@@ -42,11 +41,6 @@ def main(snakemake):
         rows = tables.diagram_rows(diagrams, source="embeddings", **where)
         tables.write(rows, made["diagrams"], told)
         tables.write(tables.from_rows(schemas.METRICS, metrics), made["metrics"], metadata)
-
-
-def summary_settings(settings):
-    names = ("components", "max_dimension", "repeats", "seed")
-    return embeddings.Settings(**{name: settings[name] for name in names})
 
 
 def load(checkpoint, settings, tokenizer_folder, threads):

@@ -18,16 +18,16 @@ def main(snakemake):
         loaded, noted = _job.measured(
             snakemake, step, "landscape", _landscape.load, checkpoint, settings, tokenizer
         )
-        found = measure(*loaded, snakemake, **where) if loaded else NOTHING
+        found = measure(*loaded, snakemake) if loaded else NOTHING
         write(found, files, tables.with_warnings(metadata, noted), **where)
 
 
-def measure(loaded, tokenizer, snakemake, **where):
+def measure(loaded, tokenizer, snakemake):
     """The landscape around one checkpoint."""
-    settings = snakemake.params.settings
+    settings, model = snakemake.params.settings, snakemake.wildcards.model
     losses = _landscape.probe_losses(loaded, tokenizer, snakemake.input.corpus, settings)
     parameters = dict(loaded.module.named_parameters())
-    return landscape.compute_features(losses, parameters, settings_of(settings), **where)
+    return landscape.compute_features(losses, parameters, settings_of(settings), model=model)
 
 
 def write(found, files, metadata, **where):
@@ -57,12 +57,10 @@ def write(found, files, metadata, **where):
 
 
 def settings_of(settings):
-    clouds = None
-    if settings["gradients"]:
-        clouds = gradients.Settings(settings["max_points"], settings["max_dimension"], settings["seed"])
+    clouds = gradients.Settings() if settings["gradients"] else None
     names = set(LandscapeSettings.__dataclass_fields__) & set(settings)
     measured = LandscapeSettings(**{name: settings[name] for name in names})
-    others = {name: settings[name] for name in ("directions", "density_runs", "density_steps")}
+    others = {name: settings[name] for name in ("density_runs", "density_steps")}
     return landscape.Settings(measured, gradients=clouds, **others)
 
 

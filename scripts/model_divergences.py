@@ -13,7 +13,7 @@ def main(snakemake):
         clouds = _clouds.read(first), _clouds.read(second)
         if not all(len(cloud.texts) for cloud in clouds):
             continue  # a gap
-        seed = (params.seed, pair["model"], pair["other_model"], "divergence subsets")
+        seed = (_clouds.SEED, pair["model"], pair["other_model"], "divergence subsets")
         features = divergence(*clouds, repeats=params.repeats, seed=seed)
         rows.append({"rtd_spread": None, **pair, **features})
     table = tables.from_rows(schemas.DIVERGENCES, rows)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import sweep
-from schedule_keys import trained_schedule
 
 STEP_DIGITS = 8
 # A size in a repository's name: -70m, _1.4B.
@@ -100,7 +99,7 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
 def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     """A model that is trained here."""
     training = sweep.training_of(config, run)
-    plan = training.get("schedule", trained_schedule({}, training))
+    plan = training.get("schedule", sweep.trained_schedule({}, training))
     settings = {**config["models"][run.entry], "schedule": plan}
     steps = checkpoint_steps(training)
     return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)

@@ -19,12 +19,10 @@ FACTS = (
 )
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
-try:
+with environment.mistakes_in_a_line():
     environment.refuse_read_only(Path(".snakemake"))
     environment.refuse_read_only(Path(RUN))
     MODELS = plan.models(config)
-except UserError as error:
-    sys.exit(f"toposcale: {error}")
 SWEPT = {run.name for run in sweep.runs(config["sweep"])}
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 OF_TRAINED = set(TRAINED)

@@ -160,7 +160,6 @@ rule divergences:
     params:
         steps=steps_of("embeddings"),
         repeats=config["embeddings"]["repeats"],
-        seed=config["embeddings"]["seed"],
         code=fingerprint("divergences.py"),
     message:
         "Divergence between consecutive embeddings of {wildcards.model}"

@@ -103,7 +103,7 @@ rule trajectory:
         runtime=on_attempt(30),
     params:
         steps=steps_of(),
-        settings=without(config["trajectory"], "enabled"),
+        window=config["trajectory"]["window"],
         code=fingerprint("trajectory.py"),
     message:
         "Topology of the training trajectory of {wildcards.model}"

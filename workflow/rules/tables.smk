@@ -113,7 +113,6 @@ rule model_divergences:
             for first, second in COMPARED_CLOUDS
         ],
         repeats=config["embeddings"]["repeats"],
-        seed=config["embeddings"]["seed"],
         code=fingerprint("model_divergences.py"),
     message:
         "Divergence between the embeddings of different models"

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200
 """Rows of a log without a validation loss that stand for its checkpoints: enough for a curve."""
@@ -268,9 +269,11 @@ def _joined(
 ) -> LossCurve:
     """A curve with each step once, ascending; rows of one step are joined where they do not contradict each other."""
     steps = columns["step"]
-    wrong = (steps % 1 != 0) | (steps < 0)
+    wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
-        raise UserError(f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ...")
+        raise UserError(
+            f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
+        )
     order = np.argsort(steps, kind="stable")
     unique, place = np.unique(steps[order], return_inverse=True)
     joined = {"step": unique}
