@@ -10,7 +10,7 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import bootstrap_interval
 from toposcale.forecasting.candidates import FINISH
-from toposcale.forecasting.decision import SURE, Decision
+from toposcale.forecasting.decision import SURE
 
 ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = "advice", "always_finish", "stop_now", "stop_at_random"
 POLICIES = (ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM)
@@ -45,15 +45,12 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
-def usual_choices(decision: Decision, next_start: str = "") -> dict[str, Choice]:
-    """The choices of the `POLICIES`: the advice takes the candidate of the least expected regret.
+def usual_choices(advised: Choice, next_start: str = "") -> dict[str, Choice]:
+    """The choices of the `POLICIES`.
 
     next_start: the candidate that starts the next larger size; without one, the policies that stop have no row.
     """
-    choices = {
-        ADVICE: Choice(decision.best.candidate.name, decision.best.probability),
-        ALWAYS_FINISH: Choice(FINISH),
-    }
+    choices = {ADVICE: advised, ALWAYS_FINISH: Choice(FINISH)}
     if next_start:
         choices |= {STOP_NOW: Choice(next_start), STOP_AT_RANDOM: Choice(AT_RANDOM)}
     return choices

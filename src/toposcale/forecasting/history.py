@@ -28,7 +28,9 @@ class History:
     `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
     name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
     what was not measured, and a `tokens_per_step` that is not known. `final_step` is the step at which the run will end.
-    `stated_warmup`: the steps of warm-up that the owner stated, for a run whose rates are not known.
+    `stated_warmup`: the steps of warm-up that the owner stated, for a run whose rates are not known. A loss that was logged
+    and is no number is infinite; NaN is a loss that was not logged.
+    `metric`: the words for the loss that is forecast.
     """
 
     model: str
@@ -46,6 +48,7 @@ class History:
     seed: int = 0
     plan: str = ""
     stated_warmup: int = 0
+    metric: str = "loss"
 
     def __post_init__(self) -> None:
         for name in (
@@ -168,6 +171,17 @@ class History:
         warm = usable & (self.checkpoint_steps >= self.warmup_steps)
         usable = warm if warm.sum() >= MINIMUM_POINTS else usable
         return _without_false_start(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
+
+    @property
+    def broken_rows(self) -> int:
+        """Rows at the end of the log whose loss was logged and is no number."""
+        logged = self.losses[~np.isnan(self.losses)]
+        return int(np.argmax(np.isfinite(logged[::-1]))) if np.isfinite(logged).any() else len(logged)
+
+    @property
+    def broken_since(self) -> int:
+        """The step of the first of these rows."""
+        return int(self.steps[~np.isnan(self.losses)][-self.broken_rows])
 
     @property
     def spikes(self) -> float:

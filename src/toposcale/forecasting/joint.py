@@ -89,6 +89,8 @@ class Joint:
 
     def __init__(self, prior: Prior = PUBLISHED) -> None:
         self.prior = prior
+        self.stretch = 1.0
+        """By what its standard deviations are multiplied: more than 1 where its forecasts proved too sure."""
 
     def fit(self, histories: Sequence[History], of: History | None = None) -> Joint:
         """Fit to the losses of `of` (by default the largest and longest run) and of those of `histories` that tell most.
@@ -126,6 +128,11 @@ class Joint:
         )
         return self
 
+    @property
+    def n_sizes(self) -> int:
+        """Sizes whose losses were read."""
+        return 1 + len(self._others)
+
     def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
         """Losses (targets,) and their covariance (targets, targets): errors that candidates share cancel between them."""
         curves = [
@@ -141,7 +148,7 @@ class Joint:
             misfit.covariance(points, self._points, self.scale),
             misfit.covariance(points, points, self.scale) + np.diag(own),
         )
-        return losses * self._loss, spread * self._loss**2
+        return losses * self._loss, spread * (self.stretch * self._loss) ** 2
 
     def learnt(self) -> Prior:
         """What the losses say of the constants of the prior: its beliefs after the fit."""

@@ -19,6 +19,7 @@ from toposcale.forecasting.power_law import PowerLaw
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.rate import GRADIENT_NORM, NEURAL_PERSISTENCE, WEIGHT_NORM, RateForecaster
 from toposcale.forecasting.ridge import Ridge
+from toposcale.forecasting.trust import refuse_curve, refuse_value
 
 
 class Forecaster(Protocol):
@@ -216,28 +217,12 @@ def default_method(history: History) -> str:
     return "joint" if history.plan_known else "power_law"
 
 
-MOST_SPIKES = 0.2
-
-
 def forecast(forecaster: Forecaster, history: History) -> Prediction:
     """The final loss of a history; a prediction without numbers and with the reason where there is none to be believed."""
     try:
-        refuse(history)
+        refuse_curve(history)
         prediction = forecaster.fit(history).predict(history.final_step)
-        refuse(history, prediction.value)
+        refuse_value(history, prediction.value)
     except NoForecast as error:
         return Prediction.none(str(error))
     return prediction
-
-
-def refuse(history: History, value: float = np.nan) -> None:
-    """NoForecast where a forecast of the final loss cannot be believed.
-
-    Refused are points of which more than `MOST_SPIKES` are spikes, and a forecast above the present loss under a plan
-    whose rate falls.
-    """
-    if history.spikes > MOST_SPIKES:
-        raise NoForecast(f"{history.spikes:.0%} of the logged losses are spikes")
-    losses = history.loss_curve[1]
-    if len(losses) and history.plan_falls and value > (now := float(np.median(losses[-3:]))):
-        raise NoForecast(f"it would be {value:.4g}, above the present {now:.4g} under a falling rate")

@@ -29,6 +29,11 @@ class Prediction:
         factor = float(np.exp(min(NORMAL * deviation / value, 50.0)))
         return cls(value, value / factor, value * factor)
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation that the interval stands for, in nats."""
+        return float((self.high - self.low) / (2 * NORMAL))
+
     @classmethod
     def none(cls, reason: str) -> Prediction:
         """The forecast that cannot be made."""

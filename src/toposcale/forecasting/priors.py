@@ -1,7 +1,7 @@
 """What is plausible of a family of language models before its losses are seen, learnt from published families.
 
-`python -m studies.published_decisions.priors` computes these numbers from the curves of the published runs, once with all of
-them and once with each source left out: a family is never forecast with a prior that was learnt from it.
+`make decisions ONLY=published` computes these numbers from the curves of the published runs, once with all of them and once
+with each source left out: a family is never forecast there with a prior that was learnt from it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.58, 0.25),
-    log_b=Belief(-3.13, 0.30),
-    kappa=Belief(0.11, 0.10),
-    share=Belief(0.74, 0.50),
-    log_alpha_n=Belief(-1.15, 0.30),
+    log_alpha=Belief(-0.555, 0.211),
+    log_b=Belief(-3.147, 0.242),
+    kappa=Belief(0.102, 0.088),
+    share=Belief(0.748, 0.430),
+    log_alpha_n=Belief(-1.203, 0.277),
 )
 """Learnt from all published families."""

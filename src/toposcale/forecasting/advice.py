@@ -1,0 +1,245 @@
+"""The advice on one training run under way: finish it, extend it, or stop it and start another size.
+
+`decide` is the one way from a history to a decision, for tables and advice alike; `advise` tells all that is known of the
+run as plain values, and `words` turns them into sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toposcale.forecasting.candidates import FINISH, MULTIPLES, candidates, compute_of, rest_of
+from toposcale.forecasting.decision import Decision, Option, best_size, steps_to, weigh
+from toposcale.forecasting.history import MINIMUM_POINTS, History
+from toposcale.forecasting.joint import Joint
+from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.trust import is_plausible, refuse_curve, refuse_value, stretch_of
+
+BUDGET_USED_UP = "the compute that is left does not pay for one step"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a run: FLOP that will still be spent (None: what its plan needs), the multiples of its size that could be
+    started, a loss that is wanted, and the speed (FLOP/s) and price of an hour of one GPU. None stands for unknown."""
+
+    remaining: float | None = None
+    sizes: Sequence[float] = MULTIPLES
+    target_loss: float | None = None
+    gpu_flops: float | None = None
+    gpu_price: float | None = None
+
+
+def decide(
+    history: History, others: Sequence[History], question: Question = Question(), seed: int = 0
+) -> tuple[Joint, Decision]:
+    """The law and the decision between all candidates of a run under way.
+
+    others: whatever is known of its family: finished runs, runs under way, sizes that have not started. NoForecast: why
+    there is no decision.
+    """
+    refuse_curve(history)
+    if not np.isfinite(history.tokens_per_step):
+        raise NoForecast(f"set models.{history.model}.tokens_per_step, the tokens of one step")
+    if len(history.loss_curve[0]) < MINIMUM_POINTS:
+        raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+    law = Joint().fit(others, history)
+    law.stretch = stretch_of(law, history, others)
+    found = candidates(history, others, question.remaining, question.sizes)
+    if not found:
+        raise NoForecast(BUDGET_USED_UP)
+    decision = weigh(law, found, seed)
+    present = float(np.median(history.loss_curve[1][-3:]))
+    kept = {option.candidate.name for option in decision.options if _is_plausible(option, present)}
+    if len(kept) < len(found):
+        if FINISH not in kept:
+            raise NoForecast("the forecast of its end is not plausible, so nothing can be compared with it")
+        decision = weigh(law, [one for one in found if one.name in kept], seed)
+    refuse_value(history, law.forecast(history).value)
+    return law, decision
+
+
+def _is_plausible(option: Option, present: float) -> bool:
+    return is_plausible(option.loss.value, option.loss.deviation, present)
+
+
+def advise(
+    history: History, others: Sequence[History] = (), question: Question = Question(), seed: int = 0
+) -> dict[str, Any]:
+    """All that is known of one run under way, as plain values; None stands for unknown.
+
+    others: see `decide`; those of another family are not read.
+    """
+    family = [run for run in others if run.family == history.family and run.model != history.model]
+    spend = rest_of(history) if question.remaining is None else float(question.remaining)
+    advice: dict[str, Any] = {
+        "model": history.model,
+        "step": history.last_step,
+        "final_step": history.final_step,
+        "loss": _last_loss(history),
+        "metric": history.metric,
+        "spent_flop": plain(float(compute_of(history, history.last_step))),
+        "remaining_flop": plain(spend),
+        "plan": history.plan if history.plan_known else "",
+        "plan_unknown_because": "" if history.plan_known else history.plan or "no learning rate is known",
+        "learning_rate_now": _rate(history, history.last_step),
+        "learning_rate_at_the_end": _rate(history, history.final_step) if history.plan_known else None,
+    }
+    try:
+        law, decision = decide(history, family, question, seed)
+    except NoForecast as error:
+        return advice | _NOTHING | {"no_advice_because": str(error)}
+    end = law.forecast(history)
+    return advice | {
+        "forecast": end.value,
+        "forecast_low": end.low,
+        "forecast_high": end.high,
+        "models_read": law.n_runs,
+        "candidates": [_candidate(option, question) for option in decision.options],
+        **_choice(decision, history),
+        **_target(law, history, question.target_loss),
+        **_sizes(law, history, spend),
+        "no_advice_because": "",
+        "assumed": _assumed(history, family, decision, law),
+        "find_out_first": _find_out(history, decision, law),
+    }
+
+
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("forecast", "forecast_low", "forecast_high"), None),
+    **{"models_read": 0, "candidates": [], "choice": "", "sure": False},
+    **dict.fromkeys(("probability", "stop_probability", "gain", "gain_low", "gain_high"), None),
+    **dict.fromkeys(("at_stake", "cost_if_wrong", "target_loss", "best_size"), None),
+    **{"assumed": [], "find_out_first": ""},
+}
+
+
+def _choice(decision: Decision, history: History) -> dict[str, Any]:
+    best, alone = decision.best, len(decision.options) == 1
+    told = {
+        "probability": best.probability,
+        "stop_probability": decision.stop,
+        "gain": best.gain.value,
+        "gain_low": best.gain.low,
+        "gain_high": best.gain.high,
+        "at_stake": best.at_stake,
+        "cost_if_wrong": best.cost_if_wrong,
+    }
+    # The best of one is no finding, and a rate that may still fall leaves every answer open.
+    sure = best.is_sure and history.plan_known and not alone
+    return {"choice": best.candidate.name, "sure": sure} | (dict.fromkeys(told, None) if alone else told)
+
+
+def _candidate(option: Option, question: Question) -> dict[str, Any]:
+    speed, price = question.gpu_flops, question.gpu_price
+    hours = option.candidate.compute / speed / 3600 if speed else None
+    return {
+        "candidate": option.candidate.name,
+        "n_parameters": round(option.candidate.target.n_parameters),
+        "steps": option.candidate.steps,
+        "flop": option.candidate.compute,
+        "gpu_hours": hours,
+        "price": hours * price if hours is not None and price is not None else None,
+        "loss": option.loss.value,
+        "loss_low": option.loss.low,
+        "loss_high": option.loss.high,
+        "gain": option.gain.value,
+        "gain_low": option.gain.low,
+        "gain_high": option.gain.high,
+        "probability": option.probability,
+        "at_stake": option.at_stake,
+    }
+
+
+def _target(law: Joint, history: History, loss: float | None) -> dict[str, Any]:
+    if loss is None:
+        return {"target_loss": None}
+    steps, losses = history.loss_curve
+    if (losses <= loss).any():
+        return {"target_loss": loss, "target_reached_at": float(steps[np.argmax(losses <= loss)])}
+    middle, early, late = steps_to(law, history, loss)
+    return {
+        "target_loss": loss,
+        "target_step": plain(middle),
+        "target_step_earliest": plain(early),
+        "target_step_latest": plain(late),
+        "target_flop": plain(float(compute_of(history, middle))),
+    }
+
+
+def _sizes(law: Joint, history: History, spend: float) -> dict[str, Any]:
+    # Of one size the best size would be the prior alone.
+    if law.n_sizes < 2 or not spend > 0:
+        return {"best_size": None}
+    size, low, high = best_size(law, history, spend)
+    return {"best_size": plain(size), "best_size_low": plain(low), "best_size_high": plain(high)}
+
+
+def _assumed(
+    history: History, others: Sequence[History], decision: Decision, law: Joint
+) -> list[str]:
+    said = [f"the loss is the {history.metric}, in nats per token", "compute is 6 x parameters x tokens, in FLOP"]
+    if not history.plan_known:
+        because = history.plan or "no learning rate is known"
+        said.append(f"the learning rate stays as it is, since {because}; a decay to come is in no forecast")
+    unread = sorted(run.model for run in others if run.is_finished and not run.rates_known)
+    if unread and any(run.rates_known for run in (*others, history)):
+        said.append(f"not read, since the learning rates are not known: {', '.join(unread)}")
+    finish = next((one.candidate for one in decision.options if one.candidate.name == FINISH), None)
+    if finish and history.last_step + finish.steps < history.final_step:
+        said.append(
+            f"what is left does not pay for the whole plan: {FINISH} ends at step "
+            f"{history.last_step + finish.steps:,}, with the rest of the plan pressed into {finish.steps:,} steps"
+        )
+    if any(one.candidate.is_start for one in decision.options):
+        said.append(
+            "a new size is trained from scratch under this plan, or its own, stretched to the steps that the compute buys"
+        )
+        if any(not np.isfinite(run.tokens_per_step) for run in others):
+            said.append(f"a size without tokens_per_step has those of {history.model}")
+        if law.n_sizes < 2:
+            said.append("one size is known: how the loss falls with size is taken from published families")
+    return said
+
+
+LITTLE = 0.005
+"""Loss at stake, in nats, below which a choice is not worth waiting for."""
+
+
+def _find_out(history: History, decision: Decision, law: Joint) -> str:
+    """What would decide, in one clause; "" where nothing is open."""
+    best, second = decision.best, decision.options[1:2]
+    if not second or (best.is_sure and history.plan_known):
+        return ""
+    if best.at_stake < LITTLE:
+        return f"nothing: only {best.at_stake:.3f} nats are at stake"
+    if not history.plan_known:
+        return f"the plan: set models.{history.model}.schedule; whether the rate will fall decides"
+    if law.n_sizes < 2 and (best.candidate.is_start or second[0].candidate.is_start):
+        cost = float(compute_of(history, history.final_step)) / 16
+        return (
+            "how the loss falls with size: train a quarter of the size on a quarter of the tokens, to the end of the "
+            f"same plan ({cost:.2g} FLOP), and name it in models"
+        )
+    later = min(history.last_step + max(history.final_step // 10, 1), history.final_step)
+    return f"ask again at step {later:,}: by then the forecast of {FINISH} is narrower"
+
+
+def _last_loss(history: History) -> float | None:
+    """The loss that was measured last; of a log alone the median of its last rows."""
+    measured = history.checkpoint_losses[np.isfinite(history.checkpoint_losses)]
+    losses = measured if len(measured) else history.loss_curve[1]
+    return float(losses[-1]) if len(losses) else None
+
+
+def _rate(history: History, step: int) -> float | None:
+    return float(history.rates_to(step)[step]) if len(history.learning_rates) else None
+
+
+def plain(value: float) -> float | None:
+    """A number as JSON can hold it; None where it is not finite."""
+    return float(value) if np.isfinite(value) else None
