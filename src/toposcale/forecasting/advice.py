@@ -48,7 +48,12 @@ def decide(
     if len(history.loss_curve[0]) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     law = Joint().fit(others, history)
-    law.stretch = stretch_of(law, history, others)
+    try:
+        law.stretch = stretch_of(law, history, others)
+    except NoForecast as error:
+        if history.plan_known:
+            raise
+        raise NoForecast(f"{error}; its learning rate is not known, which may be why: {history.plan or 'give its schedule'}") from error
     found = candidates(history, others, question.remaining, question.sizes)
     if not found:
         raise NoForecast(BUDGET_USED_UP)
@@ -99,6 +104,7 @@ def advise(
         "forecast_low": end.low,
         "forecast_high": end.high,
         "models_read": law.n_runs,
+        "course": _course(law, history),
         "candidates": [_candidate(option, question) for option in decision.options],
         **_choice(decision, history),
         **_target(law, history, question.target_loss),
@@ -111,11 +117,22 @@ def advise(
 
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(("forecast", "forecast_low", "forecast_high"), None),
-    **{"models_read": 0, "candidates": [], "choice": "", "sure": False},
+    **{"models_read": 0, "course": {}, "candidates": [], "choice": "", "sure": False},
     **dict.fromkeys(("probability", "stop_probability", "gain", "gain_low", "gain_high"), None),
     **dict.fromkeys(("at_stake", "cost_if_wrong", "target_loss", "best_size"), None),
     **{"assumed": [], "find_out_first": ""},
 }
+
+
+COURSE_POINTS = 48
+
+
+def _course(law: Joint, history: History) -> dict[str, list[float]]:
+    """The forecast from the next step to the end: lists step, loss, low and high."""
+    steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, COURSE_POINTS)).astype(int))
+    ahead = [law.forecast(history, int(step)) for step in steps]
+    ends = {"loss": "value", "low": "low", "high": "high"}
+    return {"step": steps.tolist()} | {name: [getattr(one, end) for one in ahead] for name, end in ends.items()}
 
 
 def _choice(decision: Decision, history: History) -> dict[str, Any]:

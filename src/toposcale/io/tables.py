@@ -158,7 +158,10 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
         data = csv.read_csv(
             path,
             parse_options=csv.ParseOptions(delimiter=separator),
-            convert_options=csv.ConvertOptions(decimal_point=decimal),
+            # "nan" is a number that went wrong, an empty field one that is not there.
+            convert_options=csv.ConvertOptions(
+                decimal_point=decimal, null_values=["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
+            ),
         )
         return data, _SEPARATORS[separator]
     except FileNotFoundError as error:
