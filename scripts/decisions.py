@@ -49,7 +49,9 @@ def gather(run, folder):
     features, metrics, models = _small_tables.read(run)
     base = models.loc[~models["entry"].str.fullmatch(ALTERNATIVE), "model"]
     log = pd.concat(
-        tables.read(schemas.TRAINING, run / f"training/{model}.parquet").to_pandas().assign(model=model)
+        tables.read(schemas.TABLES["training"], run / f"training/{model}.parquet")
+        .to_pandas()
+        .assign(model=model)
         for model in base
     )
     losses = metrics[metrics["metric"] == "validation_loss"]
@@ -81,8 +83,8 @@ def histories_of(models, log, metrics, features):
         features,
         metrics,
         log,
-        schemas.MODELS.frame(rows),
-        schedules=schemas.SCHEDULES.frame(knots),
+        schemas.TABLES["models"].frame(rows),
+        schedules=schemas.TABLES["schedules"].frame(knots),
     )
 
 

@@ -16,7 +16,7 @@ def main(snakemake):
         seed = (params.seed, pair["model"], pair["other_model"], "divergence subsets")
         features = divergence(*clouds, repeats=params.repeats, seed=seed)
         rows.append({"rtd_spread": None, **pair, **features})
-    table = tables.from_rows(schemas.DIVERGENCES, rows)
+    table = tables.from_rows(schemas.TABLES["divergences"], rows)
     metadata = _job.provenance(snakemake)
     tables.write(table, snakemake.output.divergences, metadata)
     tables.write_csv(table, snakemake.output.divergences_csv)

@@ -206,21 +206,21 @@ def test_the_array_modules_do_not_import_pandas():
 
 def test_weights_without_any_loss_go_through_every_analysis(run):
     features, metrics, _ = run
-    tables = {table: schemas.BY_NAME[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
+    tables = {table: schemas.TABLES[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
     tables |= {
         "features": features,
         "all_features": features,
         "metrics": metrics[:0],
         "models": arrow_tables.from_rows(
-            schemas.MODELS,
+            schemas.TABLES["models"],
             [
                 {"model": model, "seed": 0, "n_parameters": size, "final_step": 5000}
                 for model, size in SIZES.items()
             ],
         ).to_pandas(),
-        "training": schemas.TRAINING.frame([]).assign(model=""),
-        "vectors": schemas.VECTORS.frame([]),
-        "schedules": schemas.SCHEDULES.frame([]),
+        "training": schemas.TABLES["training"].frame([]).assign(model=""),
+        "vectors": schemas.TABLES["vectors"].frame([]),
+        "schedules": schemas.TABLES["schedules"].frame([]),
         "published": pd.read_csv(
             ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}
         ),
@@ -239,6 +239,6 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         )
         made = load(name)(**{table: tables[table] for table in analysis.reads}, **chosen)
         tables |= made
-        assert all(list(made[table].columns) == schemas.BY_NAME[table].names for table in made), name
+        assert all(list(made[table].columns) == schemas.TABLES[table].names for table in made), name
     assert tables["verdicts"].empty
     assert tables["summary"]["answer"].str.contains("needs a loss").all()

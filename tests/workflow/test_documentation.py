@@ -70,7 +70,7 @@ def test_the_keys_and_files_that_the_questions_name_are_there():
     for link in re.findall(r"\]\(([^)#:]+)\)", text + METHOD):
         assert (ROOT / "docs" / link).exists(), link
     for table in re.findall(r"`tables/([a-z_]+)`", text + METHOD):
-        assert table in schemas.BY_NAME, table
+        assert table in schemas.TABLES, table
 
 
 def code_block(page, heading, language):

@@ -103,7 +103,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
                 "setting": setting if row["source"] == PAPER and about <= trained else "",
             }
         )
-    return schemas.COMPARISON.frame(rows)
+    return schemas.TABLES["comparison"].frame(rows)
 
 
 def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], seeds: list[int]) -> str:

@@ -1,7 +1,7 @@
 """Correlations of every feature with every metric: as published, with moving blocks, and of first differences.
 
 They say how closely a feature follows a metric. That is no evidence of a relation: whatever drifts follows whatever drifts.
-The tests are in `partials`. Columns: `schemas.CORRELATIONS`.
+The tests are in `partials`. Columns: `schemas.TABLES["correlations"]`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def correlation_table(
         )
         for group in aligned_series(features, metrics)
     ]
-    return schemas.CORRELATIONS.frame(joined(rows))
+    return schemas.TABLES["correlations"].frame(joined(rows))
 
 
 def _plain(group: Aligned, seed: int, resamples: int) -> dict[str, Floats]:

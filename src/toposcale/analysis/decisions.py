@@ -120,7 +120,7 @@ def candidate_table(
             }
             for option in options
         ]
-    return schemas.CANDIDATES.frame(rows)
+    return schemas.TABLES["candidates"].frame(rows)
 
 
 def _past(history: History, histories: Sequence[History], fraction: float) -> list[History]:
@@ -163,7 +163,7 @@ def decision_table(
         for fraction in fractions:
             known = _past(history, histories, fraction)
             rows += _judged(history, known, larger, laws[history.family], fraction, seed)
-    return schemas.DECISIONS.frame(rows)
+    return schemas.TABLES["decisions"].frame(rows)
 
 
 def _judged(
@@ -297,4 +297,4 @@ def evaluate_decisions(
             row[column] = float(array.mean()) if len(array) else np.nan
             row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(array, resamples, seed)
         rows.append(row)
-    return schemas.DECISION_EVALUATION.frame(rows)
+    return schemas.TABLES["decision_evaluation"].frame(rows)

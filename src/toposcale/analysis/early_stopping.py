@@ -28,7 +28,7 @@ def early_stopping_table(
     """What patience on each whole-model feature would have saved and cost against patience on the validation loss.
 
     patience in checkpoints. Where a rule never stops its step is the last one. The best checkpoint up to the stop is
-    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.EARLY_STOPPING`.
+    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.TABLES["early_stopping"]`.
     """
     losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
@@ -55,7 +55,7 @@ def early_stopping_table(
                     "loss_given_up": given_up,
                 }
             )
-    return schemas.EARLY_STOPPING.frame(rows)
+    return schemas.TABLES["early_stopping"].frame(rows)
 
 
 def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -75,4 +75,4 @@ def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
                 f"{name}_high": values.mean() + half,
             }
         rows.append(row)
-    return schemas.EARLY_STOPPING_SUMMARY.frame(rows)
+    return schemas.TABLES["early_stopping_summary"].frame(rows)

@@ -76,7 +76,7 @@ def forecast_table(
             rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
         rows += _rows_of_sizes_not_seen(histories, finals)
-    return schemas.FORECASTS.frame(rows)
+    return schemas.TABLES["forecasts"].frame(rows)
 
 
 def calibrated_rows(
@@ -168,7 +168,7 @@ def evaluate(
             row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
         row["note"] = _note(int(group["actual"].notna().sum()), float(row["interval_coverage"]))  # type: ignore[arg-type]
         rows.append(row)
-    return schemas.FORECAST_EVALUATION.frame(rows)
+    return schemas.TABLES["forecast_evaluation"].frame(rows)
 
 
 def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:

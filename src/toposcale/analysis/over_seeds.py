@@ -57,7 +57,7 @@ def run_permutation_table(
             }
             for place, key in enumerate(paired.keys)
         ]
-    return schemas.RUN_PERMUTATION.frame(rows)
+    return schemas.TABLES["run_permutation"].frame(rows)
 
 
 class Paired(NamedTuple):
@@ -137,13 +137,13 @@ def between_runs_table(
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
     early = value_at_share(whole, SERIES_KEY, SHARE, ends)
     if not cells or WEIGHT_NORM not in early.index or any(table.empty for table in losses.values()):
-        return schemas.BETWEEN_RUNS.frame([])
+        return schemas.TABLES["between_runs"].frame([])
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
     norm = early.reindex(columns=names).loc[WEIGHT_NORM, :].to_numpy(np.float64)
     controls = np.vstack([before, now, (now - now.mean()) ** 2, norm])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
-        return schemas.BETWEEN_RUNS.frame([])
+        return schemas.TABLES["between_runs"].frame([])
     values = early.reindex(columns=names).dropna()
     labels = [cells[name] for name in names]
     if own_slopes:
@@ -165,7 +165,7 @@ def between_runs_table(
         }
         for place, key in enumerate(values.index)
     ]
-    return schemas.BETWEEN_RUNS.frame(rows)
+    return schemas.TABLES["between_runs"].frame(rows)
 
 
 def full_cells(

@@ -5,7 +5,7 @@ Neural persistence is also held against the norm and the variance of the weights
 The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
 stretch alone. It always takes out the trend in the step, so its p-value given the norm is that given norm and step. Given
 the norm: the norm of the weights and its square, and for a layer that layer's own norm too. Columns:
-`schemas.PARTIAL_CORRELATIONS`.
+`schemas.TABLES["partial_correlations"]`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def partial_correlation_table(
                 tested = columns.pop("test_reason")
                 columns["reason"] = np.where(columns["reason"] != "", columns["reason"], tested)
                 rows.append(group.rows(columns | {"given": NORM_AND_VARIANCE if variance else given}))
-    return schemas.PARTIAL_CORRELATIONS.frame(joined(rows))
+    return schemas.TABLES["partial_correlations"].frame(joined(rows))
 
 
 def run_test(

@@ -54,7 +54,7 @@ def pooled_table(
     }
     judged = pd.concat([tests[test].assign(given=given) for given, test in _TESTS.items()], ignore_index=True)
     table = table.merge(judged, on=POOLED_KEY, how="left", validate="one_to_one")
-    return schemas.POOLED_CORRELATIONS.frame(table)
+    return schemas.TABLES["pooled_correlations"].frame(table)
 
 
 def over_cells(

@@ -46,7 +46,7 @@ def ranking_table(strengths: Strengths) -> pd.DataFrame:
         reference[same], drawn_reference[:, same] = strengths.point[row], strengths.drawn[:, row, None]
     _add(table, "over_norm", strengths.point - reference, strengths.drawn - drawn_reference)
     table["rank"] = table.groupby("metric")["strength"].rank(ascending=False, method="min")
-    return schemas.RANKING.frame(table)
+    return schemas.TABLES["ranking"].frame(table)
 
 
 def group_table(strengths: Strengths) -> pd.DataFrame:
@@ -84,7 +84,7 @@ def group_table(strengths: Strengths) -> pd.DataFrame:
                     "difference_high": float(high),
                 }
             )
-    return schemas.FEATURE_GROUPS.frame(rows)
+    return schemas.TABLES["feature_groups"].frame(rows)
 
 
 @dataclass(frozen=True)

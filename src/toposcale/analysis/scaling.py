@@ -73,7 +73,7 @@ def scaling_table(
                     "reason": "",
                 }
             )
-    return schemas.SCALING.frame(rows)
+    return schemas.TABLES["scaling"].frame(rows)
 
 
 def size_extrapolation_table(
@@ -96,7 +96,7 @@ def size_extrapolation_table(
             row |= {"predicted": found.value, "predicted_low": found.low, "predicted_high": found.high}
             relative = off / abs(actual) if actual else np.nan
             rows.append({**row, "error": off, "relative_error": relative, "reason": ""})
-    return schemas.SIZE_EXTRAPOLATION.frame(rows)
+    return schemas.TABLES["size_extrapolation"].frame(rows)
 
 
 def _by_feature(

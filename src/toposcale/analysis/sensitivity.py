@@ -66,7 +66,10 @@ def sensitivity_tables(
             }
         )
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
-    return {"sensitivity": schemas.SENSITIVITY.frame(rows), "power": schemas.POWER.frame(power)}
+    return {
+        "sensitivity": schemas.TABLES["sensitivity"].frame(rows),
+        "power": schemas.TABLES["power"].frame(power),
+    }
 
 
 def _why_not(verdicts: pd.DataFrame, column: str) -> str:

@@ -62,7 +62,7 @@ def summary_tables(
         answers = dict.fromkeys(answers, Answer(UNTESTED, NEEDS_A_LOSS))
     rows = {"In one sentence": Answer("", NEEDS_A_LOSS if metrics.empty else first), **answers}
     return {
-        "summary": schemas.SUMMARY.frame(
+        "summary": schemas.TABLES["summary"].frame(
             [
                 {"position": position, "question": question}
                 | {"verdict": answer.verdict, "answer": answer.text, "numbers": answer.numbers}

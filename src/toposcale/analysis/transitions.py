@@ -68,13 +68,13 @@ def transition_table(series: Iterable[Series]) -> pd.DataFrame:
                 "reason": "constant or a single value" if np.isnan(found.step) else "",
             }
         )
-    return schemas.TRANSITIONS.frame(rows)
+    return schemas.TABLES["transitions"].frame(rows)
 
 
 def change_point_table(series: Iterable[Series]) -> pd.DataFrame:
     """Steps at which a new straight piece of a series begins (PELT)."""
     rows = [{**key, "step": int(steps[at])} for key, steps, _, changes in series for at in changes]
-    return schemas.CHANGE_POINTS.frame(rows)
+    return schemas.TABLES["change_points"].frame(rows)
 
 
 def change_point_coincidence_table(features: pd.DataFrame, series: Iterable[Series]) -> pd.DataFrame:
@@ -115,6 +115,6 @@ def change_point_coincidence_table(features: pd.DataFrame, series: Iterable[Seri
                 "p_value": p_value,
             }
         )
-    table = schemas.CHANGE_POINT_COINCIDENCE.frame(rows)
+    table = schemas.TABLES["change_point_coincidence"].frame(rows)
     table["p_value_bh"] = benjamini_hochberg(table["p_value"].to_numpy())
     return table

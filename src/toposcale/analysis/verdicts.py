@@ -73,8 +73,8 @@ def verdict_tables(
     pooled = pooled_table(features, metrics, models, plain, partial)
     on_headline = metrics[metrics["metric"] == headline]
     seeds = {
-        "run_permutation": schemas.RUN_PERMUTATION.frame([]),
-        "between_runs": schemas.BETWEEN_RUNS.frame([]),
+        "run_permutation": schemas.TABLES["run_permutation"].frame([]),
+        "between_runs": schemas.TABLES["between_runs"].frame([]),
     }
     if headline is not None:
         for name, table in (("run_permutation", run_permutation_table), ("between_runs", between_runs_table)):
@@ -174,7 +174,7 @@ def verdict_table(
         )
         table[f"{question}_q"] = q
         table[question] = _words(q.notna(), q <= LEVEL)
-    return schemas.VERDICTS.frame(table)
+    return schemas.TABLES["verdicts"].frame(table)
 
 
 def _words(tested: pd.Series, passed: pd.Series) -> np.ndarray:
@@ -219,7 +219,7 @@ def tested_features_table(
                 "reason": most_common(own.loc[own[f"{question}_p"].isna(), f"{question}_reason"]),
             }
         )  # fmt: skip
-    return schemas.TESTED_FEATURES.frame(rows)
+    return schemas.TABLES["tested_features"].frame(rows)
 
 
 def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:

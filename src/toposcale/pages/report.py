@@ -56,7 +56,7 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
     if name == "verdicts":
         rows = rows[rows["model"] == POOLED]
     columns = LISTED.get(name, "").split() or list(rows.columns)
-    about = schemas.BY_NAME[name].about
+    about = schemas.TABLES[name].about
     return Listing(name, rows[columns], f"{about[:1].upper()}{about[1:]}.", total)
 
 
