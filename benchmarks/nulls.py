@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmarks.null_runs import SEEDS, STEPS, WARMUPS, load, make, name
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.partials import run_test
+from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import pooled_test, run_weights
 from toposcale.analysis.sensitivity import simulated, testable_runs
 from toposcale.analysis.series import aligned_series, whole_model

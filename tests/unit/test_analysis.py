@@ -160,13 +160,13 @@ def test_early_stopping_by_hand():
 def test_the_bytes_do_not_depend_on_the_number_of_threads():
     code = """
 import hashlib, numpy as np
-from toposcale.statistics import correlation, innovations, resampling
+from toposcale.statistics import coefficients, innovations, resampling
 rng = np.random.default_rng(0)
 x, y = rng.standard_normal((60, 51)).cumsum(axis=1), rng.standard_normal((2, 51)).cumsum(axis=1)
 counts = resampling.moving_block_counts(51, 300, rng)
 test = innovations.innovation_test(x, y, x[:1])
 arrays = [resampling.bootstrap_spearman(x, y, counts), resampling.bootstrap_pearson(x, y, counts)]
-arrays += [correlation.pearson(x, y), correlation.effective_sample_size(x, y), test.p_value, test.products]
+arrays += [coefficients.pearson(x, y), coefficients.effective_sample_size(x, y), test.p_value, test.products]
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 """
     hashes = set()
@@ -186,12 +186,11 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 
 def test_the_array_modules_do_not_import_pandas():
     modules = [
-        "correlation",
+        "coefficients",
         "resampling",
         "innovations",
-        "partial",
         "multiple_testing",
-        "pooling",
+        "shared_flips",
         "testable",
         "run_permutation",
         "between_runs",

@@ -8,10 +8,10 @@ import scipy.stats
 from planted_features import STEPS, N, four_models, one, rows
 from toposcale.analysis.correlations import correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.partials import partial_correlation_table
+from toposcale.analysis.partial_correlations import partial_correlation_table
 from toposcale.analysis.pooled import pooled_test
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
-from toposcale.statistics.correlation import spearman
+from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.innovations import innovations
 
 

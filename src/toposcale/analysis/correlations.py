@@ -1,7 +1,7 @@
 """Correlations of every feature with every metric: as published, with moving blocks, and of first differences.
 
 They say how closely a feature follows a metric. That is no evidence of a relation: whatever drifts follows whatever drifts.
-The tests are in `partials`. Columns: `schemas.TABLES["correlations"]`.
+The tests are in `partial_correlations`. Columns: `schemas.TABLES["correlations"]`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pandas as pd
 
 from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, Aligned, aligned_series, joined
 from toposcale.io import schemas
-from toposcale.statistics.correlation import (
+from toposcale.statistics.coefficients import (
     MAX_PERMUTED,
     Floats,
     average_ranks,

@@ -13,7 +13,7 @@ from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.measures import TREE_FEATURES
 from toposcale.landscape.planes import plane_name
-from toposcale.statistics.correlation import spearman
+from toposcale.statistics.coefficients import spearman
 
 
 def graph_dependence_tables(

@@ -20,7 +20,7 @@ from toposcale.analysis.series import (
 )
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import between_runs
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, run_permutation
 from toposcale.statistics.testable import MIN_POINTS

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.partials import NO_VARIATION_LEFT, NORM_AND_VARIANCE, run_test
+from toposcale.analysis.partial_correlations import NO_VARIATION_LEFT, NORM_AND_VARIANCE, run_test
 from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, joined, warmups_of
 from toposcale.io import schemas
-from toposcale.statistics.pooling import SharedFlips
+from toposcale.statistics.shared_flips import SharedFlips
 
 NOTHING = "nothing"
 TESTED_KEY = [*SERIES_KEY, "metric"]
@@ -38,7 +38,7 @@ def pooled_table(
 ) -> pd.DataFrame:
     """Correlations over runs, one row per (source, layer, feature, metric, given).
 
-    correlations, partials: the tables of `correlations` and `partials` from the same tables.
+    correlations, partials: the tables of `correlations` and `partial_correlations` from the same tables.
     """
     cells = cells_of(models)
     columns = ["spearman", "innovation_correlation"]

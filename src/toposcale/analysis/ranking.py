@@ -15,7 +15,7 @@ from toposcale.analysis.correlations import RESAMPLES
 from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, WEIGHT_NORM, aligned_series, whole_model
 from toposcale.features.registry import GROUPS, group_of
 from toposcale.io import schemas
-from toposcale.statistics.correlation import Floats, spearman
+from toposcale.statistics.coefficients import Floats, spearman
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
 

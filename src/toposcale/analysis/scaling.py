@@ -11,7 +11,7 @@ from toposcale.analysis.correlations import RESAMPLES
 from toposcale.analysis.series import SERIES_KEY, final_values, whole_model
 from toposcale.io import schemas
 from toposcale.statistics import scaling
-from toposcale.statistics.correlation import correlation_p_value, spearman
+from toposcale.statistics.coefficients import correlation_p_value, spearman
 
 _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fit_power_law_with_offset}
 _PREDICTIONS = {

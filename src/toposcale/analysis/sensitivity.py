@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.partials import run_test
+from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
 from toposcale.io import schemas
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import innovation_products, innovations, with_squares
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.pooling import SharedFlips
+from toposcale.statistics.shared_flips import SharedFlips
 
 LEVEL = 0.05
 CONTROL_CORRELATION = 0.9

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
-from toposcale.statistics.correlation import Floats, is_constant
+from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.testable import testable_stretch
 
 SERIES_KEY = ["source", "layer", "feature"]

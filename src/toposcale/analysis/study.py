@@ -15,7 +15,7 @@ from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_inno
 from toposcale.analysis.series import SERIES_KEY, WEIGHT_NORM, whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 

@@ -14,7 +14,7 @@ from toposcale.analysis.series import SERIES_KEY, whole_model, with_metrics
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.change_points import change_points, coincidence, largest_change
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 _KEY = ["model", *SERIES_KEY]

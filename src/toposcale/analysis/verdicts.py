@@ -15,7 +15,7 @@ from scipy.spatial.distance import squareform
 
 from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, full_cells, run_permutation_table
-from toposcale.analysis.partials import NORM_AND_VARIANCE, partial_correlation_table
+from toposcale.analysis.partial_correlations import NORM_AND_VARIANCE, partial_correlation_table
 from toposcale.analysis.pooled import NOTHING, TESTED_KEY, pooled_table
 from toposcale.analysis.sensitivity import LEVEL, most_common, sensitivity_tables
 from toposcale.analysis.series import (
@@ -28,7 +28,7 @@ from toposcale.analysis.series import (
 )
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.statistics.correlation import spearman
+from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.run_permutation import MIN_SEEDS
 

@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 
 from toposcale.features.names import STEP_LABEL
 from toposcale.figures.forecasting import final_losses
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import add_note, finite, in_order, key_legend, missing_figure, new_figure
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import INK, MUTED, STRIKING, model_appearances, styled
 
 DEFAULTS = ("multi_power_law", "power_law")

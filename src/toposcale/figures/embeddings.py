@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
+from toposcale.figures.gallery import title_of
 from toposcale.figures.layers import layer_heat_map
 from toposcale.figures.panels import (
     add_note,
@@ -24,7 +25,6 @@ from toposcale.figures.panels import (
     plain_log_ticks,
     say_missing,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import Appearance, mark_of, model_appearances, styled
 from toposcale.figures.verdicts import ranking_bars
 

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from toposcale.features.names import COMPUTE_LABEL, TRAINING_LOSS, VALIDATION_LOSS, feature_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import (
     add_note,
     draw_band,
@@ -27,7 +28,6 @@ from toposcale.figures.panels import (
     new_figure,
     plain_log_ticks,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     INK,
     MUTED,

@@ -19,6 +19,7 @@ from toposcale.features.names import (
     metric_label,
     metric_name,
 )
+from toposcale.figures.gallery import title_of
 from toposcale.figures.landscape_comparison import (
     NATS,
     counted_tree,
@@ -44,7 +45,6 @@ from toposcale.figures.panels import (
     new_figure,
     say_missing,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, Appearance, model_appearances, styled
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 

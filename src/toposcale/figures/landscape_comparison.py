@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toposcale.features.registry import lookup
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import add_note, chosen_model, finite, missing_figure, new_figure
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.measures import THRESHOLD, least_persistence

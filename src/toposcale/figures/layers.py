@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_model,
@@ -24,7 +25,6 @@ from toposcale.figures.panels import (
     say_missing,
     short_number,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import SEQUENTIAL, styled
 from toposcale.io.schemas import ALL_LAYERS
 

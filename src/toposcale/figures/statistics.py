@@ -23,6 +23,7 @@ from toposcale.features.names import (
     series_name,
 )
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -42,7 +43,6 @@ from toposcale.figures.panels import (
     step_axis,
     stripe_rows,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     DIVERGING,
     MUTED,

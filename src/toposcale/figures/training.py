@@ -20,6 +20,7 @@ from toposcale.features.names import (
     metric_name,
 )
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -39,7 +40,6 @@ from toposcale.figures.panels import (
     say_missing,
     step_axis,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, model_appearances, styled
 from toposcale.io.schemas import ALL_LAYERS
 

@@ -13,6 +13,7 @@ from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import NOT_TESTED, POOLED, YES
 from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import (
     add_note,
     chosen_metric,
@@ -24,7 +25,6 @@ from toposcale.figures.panels import (
     new_figure,
     stripe_rows,
 )
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import (
     GROUP_FILLS,
     GROUP_HATCHES,

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures.gallery import title_of
 from toposcale.figures.panels import feature_grid
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import styled
 
 

@@ -17,7 +17,7 @@ from toposcale.analysis.series import with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.registry import group_of
 from toposcale.figures.cells import by_cell
-from toposcale.figures.registry import FigureEntry
+from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ruptures.base import BaseCost
 from scipy.ndimage import maximum_filter1d
 
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 
 SETTLED_SHARE = 0.1
 MIN_SEGMENT = 3

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from toposcale.statistics.correlation import Floats, as_series, is_constant, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, as_series, is_constant, ranks_of_complete
 from toposcale.statistics.testable import MIN_POINTS
 
 MAX_ORDER = 3
@@ -65,7 +65,7 @@ class Innovations:
 
 @dataclass(frozen=True)
 class InnovationTest:
-    """Spearman correlations of innovations (S, M), p-values (S, M), and what pooling over models needs.
+    """Spearman correlations of innovations (S, M), p-values (S, M), and what several runs together need.
 
     products (S, M, m): the terms that add up to the correlation, one per point; freedom (S, M): points less
     coefficients spent; start: first point with an innovation.
@@ -146,7 +146,7 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
 
 
 def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
-    """`innovation_test` without its p-values, which are NaN: what several runs together need (`pooling`)."""
+    """`innovation_test` without its p-values, which are NaN: what several runs together need (`shared_flips`)."""
     new_x, new_y = innovations(x, controls), innovations(y, controls)
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]

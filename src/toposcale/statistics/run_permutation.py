@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.correlation import Floats, pearson, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, pearson, ranks_of_complete
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
 
 MIN_SEEDS = 8

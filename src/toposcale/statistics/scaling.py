@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import fdtri, stdtrit
 
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.resampling import independent_counts
 
 CONFIDENCE = 0.95

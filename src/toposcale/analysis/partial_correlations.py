@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from toposcale.analysis.correlations import BLOCKS, RESAMPLES
 from toposcale.analysis.series import MIN_POINTS, Aligned, aligned_series, joined, warmups_of
 from toposcale.io import schemas
-from toposcale.statistics.correlation import (
+from toposcale.statistics.coefficients import (
     Floats,
     correlation_p_value,
     effective_sample_size,
+    partial_correlation,
     spearman,
 )
 from toposcale.statistics.innovations import (
@@ -32,7 +33,6 @@ from toposcale.statistics.innovations import (
     innovation_test,
     with_squares,
 )
-from toposcale.statistics.partial import partial_correlation
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
 CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
