@@ -13,12 +13,12 @@ from toposcale.analysis.taken_decisions import (
     taken_table,
     where_starting_was_right,
 )
-from toposcale.forecasting.rate import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.training.schedules import planned
 
-FEATURES = [name.partition("/")[2] for name in (NEURAL_PERSISTENCE, WEIGHT_NORM)]
+FEATURES = [key.feature for key in (NEURAL_PERSISTENCE, WEIGHT_NORM)]
 FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per_step", "final_step"]
 PLAN = ["learning_rate", "warmup_steps", "shape"]
 DIGITS = 6

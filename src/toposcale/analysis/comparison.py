@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -32,7 +33,6 @@ _LIKE_WITH_LIKE = (
     "this gives the published value of step 0, and a sum does not"
 )
 _EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
-_NEURAL_PERSISTENCE = "neural_persistence"
 _OF_THE_MODEL = {"source": "weights", "layer": ALL_LAYERS}
 _CORRELATION_COLUMNS = {
     "spearman": "spearman",
@@ -42,7 +42,7 @@ _CORRELATION_COLUMNS = {
 }
 _SCALING_COLUMNS = {"exponent": "exponent", "r2": "r_squared", "spearman": "spearman", "p": "p_spearman"}
 _TRANSITION_COLUMNS = {
-    f"step of max |delta {_NEURAL_PERSISTENCE}|": "transition_step",
+    f"step of max |delta {NEURAL_PERSISTENCE.feature}|": "transition_step",
     "step of diminishing returns": "settled_step",
 }
 
@@ -148,7 +148,7 @@ def _correlation(run: Run, row: Mapping[str, Any], what: str, feature: str, metr
 
 
 def _transition(run: Run, row: Mapping[str, Any], what: str) -> float | None:
-    where = _OF_THE_MODEL | {"model": row["model"], "feature": _NEURAL_PERSISTENCE}
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": NEURAL_PERSISTENCE.feature}
     return _single(run["transitions"], _TRANSITION_COLUMNS[what], **where)
 
 
@@ -175,7 +175,7 @@ def _feature_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | 
 def _over_layers(run: Run, row: Mapping[str, Any], what: str) -> float | None:
     """Neural persistence over the weight matrices at the published step."""
     at = _layers_at(run, row)
-    chosen = at[at["feature"] == _NEURAL_PERSISTENCE]["value"]
+    chosen = at[at["feature"] == NEURAL_PERSISTENCE.feature]["value"]
     return None if chosen.empty else float(chosen.mean() if what == "mean" else chosen.std(ddof=0))
 
 

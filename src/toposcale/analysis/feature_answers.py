@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import WEIGHT_NORM
 from toposcale.analysis.verdicts import NOT_TESTED, YES
 from toposcale.features.names import feature_name, metric_name
-from toposcale.features.registry import group_of
+from toposcale.features.registry import WEIGHT_NORM, group_of
 
 UNTESTED = "Could not be tested"
 BEYOND = {"beyond_the_norm": "the norm of the weights", "beyond_the_step": "the training step"}

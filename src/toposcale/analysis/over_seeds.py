@@ -11,13 +11,13 @@ import pandas as pd
 
 from toposcale.analysis.series import (
     SERIES_KEY,
-    WEIGHT_NORM,
     Aligned,
     aligned_series,
     cells_of,
     warmups_of,
     whole_model,
 )
+from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import between_runs
 from toposcale.statistics.coefficients import Floats

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from toposcale.analysis.correlations import RESAMPLES
-from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, WEIGHT_NORM, aligned_series, whole_model
-from toposcale.features.registry import GROUPS, group_of
+from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, aligned_series, whole_model
+from toposcale.features.registry import GROUPS, WEIGHT_NORM, group_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats, spearman
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval

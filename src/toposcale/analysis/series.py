@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
 from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.testable import testable_stretch
 
 SERIES_KEY = ["source", "layer", "feature"]
-WEIGHT_NORM = ("weights", ALL_LAYERS, "frobenius_norm")
-"""The feature that stands for "the norm of the weights": of the whole model, not of one layer."""
 VARIANCE = "weight_variance"
 """The feature of weights that explains most of neural persistence (Girrbach et al. 2023)."""
 EXPLAINED_BY_VARIANCE = ("neural_persistence", "neural_persistence_p2")
@@ -167,7 +166,7 @@ def aligned_series(
     if without:
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
     if variance:
-        needed = [*EXPLAINED_BY_VARIANCE, VARIANCE, WEIGHT_NORM[2]]
+        needed = [*EXPLAINED_BY_VARIANCE, VARIANCE, WEIGHT_NORM.feature]
         features = features[(features["source"] == "weights") & features["feature"].isin(needed)]
     for model in sorted(set(features["model"]) & set(metrics["model"])):
         rows = features[features["model"] == model]

@@ -12,8 +12,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations, value_at_share
-from toposcale.analysis.series import SERIES_KEY, WEIGHT_NORM, whole_model
+from toposcale.analysis.series import SERIES_KEY, whole_model
 from toposcale.features.names import VALIDATION_LOSS
+from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
@@ -22,7 +23,7 @@ from toposcale.statistics.run_permutation import pair_correlations, permute_pair
 PRIMARY = ("neural_persistence", "h0_total_scaled")
 """The features that the study was made for; every other one is exploratory."""
 
-FOLLOWED = (*PRIMARY, WEIGHT_NORM[2])
+FOLLOWED = (*PRIMARY, WEIGHT_NORM.feature)
 """The features of every checkpoint; of the others, the study reads the value at `SHARE` of the training alone."""
 
 QUESTIONS = ("A", "B")
@@ -126,7 +127,7 @@ def _later_loss(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     later = value_at_share(losses, ["metric"], LATER, ends).T.reset_index()
     later = later.rename(columns={VALIDATION_LOSS: "value"})
     control = later.assign(feature=f"loss_at_{LATER:.0%}", step=0, source="weights", layer="all")
-    return pd.concat([features[features["feature"] == WEIGHT_NORM[2]], control])
+    return pd.concat([features[features["feature"] == WEIGHT_NORM.feature], control])
 
 
 def _between(

@@ -105,12 +105,12 @@ def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunct
     return add
 
 
-@matrix_feature(Feature(WEIGHT_NORM, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
+@matrix_feature(Feature(WEIGHT_NORM.feature, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
 def norms(weight: np.ndarray) -> Features:
     """The plain baseline: the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
     blocks = np.array_split(weight, max(1, weight.size >> 20))
     squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
-    return {WEIGHT_NORM: float(np.sqrt(squares))}
+    return {WEIGHT_NORM.feature: float(np.sqrt(squares))}
 
 
 @matrix_feature(

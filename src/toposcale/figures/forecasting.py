@@ -128,7 +128,11 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 
-HIGHLIGHTED = (("weights", "h0_total"), ("weights", WEIGHT_NORM), ("weights", NEURAL_PERSISTENCE))
+HIGHLIGHTED = (
+    ("weights", "h0_total"),
+    ("weights", WEIGHT_NORM.feature),
+    ("weights", NEURAL_PERSISTENCE.feature),
+)
 """Source and feature of the early-stopping rules that are named; the others are drawn faintly."""
 
 

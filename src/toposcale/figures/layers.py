@@ -28,7 +28,7 @@ from toposcale.figures.panels import (
 from toposcale.figures.style import SEQUENTIAL, styled
 from toposcale.io.schemas import ALL_LAYERS
 
-HEAT_FEATURES = (NEURAL_PERSISTENCE, "h0_total_scaled", WEIGHT_NORM)
+HEAT_FEATURES = (NEURAL_PERSISTENCE.feature, "h0_total_scaled", WEIGHT_NORM.feature)
 RADII = 120
 
 
@@ -109,7 +109,7 @@ def layer_part(layer: str) -> str:
 
 @styled
 def attention_and_feed_forward(
-    features: pd.DataFrame, models: pd.DataFrame, *, feature: str = NEURAL_PERSISTENCE
+    features: pd.DataFrame, models: pd.DataFrame, *, feature: str = NEURAL_PERSISTENCE.feature
 ) -> Figure:
     """A weight feature over training, averaged over the attention matrices and over the feed-forward ones."""
     title = title_of("attention_and_feed_forward")

@@ -108,7 +108,7 @@ def correlation_heat_map(
 def _strongest(table: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows of largest mean |value|, and always the plain weight norm, their yardstick."""
     strength = table.abs().mean(axis=1)
-    norm = ("weights", WEIGHT_NORM)
+    norm = ("weights", WEIGHT_NORM.feature)
     if norm in table.index:
         strength.loc[norm] = np.inf
     return table.loc[strength.nlargest(count).index]
@@ -124,8 +124,8 @@ def _texts(values: np.ndarray) -> np.ndarray:
 SCALED = (
     (METRIC_SOURCE, VALIDATION_LOSS, "a  Final validation loss"),
     ("weights", "h0_total", "b  H₀ total persistence"),
-    ("weights", NEURAL_PERSISTENCE, "c  Neural persistence"),
-    ("weights", WEIGHT_NORM, "d  Weight norm"),
+    ("weights", NEURAL_PERSISTENCE.feature, "c  Neural persistence"),
+    ("weights", WEIGHT_NORM.feature, "d  Weight norm"),
 )
 """Source, feature or metric, and panel title of what is drawn against model size."""
 
@@ -203,8 +203,8 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
 TRANSITIONING = (
     (METRIC_SOURCE, TRAINING_LOSS),
     (METRIC_SOURCE, VALIDATION_LOSS),
-    ("weights", WEIGHT_NORM),
-    ("weights", NEURAL_PERSISTENCE),
+    ("weights", WEIGHT_NORM.feature),
+    ("weights", NEURAL_PERSISTENCE.feature),
     ("weights", "h0_total"),
     ("weights", "h1_total"),
 )

@@ -43,7 +43,7 @@ from toposcale.figures.panels import (
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, model_appearances, styled
 from toposcale.io.schemas import ALL_LAYERS
 
-COMPARED = ("h0_total", WEIGHT_NORM, NEURAL_PERSISTENCE)
+COMPARED = ("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature)
 """Features whose correlation with the loss the overview sets side by side."""
 
 
@@ -62,7 +62,7 @@ def overview(
     shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else chosen_metric(metrics["metric"])
     losses, persistence, h0 = (
         metric_series(metrics, shown),
-        feature_series(features, NEURAL_PERSISTENCE),
+        feature_series(features, NEURAL_PERSISTENCE.feature),
         feature_series(features, "h0_total"),
     )
     line_panels(
@@ -74,7 +74,7 @@ def overview(
                 second,
                 persistence,
                 "b  Neural persistence, mean over layers",
-                feature_label(NEURAL_PERSISTENCE),
+                feature_label(NEURAL_PERSISTENCE.feature),
             ),
             (third, h0, "c  H₀ total persistence, sum over layers", feature_label("h0_total")),
         ],

@@ -117,7 +117,7 @@ def verdict(
     rows = rows.set_index(["source", "feature"])
     strength = rows["follows_the_loss_rho"].abs().sort_values(kind="stable")
     keep = list(strength.index[-max_rows:])
-    norm = ("weights", WEIGHT_NORM)
+    norm = ("weights", WEIGHT_NORM.feature)
     if norm in strength.index and norm not in keep:
         keep = [norm, *keep[1:]]  # the yardstick stays in sight
     rows = rows.loc[keep]

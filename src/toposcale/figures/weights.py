@@ -17,7 +17,7 @@ def neural_persistence(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     return feature_grid(
         features,
         models,
-        [(NEURAL_PERSISTENCE, "Equation 1, scaled matrix by matrix"),
+        [(NEURAL_PERSISTENCE.feature, "Equation 1, scaled matrix by matrix"),
          ("neural_persistence_p2", "Authors’ code, scaled by the model")],
         title=title_of("neural_persistence"),
         columns=2,
@@ -44,8 +44,8 @@ def weights_validation(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     return feature_grid(
         features,
         models,
-        [(NEURAL_PERSISTENCE, "Neural persistence"), ("h0_total", "H₀ total persistence"),
-         (WEIGHT_NORM, "Weight norm")],
+        [(NEURAL_PERSISTENCE.feature, "Neural persistence"), ("h0_total", "H₀ total persistence"),
+         (WEIGHT_NORM.feature, "Weight norm")],
         title=title_of("weights_validation"),
         columns=3,
     )  # fmt: skip
