@@ -166,7 +166,7 @@ x, y = rng.standard_normal((60, 51)).cumsum(axis=1), rng.standard_normal((2, 51)
 counts = resampling.moving_block_counts(51, 300, rng)
 test = innovations.innovation_test(x, y, x[:1])
 arrays = [resampling.bootstrap_spearman(x, y, counts), resampling.bootstrap_pearson(x, y, counts)]
-arrays += [coefficients.pearson(x, y), coefficients.effective_sample_size(x, y), test.p_value, test.products]
+arrays += [coefficients.pearson(x, y), coefficients.effective_sample_size(x, y), test.p, test.products]
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 """
     hashes = set()

@@ -23,13 +23,13 @@ from matplotlib.text import Text
 from PIL import Image
 
 import figure_tables
-from toposcale.figures import FIGURES, load
+from toposcale.figures import FIGURES, load, verdicts
 from toposcale.figures.decisions import decision_candidates, forecast_fans
 from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
 from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
-from toposcale.figures.statistics import correlation_heat_map, scaling
+from toposcale.figures.statistics import correlation_heat_map, power, scaling
 from toposcale.figures.style import model_appearances, save
 from toposcale.figures.training import loss_curves, overview, smooth
 from toposcale.figures.verdicts import verdict
@@ -70,6 +70,11 @@ def draw(name: str, tables: dict[str, dict[str, pd.DataFrame]]) -> Figure:
 def words(figure: Figure) -> str:
     """All text of a figure."""
     return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def plain(correlations: pd.DataFrame) -> pd.DataFrame:
+    """The correlations with nothing held fixed."""
+    return correlations[correlations["control"] == "nothing"]
 
 
 def lines_of(axes: matplotlib.axes.Axes) -> dict[str, matplotlib.lines.Line2D]:
@@ -224,7 +229,7 @@ def test_lines_hold_the_values_of_the_table(run):
 
 def test_the_overview_sets_topology_beside_the_norm(run):
     axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
-    table = run["correlations"]
+    table = plain(run["correlations"])
     table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     points = {
         line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5
@@ -289,7 +294,7 @@ def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
     figure = correlation_heat_map(run["correlations"], run["models"])
     axes = figure.axes[0]
     shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
-    table = run["correlations"]
+    table = plain(run["correlations"])
     table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     table = table.pivot(index="feature", columns="model", values="spearman")[list(figure_tables.SIZES)]
     means = shown.mean(axis=1)
@@ -308,19 +313,43 @@ def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run):
     assert "The 3 strongest of" in words(figure)
 
 
-def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run):
-    figure = verdict(run["verdicts"], max_rows=4)
-    assert "weight norm" in words(figure)
-    table = run["verdicts"]
-    table = table[
-        (table["model"] == "pooled") & (table["metric"] == "validation_loss") & (table["layer"] == "all")
-    ]
-    everything = verdict(run["verdicts"], max_rows=100)
-    answers = [text.get_text() for text in everything.axes[1].texts]
-    asked = table[["follows_the_loss", "beyond_the_norm", "beyond_the_step"]].to_numpy()
+def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypatch):
+    tables = run["verdicts"], run["pooled_correlations"]
+    monkeypatch.setattr(verdicts, "MAX_ROWS", 4)
+    assert "weight norm" in words(verdict(*tables))
+    monkeypatch.setattr(verdicts, "MAX_ROWS", 100)
+    left, right = verdict(*tables).axes
+    family = verdicts.family_of(tables[0], "validation_loss")
+    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm", "beyond_the_step"])]
+    answers = [text.get_text() for text in right.texts]
     for answer in ("yes", "no", "not tested"):
-        assert answers.count(answer) == (asked == answer).sum()
+        assert answers.count(answer) == (asked["answer"] == answer).sum()
     assert answers.count("not tested") > 0
+    whole = tables[1].query("metric == 'validation_loss' and layer == 'all'")
+    for control in ("nothing", "weight_norm", "step"):
+        expected = np.sort(whole.loc[whole["control"] == control, "spearman"])
+        drawn = [np.sort(line.get_xdata()) for line in left.get_lines()]
+        assert any(np.array_equal(points, expected, equal_nan=True) for points in drawn)
+
+
+def test_power_draws_the_curve_the_features_and_the_control(run):
+    figure = power(run["power"], run["sensitivity"], run["verdicts"])
+    tested = run["sensitivity"].query("found != 'not tested'")
+    panels = figure.axes
+    assert len(panels) == len(tested) == 2
+    for axes, own in zip(panels, tested.to_dict("records"), strict=True):
+        curve = run["power"][run["power"]["question"] == own["question"]]
+        lines = {(line.get_marker(), len(line.get_xdata())): line for line in axes.get_lines()}
+        np.testing.assert_array_equal(lines["o", len(curve)].get_xdata(), curve["measured"])
+        np.testing.assert_array_equal(lines["o", len(curve)].get_ydata(), 100 * curve["found"])
+        assert lines["D", 1].get_xdata() == [own["correlation"]]
+        family = verdicts.family_of(run["verdicts"], "validation_loss")
+        seen = family[(family["question"] == own["question"]) & family["p"].notna()]["estimate"].abs()
+        marks = [line.get_xdata() for line in axes.get_lines() if line.get_marker() == "|"]
+        np.testing.assert_array_equal(np.sort(np.concatenate(marks)), np.sort(seen))
+        assert f"{own['n_tested']} features" in axes.get_title("left")
+    nothing = run["sensitivity"].assign(found="not tested", reason="too short")
+    assert "too short" in words(power(run["power"][:0], nothing, run["verdicts"]))
 
 
 def test_scaling_draws_the_law_of_the_table(run):
@@ -390,6 +419,20 @@ def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
     np.testing.assert_allclose(drawn, sorted(run["candidates"]["loss"]))
     assert "nothing" not in words(figure)
     assert "no run has anything to decide" in words(decision_candidates(run["candidates"][:0], run["models"]))
+
+
+def test_candidates_of_runs_under_way_are_drawn_alone(run):
+    """Those of finished runs only where no run is under way, and then as finished."""
+    one = run["candidates"].iloc[0].to_dict() | {"model": "tiny-3k", "fraction": 0.5}
+    live = [one | {"is_live": True, "candidate": name} for name in ("finish", "start big")]
+    over = [one | {"is_live": False, "model": "xl-97k"}]
+    text = words(decision_candidates(pd.DataFrame([*live, *over]), run["models"]))
+    assert "tiny-3k at 50%" in text
+    assert "xl-97k" not in text
+    assert "finished since" not in text
+    unknown = one | {"is_live": True, "candidate": "unknown", "loss": np.nan}
+    assert "unknown" not in words(decision_candidates(pd.DataFrame([*live, unknown]), run["models"]))
+    assert "xl-97k at 50% (finished since)" in words(decision_candidates(pd.DataFrame(over), run["models"]))
 
 
 def test_rate_of_change_divides_by_the_steps_between_checkpoints():

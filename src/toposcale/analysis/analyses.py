@@ -33,8 +33,7 @@ ANALYSES = {
         "verdicts.verdict_tables",
         "Correlations of every feature with every metric, and the verdicts",
         "features metrics models",
-        "correlations partial_correlations pooled_correlations run_permutation between_runs verdicts "
-        "tested_features sensitivity power",
+        "correlations pooled_correlations over_seeds verdicts tested_features sensitivity power",
         "seed resamples tasks",
     ),
     "ranking": _analysis(
@@ -94,7 +93,8 @@ ANALYSES = {
     "summary": _analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        "metrics verdicts tested_features sensitivity forecast_evaluation decision_evaluation candidates",
+        "metrics verdicts pooled_correlations tested_features sensitivity forecast_evaluation decision_evaluation "
+        "candidates",
         "summary",
         "tasks",
     ),

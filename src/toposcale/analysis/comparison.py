@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.controls import NOTHING
 from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
@@ -36,11 +37,11 @@ _EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
 _OF_THE_MODEL = {"source": "weights", "layer": ALL_LAYERS}
 _CORRELATION_COLUMNS = {
     "spearman": "spearman",
-    "p": "p_spearman",
+    "p": "spearman_p",
     "bootstrap_low": "spearman_low",
     "bootstrap_high": "spearman_high",
 }
-_SCALING_COLUMNS = {"exponent": "exponent", "r2": "r_squared", "spearman": "spearman", "p": "p_spearman"}
+_SCALING_COLUMNS = {"exponent": "exponent", "r2": "r_squared", "spearman": "spearman", "p": "p"}
 _TRANSITION_COLUMNS = {
     f"step of max |delta {NEURAL_PERSISTENCE.feature}|": "transition_step",
     "step of diminishing returns": "settled_step",
@@ -143,7 +144,7 @@ def _final_metric(run: Run, row: Mapping[str, Any], metric: str) -> float | None
 
 
 def _correlation(run: Run, row: Mapping[str, Any], what: str, feature: str, metric: str) -> float | None:
-    where = _OF_THE_MODEL | {"model": row["model"], "feature": feature, "metric": metric}
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": feature, "metric": metric, "control": NOTHING}
     return _single(run["correlations"], _CORRELATION_COLUMNS[what], **where)
 
 
@@ -190,7 +191,7 @@ def _total_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | No
 def _mean_strength(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
     """Mean over the published models of |Spearman| of an embedding feature with the perplexity."""
     where = {"source": "embeddings", "layer": ALL_LAYERS, "feature": feature, "metric": "perplexity"}
-    rows = _rows(run["correlations"], **where)
+    rows = _rows(run["correlations"], control=NOTHING, **where)
     chosen = rows[rows["model"].isin(_EMBEDDING_REPORT_MODELS)]["spearman"]
     return float(chosen.abs().mean()) if len(chosen) == len(_EMBEDDING_REPORT_MODELS) else None
 

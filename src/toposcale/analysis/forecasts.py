@@ -150,7 +150,7 @@ def evaluate(
     own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the `RIVALS` that
     forecast at least `MOST_OF_THEM` of the models that any of them does, the one with the least error.
     improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast, n_compared of them.
-    wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's.
+    improvement_p: two-sided signed-rank test of the absolute errors against the baseline's.
     For ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
     permutation_p, the share of deals at least as good (own deal counted).
     """
@@ -226,7 +226,7 @@ def _against_baseline(
         "improvement_low": float(low),
         "improvement_high": float(high),
         "n_compared": len(own),
-        "wilcoxon_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
+        "improvement_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
     }
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import (
     SERIES_KEY,
     Aligned,
@@ -25,6 +26,7 @@ from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, run_permutation
 from toposcale.statistics.testable import MIN_POINTS
 
+NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
 EARLY, SHARE = 0.2, 0.3
 """Shares of training at which the losses, and at the later one the features, are read."""
 NEARLY = 0.99
@@ -51,13 +53,13 @@ def run_permutation_table(
                 "n": paired.n,
                 "correlation": test.correlation[place, 0],
                 "by_chance": test.by_chance[place, 0],
-                "p_value": test.p_value[place, 0],
-                "n_pairings": test.n_pairings,
+                "p": test.p[place, 0],
+                "n_permutations": test.n_pairings,
                 "exact": test.exact,
             }
             for place, key in enumerate(paired.keys)
         ]
-    return schemas.TABLES["run_permutation"].frame(rows)
+    return schemas.TABLES["over_seeds"].frame(rows)
 
 
 class Paired(NamedTuple):
@@ -80,10 +82,11 @@ def paired_innovations(
     whole = whole_model(features)
     chosen = metrics[metrics["metric"] == metric]
     runs: dict[str, dict[tuple[float, ...], Aligned]] = {}
-    for group in aligned_series(whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]):
+    inside, losses = whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]
+    for group in aligned_series(inside, losses, CONTROLS["weight_norm"]):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
-        if used.n >= MIN_POINTS and used.norms is not None:
+        if used.n >= MIN_POINTS and not used.missing:
             grids = runs.setdefault(group.model, {})
             # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
             earlier = grids.get(tuple(used.steps))
@@ -102,7 +105,7 @@ def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[P
     places = {
         name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names
     }
-    controls = {name: with_squares(run.norms) for name, run in runs.items() if run.norms is not None}
+    controls = {name: with_squares(run.controls) for name, run in runs.items()}
     yield Paired(
         keys,
         [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
@@ -137,13 +140,13 @@ def between_runs_table(
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
     early = value_at_share(whole, SERIES_KEY, SHARE, ends)
     if not cells or WEIGHT_NORM not in early.index or any(table.empty for table in losses.values()):
-        return schemas.TABLES["between_runs"].frame([])
+        return schemas.TABLES["over_seeds"].frame([])
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
     norm = early.reindex(columns=names).loc[WEIGHT_NORM, :].to_numpy(np.float64)
     controls = np.vstack([before, now, (now - now.mean()) ** 2, norm])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
-        return schemas.TABLES["between_runs"].frame([])
+        return schemas.TABLES["over_seeds"].frame([])
     values = early.reindex(columns=names).dropna()
     labels = [cells[name] for name in names]
     if own_slopes:
@@ -156,16 +159,15 @@ def between_runs_table(
             "metric": metric,
             "n_runs": len(names),
             "n_cells": len(set(cells.values())),
-            "fraction": SHARE,
             "freedom": test.freedom,
             "correlation": test.correlation[place],
-            "p_value": test.p_value[place],
+            "p": test.p[place],
             "n_permutations": test.n_permutations,
             "exact": test.exact,
         }
         for place, key in enumerate(values.index)
     ]
-    return schemas.TABLES["between_runs"].frame(rows)
+    return schemas.TABLES["over_seeds"].frame(rows)
 
 
 def full_cells(

@@ -1,11 +1,7 @@
-"""What is left of a correlation given the norm, the step, or both, and the innovation test of each run.
-
-Neural persistence is also held against the norm and the variance of the weights, which explains most of it.
+"""What is left of a correlation given a control, and the innovation test of each run.
 
 The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
-stretch alone. It always takes out the trend in the step, so its p-value given the norm is that given norm and step. Given
-the norm: the norm of the weights and its square, and for a layer that layer's own norm too. Columns:
-`schemas.TABLES["partial_correlations"]`.
+stretch alone. It always takes out the trend in the step, so its p given the norm is that given norm and step.
 """
 
 from __future__ import annotations
@@ -17,8 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.correlations import BLOCKS, RESAMPLES
-from toposcale.analysis.series import MIN_POINTS, Aligned, aligned_series, joined, warmups_of
+from toposcale.analysis.series import MIN_POINTS, Aligned, Columns, aligned_series, joined, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import (
     Floats,
@@ -35,11 +32,6 @@ from toposcale.statistics.innovations import (
 )
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
-CONTROLS = ("weight_norm", "step", "weight_norm_and_step")
-"""What a partial correlation is given."""
-NORM_AND_VARIANCE = "weight_norm_and_variance"
-"""What that of neural persistence is given too."""
-NO_NORM = "no weight norm at these checkpoints"
 NO_VARIATION_LEFT = (
     "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
 )
@@ -56,104 +48,93 @@ def partial_correlation_table(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
-    """Partial Spearman correlations and innovation tests, a row for each run, pair and control."""
+    """Partial Spearman correlations and innovation tests, a row of `correlations` for each run, pair and control."""
     warmups = warmups_of(models)
-    rows = []
-    for variance in (False, True):
-        for group in aligned_series(features, metrics, variance=variance):
-            estimates = _estimates(group, seed, resamples)
+    rows: list[Columns] = []
+    for first in (control for control in CONTROLS.values() if not control.shares):
+        alike = [control for control in CONTROLS.values() if first.name in (control.name, control.shares)]
+        for group in aligned_series(features, metrics, first):
+            estimates = _estimates(group, alike, seed, resamples)
             tests = {
-                given_norm: _test_columns(group, warmups, given_norm=given_norm)
-                for given_norm in ((True,) if variance else (True, False))
+                holds: _tested(_given(group, holds), warmups) for holds in {bool(c.of_model) for c in alike}
             }
-            for given in ("weight_norm",) if variance else CONTROLS:
-                columns = {**estimates[given], **tests[given != "step"]}
-                tested = columns.pop("test_reason")
-                columns["reason"] = np.where(columns["reason"] != "", columns["reason"], tested)
-                rows.append(group.rows(columns | {"given": NORM_AND_VARIANCE if variance else given}))
-    return schemas.TABLES["partial_correlations"].frame(joined(rows))
+            for control in alike:
+                columns = estimates[control.name] | tests[bool(control.of_model)]
+                said = columns.pop("test_reason")
+                columns["reason"] = np.where(columns["reason"] != "", columns["reason"], said)
+                rows.append(group.rows(columns | {"control": control.name}))
+    return schemas.TABLES["correlations"].frame(joined(rows))
+
+
+def _given(group: Aligned, holds: bool) -> Aligned:
+    return group if holds else group.without_controls()
 
 
 def run_test(
-    group: Aligned, warmups: Mapping[str, float], *, given_norm: bool, alone: bool = True
+    group: Aligned, warmups: Mapping[str, float], *, alone: bool = True
 ) -> tuple[InnovationTest | None, Aligned, str]:
     """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else "".
 
     alone: whether the run needs p-values of its own.
     """
     cut, reason = group.testable(warmups)
-    if not reason and given_norm and cut.norms is None:
-        reason = NO_NORM
+    reason = reason or cut.missing
     if reason:
         return None, cut, reason
-    controls = with_squares(cut.norms) if given_norm and cut.norms is not None else None
     test = innovation_test if alone else innovation_products
-    return test(cut.values, cut.targets, controls), cut, ""
+    return test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
 
 
-def _test_columns(group: Aligned, warmups: Mapping[str, float], *, given_norm: bool) -> dict[str, Column]:
+def _tested(group: Aligned, warmups: Mapping[str, float]) -> dict[str, Column]:
     shape = (len(group.values), len(group.metrics))
-    test, cut, reason = run_test(group, warmups, given_norm=given_norm)
+    test, cut, reason = run_test(group, warmups)
     if test is None:
         nothing = np.full(shape, np.nan)
         return {
             "n_tested": np.zeros(shape, dtype=np.int64),
             "innovation_correlation": nothing,
-            "p_surrogate": nothing,
+            "innovation_p": nothing,
             "test_reason": np.full(shape, reason, dtype=object),
         }
     return {
         "n_tested": np.full(shape, cut.n),
         "innovation_correlation": test.correlation,
-        "p_surrogate": test.p_value,
-        "test_reason": np.where(np.isnan(test.p_value), NO_VARIATION_LEFT, "").astype(object),
+        "innovation_p": test.p,
+        "test_reason": np.where(np.isnan(test.p), NO_VARIATION_LEFT, "").astype(object),
     }
 
 
-def _estimates(group: Aligned, seed: int, resamples: int) -> dict[str, dict[str, Column]]:
+def _estimates(
+    group: Aligned, controls: list[Control], seed: int, resamples: int
+) -> dict[str, dict[str, Column]]:
     """Partial Spearman correlations with their moving-block intervals, by control."""
     shape = (len(group.values), len(group.metrics))
     nothing = np.full(shape, np.nan)
+    names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
     if group.n < MIN_POINTS:
-        names = (
-            "partial_spearman",
-            "partial_spearman_low",
-            "partial_spearman_high",
-            "p_naive",
-            "n_effective",
-        )
-        known = {"coincides": np.full(shape, False), "reason": group.reasons()}
-        return dict.fromkeys(CONTROLS, dict.fromkeys(names, nothing) | known)
-    # A missing norm is stood in for by the step; its columns are blanked below.
-    norms = group.steps[None] if group.norms is None else group.norms
-    controls = np.vstack([norms, group.steps])
-    monotone = bool(np.abs(spearman(controls[:1], group.steps)[0, 0]) > 1.0 - 1e-12) and len(norms) == 1
-    columns = {
-        "weight_norm": slice(0, -1), "step": slice(-1, None), "weight_norm_and_step": slice(None),
-    }  # fmt: skip
+        unknown = dict.fromkeys(names, nothing) | {"reason": group.reasons()}
+        return {control.name: dict(unknown) for control in controls}
+    held = np.vstack([group.controls, group.steps])
     counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-    point = _correlations(spearman, group, controls)
-    drawn = _correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, controls)
+    point = _correlations(spearman, group, held)
+    drawn = _correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, held)
     n_effective = effective_sample_size(group.values, group.targets)
     found = {}
-    for given in CONTROLS:
-        estimate = _partial(point, columns[given])
-        low, high = _interval(drawn, columns[given])
-        n_controls = 1 if group.norms is None or given == "step" else len(group.norms)
-        reasons = group.reasons()
-        if given != "step" and group.norms is None:
+    for control in controls:
+        # The step is the last of what is held.
+        chosen = slice(None if control.of_model else -1, None if control.step else -1)
+        if control.of_model and group.missing:
             estimate = low = high = nothing
-            reasons[reasons == ""] = NO_NORM
-        copy = (reasons == "") & np.isnan(estimate)
-        reasons[copy] = f"moves exactly with {given.replace('_', ' ')}"
-        found[given] = {
-            "partial_spearman": estimate,
-            "partial_spearman_low": low,
-            "partial_spearman_high": high,
-            "p_naive": correlation_p_value(estimate, group.n, n_controls + (given == "weight_norm_and_step")),
-            "n_effective": np.where(np.isnan(estimate), np.nan, n_effective),
-            "coincides": np.full(shape, monotone and group.norms is not None),
-            "reason": reasons,
+            without = group.missing
+        else:
+            estimate, (low, high) = _partial(point, chosen), _interval(drawn, chosen)
+            without = f"moves exactly with {control.name.replace('_', ' ')}"
+        reasons = group.reasons()
+        reasons[(reasons == "") & np.isnan(estimate)] = without
+        p = correlation_p_value(estimate, group.n, len(held[chosen]))
+        known = np.where(np.isnan(estimate), np.nan, n_effective)
+        found[control.name] = dict(zip(names, (estimate, low, high, p, known), strict=True)) | {
+            "reason": reasons
         }
     return found
 

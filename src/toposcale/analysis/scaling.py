@@ -49,7 +49,7 @@ def scaling_table(
         trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
         for law, fit_law in _FITS.items():
             row = {**key, "law": law, "n_models": len(sizes), "spearman": trend}
-            row["p_spearman"] = float(correlation_p_value(trend, len(sizes)))
+            row["p"] = float(correlation_p_value(trend, len(sizes)))
             try:
                 fit = fit_law(sizes, values)
             except ValueError as error:

@@ -155,7 +155,7 @@ def _between(
             "estimate": estimate,
             "low": np.tanh(middle - half),
             "high": np.tanh(middle + half),
-            "p_value": found["p_value"],
+            "p_value": found["p"],
         }
     )
 
@@ -179,7 +179,7 @@ def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame,
                     "estimate": own.mean(),
                     "low": own.mean() - half,
                     "high": own.mean() + half,
-                    "p_value": float(test.p_value[place]),
+                    "p_value": float(test.p[place]),
                 }
             )
     return pd.DataFrame(rows)

@@ -6,13 +6,21 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from toposcale.analysis.feature_answers import UNTESTED, Answer, beyond, coinciding, following, headline
+from toposcale.analysis.feature_answers import (
+    UNTESTED,
+    Answer,
+    also_beyond,
+    beyond,
+    coinciding,
+    following,
+    headline,
+)
 from toposcale.analysis.forecast_answers import deciding, forecasting, now, trusted
-from toposcale.analysis.series import headline_metric
-from toposcale.analysis.verdicts import POOLED
+from toposcale.analysis.questions import QUESTIONS
+from toposcale.analysis.series import headline_metric, whole_model
+from toposcale.analysis.verdicts import family_of
 from toposcale.features.names import metric_name
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 
 NEEDS_A_LOSS = (
     "This question needs a loss at the checkpoints, and the run knows none: name a table of losses under metrics.tables, "
@@ -24,6 +32,7 @@ NEEDS_A_CHOICE = "No loss was measured, and no task was chosen: name one under m
 def summary_tables(
     metrics: pd.DataFrame,
     verdicts: pd.DataFrame,
+    pooled_correlations: pd.DataFrame,
     tested_features: pd.DataFrame,
     sensitivity: pd.DataFrame,
     forecast_evaluation: pd.DataFrame,
@@ -39,11 +48,13 @@ def summary_tables(
     """
     metric = headline_metric(metrics["metric"], tasks)
     name = metric_name(metric) if metric else "loss"
-    first, said = _on_features(metric, metrics, verdicts, tested_features, sensitivity)
+    first, said = _on_features(metric, metrics, verdicts, pooled_correlations, tested_features, sensitivity)
     on_features = {
-        f"Which features follow the {name}?": said["follows"],
-        "Which say something beyond the norm of the weights?": said["norm"],
-        "Which say something beyond the training step?": said["step"],
+        f"Which features follow the {name}?": said.pop("follows_the_loss"),
+        **{
+            f"Which say something beyond {QUESTIONS[question].beyond}?": answer
+            for question, answer in said.items()
+        },
         "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
     }
     live = now(candidates)
@@ -76,23 +87,29 @@ def _on_features(
     metric: str | None,
     metrics: pd.DataFrame,
     verdicts: pd.DataFrame,
+    pooled: pd.DataFrame,
     tested_features: pd.DataFrame,
     sensitivity: pd.DataFrame,
 ) -> tuple[str, dict[str, Answer]]:
-    """The headline, and the answers on what follows the metric and what tells more than the norm and the step."""
+    """The headline, and by question the answers on what follows the metric and what tells more than its control."""
+    powered = [question for question in QUESTIONS.values() if question.simulation]
     if metric is None:
         why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
-        return why, dict.fromkeys(("follows", "norm", "step"), Answer(UNTESTED, why))
-    rows = (verdicts["layer"] == ALL_LAYERS) & (verdicts["metric"] == metric)
-    family = verdicts[rows & (verdicts["model"] == POOLED)]
-    alone = verdicts[rows & (verdicts["model"] != POOLED)]
-    norm, step = (
-        beyond(family, tested_features, sensitivity, question, metric)
-        for question in ("beyond_the_norm", "beyond_the_step")
-    )
-    numbers = "For the reasons above." if step == norm else step.numbers + coinciding(alone)
-    return headline(family, sensitivity, metric), {
-        "follows": following(family),
-        "norm": norm,
-        "step": step._replace(numbers=numbers),
+        names = ["follows_the_loss", *(question.name for question in powered)]
+        return why, dict.fromkeys(names, Answer(UNTESTED, why))
+    family, own = family_of(verdicts, metric), whole_model(pooled[pooled["metric"] == metric])
+    answers = {
+        question.name: beyond(family, tested_features, sensitivity, question, metric) for question in powered
     }
+    norm, step = answers["beyond_the_norm"], answers["beyond_the_step"]
+    if norm == step:
+        answers["beyond_the_step"] = step._replace(numbers="For the reasons above.")
+    else:
+        answers["beyond_the_step"] = step._replace(numbers=step.numbers + coinciding(own))
+    also = "".join(
+        also_beyond(family, question)
+        for question in QUESTIONS.values()
+        if question.beyond and not question.simulation
+    )
+    answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + also)
+    return headline(family, sensitivity, metric), {"follows_the_loss": following(family, own), **answers}

@@ -50,7 +50,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "verdict": _figure(
         "verdicts",
-        "verdicts",
+        "verdicts pooled_correlations",
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells; "
         "the line goes from the lowest to the highest cell), and the medians of its partial correlations given the norm "

@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.questions import NO, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
-from toposcale.analysis.verdicts import NO, YES, family_of
+from toposcale.analysis.verdicts import family_of
 from toposcale.features.names import (
     PARAMETERS_LABEL,
     SPEARMAN_LABEL,
@@ -53,7 +55,7 @@ from toposcale.figures.style import (
     model_appearances,
     styled,
 )
-from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
+from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_ROWS = 36
 
@@ -69,7 +71,9 @@ def correlation_heat_map(
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
     metric = chosen_metric(correlations["metric"], metric)
     title = title_of("correlation_heat_map", metric_name(metric))
-    chosen = correlations[(correlations["metric"] == metric) & (correlations["layer"] == ALL_LAYERS)]
+    chosen = whole_model(
+        correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)]
+    )
     if not np.isfinite(chosen["spearman"].to_numpy(dtype=float)).any():
         return missing_figure(title, f"no correlations with {metric_name(metric)}")
     order = [name for name, _ in in_order(chosen["model"], model_appearances(models))]
@@ -261,9 +265,6 @@ def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFra
     return rows[rows["key"].isin(wanted)]
 
 
-POWERED = (("beyond_the_norm", "given the weight norm"), ("beyond_the_step", "given the step"))
-
-
 @styled
 def power(
     power: pd.DataFrame, sensitivity: pd.DataFrame, verdicts: pd.DataFrame, *, metric: str | None = None
@@ -272,15 +273,15 @@ def power(
     metric = chosen_metric(verdicts["metric"], metric)
     title = title_of("power", metric_name(metric))
     rows = sensitivity.set_index("question") if len(sensitivity) else sensitivity
-    asked = [(question, words) for question, words in POWERED if question in set(power["question"])]
+    asked = [question for name, question in QUESTIONS.items() if name in set(power["question"])]
     if not asked:
         reasons = [reason for reason in sensitivity["reason"] if reason]
         return missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
     figure = new_figure(3.4, title)
     panels = figure.subplots(1, len(asked), sharey=True, squeeze=False)[0]
     family = family_of(verdicts, metric)
-    for axes, (question, words) in zip(panels, asked, strict=True):
-        curve, own = power[power["question"] == question], rows.loc[question]
+    for axes, question in zip(panels, asked, strict=True):
+        curve, own = power[power["question"] == question.name], rows.loc[question.name]
         axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
         axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
         if np.isfinite(own["detectable"]):
@@ -289,13 +290,13 @@ def power(
             axes.annotate(
                 text, (own["detectable"], 2), xytext=(4, 0), textcoords="offset points", color=MUTED
             )
-        tested = family[family[f"{question}_p"].notna()]
+        tested = family[family["question"] == question.name]
         for answer, colour in ((NO, MUTED), (YES, STRIKING)):
-            seen = tested.loc[tested[question] == answer, f"{question}_innovation"].abs()
+            seen = tested.loc[tested["answer"] == answer, "estimate"].abs()
             height = 12 if answer == YES else 7
             axes.plot(seen, np.full(len(seen), -height), "|", color=colour, markersize=9, markeredgewidth=1.4)
-        axes.plot(own["control_correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
-        axes.set_title(f"{words}: {own['n_tested']} features, {own['n_runs']} runs")
+        axes.plot(own["correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
+        axes.set_title(f"{question.given}: {own['n_tested']} features, {own['n_runs']} runs")
         axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
         axes.set_xlabel("correlation of innovations (size, 0 to 1)")
     panels[0].set_ylabel("found (%)")

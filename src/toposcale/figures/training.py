@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.controls import NOTHING
 from toposcale.features.names import (
     PERPLEXITY,
     SPEARMAN_LABEL,
@@ -92,6 +93,7 @@ def _correlation_panel(
     axes.set_title(f"d  Correlation with {metric_name(metric)}")
     rows = correlations[
         (correlations["metric"] == metric)
+        & (correlations["control"] == NOTHING)
         & (correlations["source"] == "weights")
         & (correlations["layer"] == ALL_LAYERS)
     ]

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.questions import EVERYWHERE, NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
-from toposcale.analysis.verdicts import NOT_TESTED, POOLED, YES
+from toposcale.analysis.verdicts import family_of
 from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures.gallery import title_of
@@ -90,49 +92,51 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     return ranking_bars(ranking, metric=metric)
 
 
-QUESTIONS = {
-    "follows_the_loss": "as it is",
-    "beyond_the_norm": "given the weight norm",
-    "beyond_the_step": "given the step",
-}
-"""The questions of the verdict table that are drawn, answered yes, no or not tested, and what their estimate is given."""
+DRAWN = [question for question in QUESTIONS.values() if question.given and question.asked == EVERYWHERE]
+"""The questions that are asked of every feature."""
+MAX_ROWS = 20
 
 
 @styled
 def verdict(
-    verdicts: pd.DataFrame, *, metric: str | None = None, model: str = POOLED, max_rows: int = 20
+    verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None
 ) -> Figure:
-    """Correlation with the loss as it is, given the weight norm and given the step, and the answers.
+    """Correlation with the loss as it is, given the weight norm and given the step, and the answers, over all runs.
 
     The features that follow the loss most closely come first: what is left of them given the norm is the point.
     """
     metric = chosen_metric(verdicts["metric"], metric)
-    whose = "all runs together" if model == POOLED else model
-    title = title_of("verdict", f"{metric_name(metric)}, {whose}")
-    rows = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == model)])
-    rows = finite(rows, ["follows_the_loss_rho"])
-    if rows.empty:
+    title = title_of("verdict", f"{metric_name(metric)}, all runs together")
+    key = ["source", "feature"]
+    family = family_of(verdicts, metric)
+    answers = family.pivot(index=key, columns="question", values="answer")
+    pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
+    given = {
+        question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN
+    }
+    plain = finite(given["follows_the_loss"], ["spearman"])
+    if plain.empty:
         return missing_figure(title, f"no verdicts on correlations with {metric_name(metric)}")
-    total = len(rows)
-    rows = rows.set_index(["source", "feature"])
-    strength = rows["follows_the_loss_rho"].abs().sort_values(kind="stable")
-    keep = list(strength.index[-max_rows:])
-    norm = ("weights", WEIGHT_NORM.feature)
+    strength = plain["spearman"].abs().sort_values(kind="stable")
+    keep = list(strength.index[-MAX_ROWS:])
+    norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in strength.index and norm not in keep:
         keep = [norm, *keep[1:]]  # the yardstick stays in sight
-    rows = rows.loc[keep]
-    figure = new_figure(2.0 + 0.3 * len(rows), title)
+    figure = new_figure(2.0 + 0.3 * len(keep), title)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.3, 2.1])
-    keys = _estimates(left, rows)
-    left.set_yticks(range(len(rows)), [series_name(*key) for key in rows.index])
-    left.set_ylim(-0.6, len(rows) - 0.4)
-    _answers(right, rows)
+    shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in given.items()}
+    keys = _estimates(left, shown)
+    left.set_yticks(range(len(keep)), [series_name(*key) for key in keep])
+    left.set_ylim(-0.6, len(keep) - 0.4)
+    _answers(right, answers.loc[keep])
     key_legend(figure, keys, "correlation")
-    undefined = int(rows[[f"{name}_rho" for name in QUESTIONS]].isna().sum().sum())
+    undefined = int(sum(rows["spearman"].isna().sum() for rows in shown.values()))
     add_note(
         figure,
         [
-            f"The {len(rows)} that follow most closely, of {total} features." if total > len(rows) else "",
+            f"The {len(keep)} that follow most closely, of {len(plain)} features."
+            if len(plain) > len(keep)
+            else "",
             "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
             f"{undefined} correlations undefined (the norm given itself, constant series)."
             if undefined
@@ -142,16 +146,14 @@ def verdict(
     return figure
 
 
-def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
+def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
     keys = []
-    places = np.arange(len(rows))
-    for index, (name, words) in enumerate(QUESTIONS.items()):
-        look = SEVERAL_LOOKS[index]
-        estimate = rows[f"{name}_rho"]
-        ranged = name == "follows_the_loss"
-        low, high = (rows[f"{name}_rho_{end}"] if ranged else estimate for end in ("lowest", "highest"))
-        draw_intervals(axes, places + 0.25 * (1 - index), estimate, low, high, **look)
-        keys.append(mark_key(words.replace(" the", "\nthe"), **look))
+    for index, question in enumerate(DRAWN):
+        look, rows = SEVERAL_LOOKS[index], shown[question.name]
+        ends = ("spearman_lowest", "spearman_highest") if question.control == NOTHING else ("spearman",) * 2
+        low, high = (rows[end] for end in ends)
+        draw_intervals(axes, np.arange(len(rows)) + 0.25 * (1 - index), rows["spearman"], low, high, **look)
+        keys.append(mark_key(question.given.replace(" the", "\nthe"), **look))
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel(f"{SPEARMAN_LABEL}, median and range over cells")
@@ -161,20 +163,22 @@ def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
     return keys
 
 
-def _answers(axes: Axes, rows: pd.DataFrame) -> None:
+def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     """Yes, no or not tested for each question."""
-    for column, name in enumerate(QUESTIONS):
-        for place, answer in enumerate(rows[name]):
+    for column, question in enumerate(DRAWN):
+        for place, answer in enumerate(answers[question.name]):
             yes = answer == YES
             axes.text(
                 column, place, answer, ha="center", va="center",
                 fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
                 color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
-    axes.set_xlim(-0.6, len(QUESTIONS) - 0.4)
-    axes.set_xticks(range(len(QUESTIONS)), [name.replace("_", "\n") for name in QUESTIONS], fontsize=7.5)
+    axes.set_xlim(-0.6, len(DRAWN) - 0.4)
+    axes.set_xticks(
+        range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5
+    )
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    stripe_rows(axes, len(rows))
+    stripe_rows(axes, len(answers))

@@ -32,6 +32,7 @@ _COMMON = {
     "layer": ("text", f'weight matrix or hidden state; "{ALL_LAYERS}" is the whole model'),
     "feature": ("text", "name of the feature (docs/method.md)"),
     "metric": ("text", "name of the metric, for example validation_loss"),
+    "question": ("text", "question of the verdicts (docs/statistics.md)"),
     "n_models": ("count", "models that entered"),
     "n_parameters": ("count", "trained parameters"),
     "fraction": ("number", "share of the training that was read, 0 to 1"),

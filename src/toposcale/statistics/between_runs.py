@@ -31,7 +31,7 @@ class BetweenRuns:
     """
 
     correlation: Floats
-    p_value: Floats
+    p: Floats
     freedom: int
     n_permutations: int
     exact: bool

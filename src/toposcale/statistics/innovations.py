@@ -72,7 +72,7 @@ class InnovationTest:
     """
 
     correlation: Floats
-    p_value: Floats
+    p: Floats
     products: Floats
     freedom: Floats
     start: int
@@ -142,7 +142,7 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
     NaN where a series is wholly predicted (constant, an exact trend, a copy of a control).
     """
     untested = innovation_products(x, y, controls)
-    return replace(untested, p_value=sign_flip_p_value(untested.statistic, untested.products))
+    return replace(untested, p=sign_flip_p_value(untested.statistic, untested.products))
 
 
 def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:

@@ -29,7 +29,7 @@ class RunPermutation:
 
     correlation: Floats
     by_chance: Floats
-    p_value: Floats
+    p: Floats
     n_pairings: int
     exact: bool
 
