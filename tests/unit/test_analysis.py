@@ -13,10 +13,9 @@ from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
-from toposcale.analysis.ranking import group_table, ranking_table, strengths_of
-from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
+from toposcale.analysis.ranking import ranking_table, strengths_of
+from toposcale.analysis.scaling import scaling_table
 from toposcale.analysis.transitions import (
-    change_point_coincidence_table,
     change_point_table,
     series_of,
     transition_table,
@@ -52,19 +51,6 @@ def test_ranking_puts_the_paired_difference_beside_the_norm(run):
     assert one(table, feature="h1_count").n_models == 0
 
 
-def test_groups_are_compared(run):
-    features, metrics, _ = run
-    strengths = strengths_of(features, metrics, seed=1, resamples=200)
-    table = group_table(strengths)
-    row = one(table, statistic="mean", first="topology", second="norm")
-    ranking = ranking_table(strengths)
-    strengths = ranking[ranking.group == "topology"]["strength"].dropna()
-    assert (row.n_first, row.n_second) == (2, 1)
-    assert row.strength_first == pytest.approx(strengths.mean())
-    assert row.difference_low <= row.difference <= row.difference_high
-    assert one(table, statistic="best", first="topology", second="norm").strength_first == strengths.max()
-
-
 @pytest.mark.parametrize(
     ("feature", "group"),
     [
@@ -82,7 +68,7 @@ def test_features_belong_to_their_group(feature, group):
     assert group_of(feature) == group
 
 
-def test_scaling_recovers_the_planted_law_and_foretells_the_largest(run):
+def test_scaling_recovers_the_planted_law(run):
     features, metrics, models = run
     final = pd.DataFrame(
         {
@@ -97,26 +83,9 @@ def test_scaling_recovers_the_planted_law_and_foretells_the_largest(run):
     assert (offset.exponent, offset.offset, offset.spearman) == pytest.approx((-0.3, 1.0, -1.0), rel=1e-3)
     plain = one(table, feature="validation_loss", law="power_law")
     assert plain.exponent_low < plain.exponent < plain.exponent_high
-    growing = pd.concat(
-        [
-            pd.DataFrame({"model": ["k"], "step": 5000, "metric": ["exact"], "value": [1 + 20 * 1000**-0.3]}),
-            final,
-        ]
-    )
-    five = pd.concat([models, pd.DataFrame({"model": ["k"], "n_parameters": [1000]})])
-    held_out = one(
-        size_extrapolation_table(features, growing, five), feature="exact", law="power_law_with_offset"
-    )
-    assert (held_out.n_parameters, held_out.n_models) == (46368, 4)
-    assert held_out.predicted == pytest.approx(held_out.actual, rel=1e-4)
-    refused = one(
-        size_extrapolation_table(features, final, models), feature="exact", law="power_law_with_offset"
-    )
-    assert "needs at least 4" in refused.reason
-    assert np.isnan(refused.predicted)
 
 
-def test_transitions_and_their_coincidence(run):
+def test_transitions_and_change_points(run):
     features, metrics, _ = run
     time = np.arange(N)
     rng = np.random.default_rng(3)
@@ -132,11 +101,6 @@ def test_transitions_and_their_coincidence(run):
     assert one(table, model="s", feature="h1_count").reason == "constant or a single value"
     points = change_point_table(series)
     assert points[(points.feature == "h0_max") & (points.model == "s")]["step"].tolist() == [2000]
-    pairs = change_point_coincidence_table(features, series)
-    together = one(pairs, first_feature="h0_max", second_feature="h1_max")
-    assert (together.observed, together.n_models) == (4, 4)
-    assert together.p_value == pytest.approx(3 / N)  # three shifts within one checkpoint
-    assert one(pairs, first_feature="h0_max", second_feature="h2_max").observed == 0
 
 
 def test_early_stopping_by_hand():

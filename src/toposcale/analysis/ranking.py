@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.correlations import RESAMPLES
 from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, aligned_series, whole_model
-from toposcale.features.registry import GROUPS, WEIGHT_NORM, group_of
+from toposcale.features.registry import WEIGHT_NORM, group_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats, spearman
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
@@ -22,11 +20,10 @@ from toposcale.statistics.resampling import bootstrap_spearman, moving_block_cou
 def ranking_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
-    """The tables ranking and feature_groups."""
+    """The table ranking."""
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
-    strengths = strengths_of(features, metrics, seed=seed, resamples=resamples)
-    return {"ranking": ranking_table(strengths), "feature_groups": group_table(strengths)}
+    return {"ranking": ranking_table(strengths_of(features, metrics, seed=seed, resamples=resamples))}
 
 
 def ranking_table(strengths: Strengths) -> pd.DataFrame:
@@ -47,44 +44,6 @@ def ranking_table(strengths: Strengths) -> pd.DataFrame:
     _add(table, "over_norm", strengths.point - reference, strengths.drawn - drawn_reference)
     table["rank"] = table.groupby("metric")["strength"].rank(ascending=False, method="min")
     return schemas.TABLES["ranking"].frame(table)
-
-
-def group_table(strengths: Strengths) -> pd.DataFrame:
-    """Strength of feature groups, and their differences, per metric; `best` favours the group with more features."""
-    groups = np.array([group_of(feature) for feature in strengths.keys["feature"]])
-    statistics: dict[str, Callable[..., Floats]] = {"mean": np.nanmean, "best": np.nanmax}
-    rows = []
-    for metric in sorted(set(strengths.keys["metric"])):
-        used = (strengths.keys["metric"] == metric).to_numpy() & np.isfinite(strengths.point)
-        for (name, statistic), (first, second) in (
-            (statistic, pair) for statistic in statistics.items() for pair in combinations(GROUPS, 2)
-        ):
-            one, other = used & (groups == first), used & (groups == second)
-            if not (one.any() and other.any()):
-                continue
-            strength = float(statistic(strengths.point[one])), float(statistic(strengths.point[other]))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a resample in which nothing is defined is NaN
-                drawn = statistic(strengths.drawn[:, one], axis=1) - statistic(
-                    strengths.drawn[:, other], axis=1
-                )
-            low, high = percentile_interval(drawn)
-            rows.append(
-                {
-                    "metric": metric,
-                    "statistic": name,
-                    "first": first,
-                    "second": second,
-                    "n_first": int(one.sum()),
-                    "n_second": int(other.sum()),
-                    "strength_first": strength[0],
-                    "strength_second": strength[1],
-                    "difference": strength[0] - strength[1],
-                    "difference_low": float(low),
-                    "difference_high": float(high),
-                }
-            )
-    return schemas.TABLES["feature_groups"].frame(rows)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scaling laws of every feature and metric at the final step, and the largest size predicted from the smaller ones."""
+"""Scaling laws of every feature and metric at the final step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from toposcale.statistics import scaling
 from toposcale.statistics.coefficients import correlation_p_value, spearman
 
 _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fit_power_law_with_offset}
-_PREDICTIONS = {
-    "power_law": scaling.predict_power_law,
-    "power_law_with_offset": scaling.predict_power_law_with_offset,
-}
 
 
 def scaling_tables(
@@ -28,11 +24,8 @@ def scaling_tables(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> dict[str, pd.DataFrame]:
-    """The tables scaling and size_extrapolation."""
-    return {
-        "scaling": scaling_table(features, metrics, models, seed=seed, resamples=resamples),
-        "size_extrapolation": size_extrapolation_table(features, metrics, models),
-    }
+    """The table scaling."""
+    return {"scaling": scaling_table(features, metrics, models, seed=seed, resamples=resamples)}
 
 
 def scaling_table(
@@ -74,29 +67,6 @@ def scaling_table(
                 }
             )
     return schemas.TABLES["scaling"].frame(rows)
-
-
-def size_extrapolation_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
-) -> pd.DataFrame:
-    """The final value of the largest size (the mean over its models), predicted from the smaller sizes by both laws."""
-    rows = []
-    for key, sizes, values in _by_feature(features, metrics, models):
-        largest = sizes == sizes.max()
-        actual = float(values[largest].mean())
-        for law, predict in _PREDICTIONS.items():
-            row = {**key, "law": law, "n_parameters": int(sizes.max()), "n_models": int((~largest).sum())}
-            row["actual"] = actual
-            try:
-                found = predict(sizes[~largest], values[~largest], float(sizes.max()))
-            except ValueError as error:
-                rows.append({**row, "reason": str(error)})
-                continue
-            off = found.value - actual
-            row |= {"predicted": found.value, "predicted_low": found.low, "predicted_high": found.high}
-            relative = off / abs(actual) if actual else np.nan
-            rows.append({**row, "error": off, "relative_error": relative, "reason": ""})
-    return schemas.TABLES["size_extrapolation"].frame(rows)
 
 
 def _by_feature(

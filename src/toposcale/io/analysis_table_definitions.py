@@ -110,18 +110,6 @@ ranking: features by how closely they follow a metric
   over_norm interval strength less that of the plain weight norm
   sorted by metric rank source layer feature
 
-feature_groups: groups of features compared by how closely they follow a metric
-  metric
-  statistic text mean of the group, or its best feature
-  first text first group
-  second text second group
-  n_first count features of the first group
-  n_second count features of the second group
-  strength_first number strength of the first group
-  strength_second number strength of the second group
-  difference interval first less second; paired moving blocks
-  sorted by metric statistic first second
-
 scaling: power laws in model size of every feature and metric at the last step
   source layer feature
   law text power_law (a N^b) or power_law_with_offset (a N^b + c)
@@ -134,18 +122,6 @@ scaling: power laws in model size of every feature and metric at the last step
   r_squared number share of the variance explained (of logarithms for the law without an offset)
   spearman number Spearman correlation of value and size
   p number its p-value
-  reason
-  sorted by source layer feature law
-
-size_extrapolation: the largest size predicted from the smaller ones
-  source layer feature
-  law text power_law or power_law_with_offset
-  n_parameters
-  n_models
-  actual number value of the largest size
-  predicted interval prediction from the smaller sizes
-  error number predicted less actual
-  relative_error number error as a share of the actual value
   reason
   sorted by source layer feature law
 
@@ -162,20 +138,6 @@ transitions: the step at which each series changes most, and the step from which
 change_points: steps at which the slope of a series changes (PELT)
   model source layer feature step
   sorted by model source layer feature step
-
-change_point_coincidence: whether the change points of two series coincide more often than by chance
-  first_source text source of the first series
-  first_feature text feature of the first series
-  second_source text source of the second series
-  second_feature text feature of the second series
-  n_models
-  n_first count change points of the first series
-  n_second count change points of the second series
-  observed number change points of the first within one checkpoint of the second
-  expected number the same by chance
-  p_value number p-value over circular shifts
-  p_value_bh number the same after Benjamini-Hochberg
-  sorted by first_source first_feature second_source second_feature
 
 early_stopping: early stopping on a feature, compared with early stopping on the validation loss
   model source layer feature

@@ -38,20 +38,6 @@ class ScalingFit:
     exponent_low: float
     exponent_high: float
 
-    def predict(self, n_parameters: ArrayLike) -> Floats:
-        """Value at each model size."""
-        sizes = np.asarray(n_parameters, dtype=np.float64)
-        return np.asarray(self.coefficient * sizes**self.exponent + self.offset)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Predicted value with its prediction interval (NaN where the fit leaves no degree of freedom)."""
-
-    value: float
-    low: float
-    high: float
-
 
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
@@ -122,46 +108,6 @@ def bootstrap_exponents(
     with np.errstate(invalid="ignore", divide="ignore"):
         residuals = total[:, None] - np.where(spread > 0, covariance**2 / spread, 0.0)
     return np.asarray(_GRID[np.argmin(residuals, axis=1)])
-
-
-def predict_power_law(n_parameters: ArrayLike, values: ArrayLike, target: float) -> Prediction:
-    """Value predicted at size `target` by a N^b, with the Student prediction interval on the logarithm."""
-    x, y = _logarithms(n_parameters, values)
-    slope, intercept, residual = _line(x, y)
-    at = np.log(target)
-    centre = intercept + slope * at
-    freedom = len(x) - 2
-    leverage = 1.0 / len(x) + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom * (1.0 + leverage))
-    return Prediction(*(float(np.exp(value)) for value in (centre, centre - half, centre + half)))
-
-
-def predict_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike, target: float) -> Prediction:
-    """Value predicted at size `target` by a N^b + c, with the interval of values that an F test does not
-    refuse.
-
-    A value v belongs to it if adding (target, v) to the data raises the least sum of squares by no more than
-    the F quantile with (1, K - 3) degrees of freedom allows, over all exponents of the search.
-    """
-    sizes, y = _checked(n_parameters, values, smallest=4)
-    fit = fit_power_law_with_offset(sizes, y)
-    scale = _geometric_mean(sizes)
-    columns = (sizes / scale)[None, :] ** _GRID[:, None]
-    centred = columns - columns.mean(axis=1, keepdims=True)
-    spread = (centred**2).sum(axis=1)
-    slopes = centred @ y / spread
-    distance = (target / scale) ** _GRID - columns.mean(axis=1)
-    centres = y.mean() + slopes * distance
-    residuals = _profile(sizes / scale, y, _GRID)
-    limit = _profile(sizes / scale, y, np.array([fit.exponent]))[0]
-    limit *= 1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3)
-    room = limit - residuals
-    half = np.sqrt(np.maximum(room, 0.0) * (1.0 + 1.0 / len(y) + distance**2 / spread))
-    value = float(fit.predict(target))
-    allowed = room >= 0
-    low = min(value, float((centres - half)[allowed].min(initial=value)))
-    high = max(value, float((centres + half)[allowed].max(initial=value)))
-    return Prediction(value, low, high)
 
 
 def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:
