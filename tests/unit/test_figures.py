@@ -23,17 +23,16 @@ from matplotlib.text import Text
 from PIL import Image
 
 import figure_tables
-from toposcale.figures import FIGURES, load, verdicts
+from toposcale.figures import FIGURES, load, statistics, verdicts
 from toposcale.figures.decisions import decision_candidates, forecast_fans
 from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
 from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
-from toposcale.figures.statistics import correlation_heat_map, power, scaling
+from toposcale.figures.statistics import correlation_heat_map, scaling
 from toposcale.figures.style import model_appearances, save
 from toposcale.figures.training import loss_curves, overview, smooth
-from toposcale.figures.verdicts import verdict
-from toposcale.figures.weights import homology, neural_persistence, weights_validation
+from toposcale.figures.verdicts import power, verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 DRAWABLE = list(FIGURES)
@@ -65,6 +64,11 @@ def draw(name: str, tables: dict[str, dict[str, pd.DataFrame]]) -> Figure:
     """The figure `name` from the tables it asks for."""
     entry = FIGURES[name]
     return load(name)(**{table: tables[entry.source][table] for table in entry.tables})
+
+
+def over_training(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """A figure of the gallery that is a grid of features."""
+    return load(name)(features=features, models=models)
 
 
 def words(figure: Figure) -> str:
@@ -99,7 +103,7 @@ def test_every_figure_is_drawn_from_the_tables_it_names(name, drawn):
         for parameter in inspect.signature(load(name)).parameters.values()
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
-    assert positional == list(entry.tables)
+    assert entry.panels or positional == list(entry.tables)
     figure = drawn(name)
     marks = sum(
         len(axes.lines) + len(axes.collections) + len(axes.images) + len(axes.patches) for axes in figure.axes
@@ -198,8 +202,8 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
     few = run["features"][run["features"]["model"].isin(["med-21k", "xl-97k"])]
     panels = [
         *overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[:3],
-        *homology(run["features"], run["models"]).axes,
-        *neural_persistence(few, run["models"]).axes,
+        *over_training("homology", run["features"], run["models"]).axes,
+        *over_training("neural_persistence", few, run["models"]).axes,
         loss_curves(run["training"], run["metrics"], run["models"]).axes[0],
     ]
     for axes in panels:
@@ -210,7 +214,7 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
 
 def test_models_without_a_row_in_the_models_table_are_drawn_in_grey(run):
     known = run["models"][run["models"]["model"] != "tiny-3k"]
-    lines = lines_of(neural_persistence(run["features"], known).axes[0])
+    lines = lines_of(over_training("neural_persistence", run["features"], known).axes[0])
     red, green, blue = to_rgb(lines["tiny-3k"].get_color())
     assert red == green == blue
 
@@ -249,17 +253,17 @@ def test_values_that_are_not_finite_leave_a_gap_and_are_counted(run):
     ]
     features.loc[chosen[3], "value"] = np.nan
     features.loc[chosen[7], "value"] = np.inf
-    figure = neural_persistence(features, run["models"])
+    figure = over_training("neural_persistence", features, run["models"])
     drawn = lines_of(figure.axes[0])["xl-97k"].get_ydata()
     assert np.flatnonzero(np.isnan(drawn)).tolist() == [3, 7]
     assert "2 values not finite" in words(figure)
-    assert "not finite" not in words(neural_persistence(run["features"], run["models"]))
+    assert "not finite" not in words(over_training("neural_persistence", run["features"], run["models"]))
 
 
 def test_a_model_with_nothing_but_nan_is_not_in_the_legend(run):
     features = run["features"].copy()
     features.loc[features["model"] == "tiny-3k", "value"] = np.nan
-    figure = neural_persistence(features, run["models"])
+    figure = over_training("neural_persistence", features, run["models"])
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == list(figure_tables.SIZES)[1:]
     assert f"{2 * len(figure_tables.CHECKPOINTS)} values not finite" in words(figure)
@@ -269,13 +273,15 @@ def test_steps_that_span_decades_get_a_logarithmic_axis_with_step_0(run, tables)
     assert not spans_decades(figure_tables.CHECKPOINTS)
     assert spans_decades(figure_tables.LOG_STEPS)
     logarithmic = figure_tables.features_table(figure_tables.LOG_STEPS)
-    axes = weights_validation(logarithmic, run["models"]).axes[0]
+    axes = over_training("weights_validation", logarithmic, run["models"]).axes[0]
     assert axes.get_xscale() == "symlog"
     assert axes.get_xlim()[0] <= 0
     assert axes.get_xticks()[0] == 0
     without = logarithmic[logarithmic["step"] > 0]
-    assert weights_validation(without, run["models"]).axes[0].get_xscale() == "log"
-    assert weights_validation(run["features"], run["models"]).axes[0].get_xscale() == "linear"
+    assert over_training("weights_validation", without, run["models"]).axes[0].get_xscale() == "log"
+    assert (
+        over_training("weights_validation", run["features"], run["models"]).axes[0].get_xscale() == "linear"
+    )
 
 
 def test_running_median_by_hand_and_nan_is_not_hidden():
@@ -303,10 +309,11 @@ def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
     assert [label.get_text() for label in axes.get_xticklabels()] == list(figure_tables.SIZES)
 
 
-def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run):
+def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run, monkeypatch):
     weak_norm = run["correlations"].copy()
     weak_norm.loc[weak_norm["feature"] == "frobenius_norm", "spearman"] = 0.01
-    figure = correlation_heat_map(weak_norm, run["models"], max_rows=3)
+    monkeypatch.setattr(statistics, "MAX_ROWS", 3)
+    figure = correlation_heat_map(weak_norm, run["models"])
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == 3
     assert "weight norm" in labels
@@ -465,11 +472,19 @@ def test_layers_stand_in_the_order_of_the_network():
     assert layer_part("token_embedding.weight") == ""
 
 
-def test_a_figure_of_one_model_takes_the_largest_and_refuses_one_that_is_not_there(run):
-    assert "xl-97k" in words(layer_heat_map(run["features"], run["models"]))
-    assert "tiny-3k" in words(layer_heat_map(run["features"], run["models"], model="tiny-3k"))
-    with pytest.raises(ValueError, match="model: 'huge' has no data"):
-        layer_heat_map(run["features"], run["models"], model="huge")
+def test_a_figure_of_one_model_takes_the_largest(run):
+    said = words(layer_heat_map(run["features"], run["models"]))
+    assert "xl-97k" in said
+    smaller = run["features"][run["features"]["model"] != "xl-97k"]
+    assert "large-46k" in words(layer_heat_map(smaller, run["models"]))
+
+
+def test_a_figure_of_one_checkpoint_takes_the_last(tables):
+    landscape = tables["landscape"]
+    draw_surfaces = load("surface_and_merge_tree")
+    assert "xl-97k, step 1000" in words(draw_surfaces(landscape["surfaces"], landscape["models"]))
+    earlier = landscape["surfaces"].query("step < 1000")
+    assert "xl-97k, step 0" in words(draw_surfaces(earlier, landscape["models"]))
 
 
 # Files
