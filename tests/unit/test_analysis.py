@@ -13,13 +13,9 @@ from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
-from toposcale.analysis.ranking import ranking_table, strengths_of
-from toposcale.analysis.scaling import scaling_table
-from toposcale.analysis.transitions import (
-    change_point_table,
-    series_of,
-    transition_table,
-)
+from toposcale.analysis.ranking import ranking_tables
+from toposcale.analysis.scaling import scaling_tables
+from toposcale.analysis.transitions import transition_tables
 from toposcale.features.registry import group_of
 from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
 from toposcale.io import schemas
@@ -33,7 +29,7 @@ def run():
 
 def test_ranking_puts_the_paired_difference_beside_the_norm(run):
     features, metrics, _ = run
-    table = ranking_table(strengths_of(features, metrics, seed=1, resamples=200))
+    table = ranking_tables(features, metrics, seed=1, resamples=200)["ranking"]
     assert sorted(table["rank"].dropna().astype(int)) == [1, 2, 3, 4, 5, 6]
     norm = one(table, feature="frobenius_norm")
     assert norm.over_norm == 0
@@ -78,7 +74,7 @@ def test_scaling_recovers_the_planted_law(run):
             "value": [1 + 20 * n**-0.3 for n in SIZES.values()],
         }
     )
-    table = scaling_table(features, pd.concat([metrics, final]), models, seed=1, resamples=50)
+    table = scaling_tables(features, pd.concat([metrics, final]), models, seed=1, resamples=50)["scaling"]
     offset = one(table, feature="exact", law="power_law_with_offset")
     assert (offset.exponent, offset.offset, offset.spearman) == pytest.approx((-0.3, 1.0, -1.0), rel=1e-3)
     plain = one(table, feature="validation_loss", law="power_law")
@@ -95,11 +91,10 @@ def test_transitions_and_change_points(run):
         for name, at in (("h0_max", 20), ("h1_max", 20), ("h2_max", 40))
     ]
     features = pd.concat([features[features.feature == "h1_count"], *planted])
-    series = series_of(features, metrics)
-    table = transition_table(series)
+    tables = transition_tables(features, metrics)
+    table, points = tables["transitions"], tables["change_points"]
     assert one(table, model="s", feature="h0_max").transition_step == 2000
     assert one(table, model="s", feature="h1_count").reason == "constant or a single value"
-    points = change_point_table(series)
     assert points[(points.feature == "h0_max") & (points.model == "s")]["step"].tolist() == [2000]
 
 

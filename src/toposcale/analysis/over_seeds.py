@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,25 +41,21 @@ def run_permutation_table(
     Cells of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all checkpoints: what
     the runs of a cell share cancels. A row for each feature that has the same checkpoints in all of these runs.
     """
-    rows = []
+    parts = []
     for paired in paired_innovations(features, metrics, models, metric=metric):
         test = run_permutation(paired.x, paired.y, paired.cells, paired.controls, seed=seed)
-        rows += [
-            {
-                **dict(zip(SERIES_KEY, key, strict=True)),
-                "metric": metric,
-                "n_runs": len(paired.cells),
-                "n_cells": len(set(paired.cells)),
-                "n": paired.n,
-                "correlation": test.correlation[place, 0],
-                "by_chance": test.by_chance[place, 0],
-                "p": test.p[place, 0],
-                "n_permutations": test.n_pairings,
-                "exact": test.exact,
-            }
-            for place, key in enumerate(paired.keys)
-        ]
-    return schemas.TABLES["over_seeds"].frame(rows)
+        found = {"by_chance": test.by_chance[:, 0], "correlation": test.correlation[:, 0], "p": test.p[:, 0]}
+        known = {"n": paired.n, "n_permutations": test.n_pairings, "exact": test.exact}
+        parts.append(_rows(paired.keys, metric, paired.cells, found | known))
+    return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
+
+
+def _rows(
+    keys: Sequence[tuple[str, ...]], metric: str, cells: Sequence[str], found: Mapping[str, Any]
+) -> pd.DataFrame:
+    """A row for each of S keys; found: a column each, (S,) or one value. cells: that of each run."""
+    table = pd.DataFrame(keys, columns=SERIES_KEY)
+    return table.assign(metric=metric, n_runs=len(cells), n_cells=len(set(cells)), **found)
 
 
 class Paired(NamedTuple):
@@ -153,21 +149,7 @@ def between_runs_table(
         inside = np.array([[label == cell for label in labels] for cell in sorted(set(labels))])
         controls = (inside[:, None] * controls).reshape(-1, len(names))
     test = between_runs(values.to_numpy(np.float64), final, labels, controls, seed=seed)
-    rows = [
-        {
-            **dict(zip(SERIES_KEY, key, strict=True)),
-            "metric": metric,
-            "n_runs": len(names),
-            "n_cells": len(set(cells.values())),
-            "freedom": test.freedom,
-            "correlation": test.correlation[place],
-            "p": test.p[place],
-            "n_permutations": test.n_permutations,
-            "exact": test.exact,
-        }
-        for place, key in enumerate(values.index)
-    ]
-    return schemas.TABLES["over_seeds"].frame(rows)
+    return schemas.TABLES["over_seeds"].frame(_rows(list(values.index), metric, labels, vars(test)))
 
 
 def full_cells(
@@ -185,12 +167,8 @@ def value_at_share(
 ) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
     last = table.groupby("model")["step"].max()
-    end = (
-        table["model"]
-        .map(lambda model: ends.get(model, np.nan))
-        .astype(float)
-        .fillna(table["model"].map(last))
-    )
+    end = table["model"].map({model: ends.get(model, np.nan) for model in last.index}).astype(float)
+    end = end.fillna(table["model"].map(last))
     rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
     rows = rows.groupby(["model", *key], sort=True).tail(1)
     return rows.pivot(index=key, columns="model", values="value")

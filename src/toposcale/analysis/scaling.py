@@ -24,19 +24,7 @@ def scaling_tables(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> dict[str, pd.DataFrame]:
-    """The table scaling."""
-    return {"scaling": scaling_table(features, metrics, models, seed=seed, resamples=resamples)}
-
-
-def scaling_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-) -> pd.DataFrame:
-    """Both laws of every whole-model feature and metric (source "metric") against n_parameters."""
+    """The table scaling: both laws of every whole-model feature and metric (source "metric") against n_parameters."""
     rows = []
     for key, sizes, values in _by_feature(features, metrics, models):
         trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
@@ -48,25 +36,12 @@ def scaling_table(
             except ValueError as error:
                 rows.append({**row, "reason": str(error)})
                 continue
-            drawn = scaling.bootstrap_exponents(
-                sizes,
-                values,
-                offset=law == "power_law_with_offset",
-                resamples=resamples,
-                rng=np.random.default_rng([seed, len(sizes)]),
-            )
+            offset, rng = law == "power_law_with_offset", np.random.default_rng([seed, len(sizes)])
+            drawn = scaling.bootstrap_exponents(sizes, values, offset=offset, resamples=resamples, rng=rng)
             tail = (1.0 - scaling.CONFIDENCE) / 2.0
-            low, high = np.quantile(drawn, [tail, 1.0 - tail])
-            rows.append(
-                {
-                    **row,
-                    **vars(fit),
-                    "exponent_bootstrap_low": low,
-                    "exponent_bootstrap_high": high,
-                    "reason": "",
-                }
-            )
-    return schemas.TABLES["scaling"].frame(rows)
+            ends = zip(("low", "high"), np.quantile(drawn, [tail, 1.0 - tail]), strict=True)
+            rows.append(row | vars(fit) | {f"exponent_bootstrap_{end}": value for end, value in ends})
+    return {"scaling": schemas.TABLES["scaling"].frame(rows)}
 
 
 def _by_feature(
