@@ -107,6 +107,8 @@ def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 
     return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
 
 
+_NEGLIGIBLE = 1e-9
+"""A residual below this share of its series is rounding noise."""
 COLLINEAR = 1e-9
 """1 - R^2 below this: a series is spanned by the controls, and nothing is left of it once they are given."""
 
@@ -128,6 +130,20 @@ def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Float
         value = (xy - np.einsum("...sc,...mc->...sm", first, second)) / np.sqrt(left * right)
     defined = (left > COLLINEAR) & (right > COLLINEAR) & ~unknown
     return np.clip(np.where(defined, value, np.nan), -1.0, 1.0)
+
+
+def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
+    """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
+    length = np.sqrt((design * design).sum(axis=1, keepdims=True))
+    # Of length 1, so that a control in small units is not taken for rounding noise.
+    _, strength, basis = np.linalg.svd(design / np.where(length > 0, length, 1.0), full_matrices=False)
+    rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
+    basis = basis[:rank]
+    rest = rows - (rows @ basis.T) @ basis
+    rest = rest - (rest @ basis.T) @ basis
+    size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
+    return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
 
 
 def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:

@@ -12,24 +12,9 @@ would not keep). The statistic is the Spearman correlation of the innovations. A
 at once by the Lugannani-Rice formula: no random numbers, and p-values far below one in a thousand for the
 correction of many tests.
 
-Chosen by measurement: `python benchmarks/calibrate_surrogates.py`, which prints all 19 kinds of process
-(white and autoregressive noise, random walks, and noise around lines, exponentials, power laws and sigmoids).
-Unrelated pairs rejected at 5%, the kind with the most and the mean over kinds; and related pairs found
-(noises that correlate 0.8), the mean over 7 kinds; in %, 1,000 pairs each (so a 5 is 5 +- 1.4):
-
-| method | most, 20 points | mean | most, 51 | mean | found, 20 | found, 51 |
-| --- | --- | --- | --- | --- | --- | --- |
-| naive Spearman test | 100.0 | 66.8 | 100.0 | 72.7 | - | - |
-| the same of first differences | 54.3 | 21.8 | 44.4 | 20.4 | - | - |
-| circular shifts | 0.0 | 0.0 | 98.6 | 51.3 | 0.0 | - |
-| random phases of detrended series | 80.9 | 27.9 | 87.7 | 28.8 | - | - |
-| autoregressive sieve of the levels | 5.7 | 3.0 | 11.3 | 4.1 | 40.0 | 58.7 |
-| innovations, Student's t | 11.2 | 5.5 | 9.1 | 5.6 | 77.1 | 100.0 |
-| innovations, sign flips (this module) | 8.2 | 4.4 | 6.8 | 5.2 | 68.2 | 99.9 |
-
-Power is left out where the level is not kept. The one kind above 8% is a random walk whose steps fade to
-nothing. The price: a relation that shows only in the slow common course is not found by this test, because
-from one run it cannot be told from coincidence; that question needs more models, not more checkpoints.
+Chosen by measurement among seven methods (`python benchmarks/calibrate_surrogates.py`; docs/statistics.md has the table).
+The price: a relation that shows only in the slow common course is not found by this test, because from one run it cannot be
+told from coincidence; that question needs more models, not more checkpoints.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.coefficients import Floats, pearson, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, orthogonal_to, pearson, ranks_of_complete
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
 
 MIN_SEEDS = 8
@@ -64,8 +64,8 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     for j in range(runs):
         rows = first
         if controls is not None:
-            basis = _basis(np.asarray(controls, dtype=np.float64)[j])
-            rows = first - np.einsum("rsk,km->rsm", np.einsum("rsm,km->rsk", first, basis), basis)
+            design = np.asarray(controls, dtype=np.float64)[j]
+            rows = orthogonal_to(first.reshape(-1, m), design)[0]
         left, right = ranks_of_complete(rows.reshape(-1, m)), ranks_of_complete(second[j])
         usable, known = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
         values = np.full((len(left), len(right)), np.nan)
@@ -101,17 +101,3 @@ def permute_pairs(
         len(partners),
         exact,
     )
-
-
-def _basis(columns: Floats) -> Floats:
-    """Orthonormal rows (k, m) that span the rows of `columns` (C, m); those that the others span already are left out."""
-    basis = np.zeros((0, columns.shape[1]))
-    for column in columns:
-        size = np.sqrt((column * column).sum())
-        rest = column
-        for _ in range(2):  # twice, or nearly collinear rows lose their orthogonality to rounding
-            rest = rest - (basis @ rest) @ basis
-        length = np.sqrt((rest * rest).sum())
-        if length > 1e-9 * size:
-            basis = np.vstack([basis, rest / length])
-    return basis
