@@ -25,10 +25,11 @@ PAPER_SETTING = {
     "weight_decay": 0.01,
     "gradient_clip": 1.0,
 }
-"""How the paper trained its five models, with seed 42, on characters. Which text it read is not stated."""
+"""How the reproduced paper (docs/method.md) trained its five models, with seed 42, on characters of a text that it does not
+name."""
 
 _EMBEDDING_REPORT = "embedding_report"
-_TRAINED_MODELS = "1"  # the table of the paper that lists the models which it trains
+_TRAINED_MODELS = "1"  # the table of the reproduced paper that lists the models which it trains
 _LIKE_WITH_LIKE = (
     "compared with the mean over matrices of at most 100 points each: on the random weights that these models start from "
     "this gives the published value of step 0, and a sum does not"
@@ -108,7 +109,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
 
 
 def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], seeds: list[int]) -> str:
-    """In words, where a run's setting is not the paper's, or not known to be."""
+    """In words, where a run's setting is not the published one, or not known to be."""
     said = [
         f"{key} {training[key]} (published {value})"
         for key, value in PAPER_SETTING.items()

@@ -36,7 +36,7 @@ Diagrams = list[np.ndarray]
 GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
 
-# One head of a matrix that stands there as a whole too.
+# One head of an attention matrix. The whole matrix is measured too, so heads stay out of the value of the model.
 _HEAD = re.compile(r"\.head-\d+(\.weight)?$")
 
 # The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated

@@ -101,7 +101,7 @@ FIGURES: dict[str, FigureEntry] = {
         "weights/neural_persistence Equation 1, scaled matrix by matrix; weights/neural_persistence_p2 "
         "Authors’ code, scaled by the model",
         "Neural persistence of the weights over training",
-        "Neural persistence over training, as the paper defines it and as its authors' code computes it "
+        "Neural persistence over training, as Rieck et al. (2019) define it and as their code computes it "
         "(one scale for all matrices).",
         "Weights",
         columns=2,

@@ -19,7 +19,7 @@ PENALTY_FACTOR = 6.0
 
 @dataclass(frozen=True)
 class Transition:
-    """The paper's transition: the step that ends the largest change, its signed size, and the step it settled
+    """The transition by the published rule: the step that ends the largest change, its signed size, and the step it settled
     at.
 
     settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant
@@ -35,8 +35,8 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     """Step of max |delta value| between consecutive checkpoints, and the first later step with |delta| < 10%
     of it.
 
-    Source: the paper's transition rule (there for neural persistence). A change counts for the step at its
-    end; of equal ones the first.
+    Source: the transition rule of the reproduced paper (docs/method.md), there for neural persistence. A change
+    counts for the step at its end; of equal ones the first.
     """
     times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if times.ndim != 1 or times.shape != series.shape:

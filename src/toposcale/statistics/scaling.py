@@ -13,7 +13,7 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.resampling import independent_counts
 
 CONFIDENCE = 0.95
-"""Of every interval here."""
+"""Coverage that every interval in this module is made for."""
 
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open
@@ -42,8 +42,8 @@ class ScalingFit:
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
 
-    Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the paper's scaling
-    section.
+    Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the scaling section of
+    the reproduced paper (docs/method.md).
     """
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
@@ -58,8 +58,8 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
     """value = a N^b + c by least squares: a and c are solved for every b, and b is searched in one dimension.
 
     The interval holds every b whose best fit is not worse by the F test with (1, K - 3) degrees of freedom.
-    Resampling five models for it covers far too seldom, so this is the interval, and the paper's bootstrap is
-    given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
+    Resampling five models for it covers far too seldom, so this is the interval, and the published
+    bootstrap is given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
     scale = _geometric_mean(sizes)
@@ -89,7 +89,7 @@ def bootstrap_exponents(
     resamples: int,
     rng: np.random.Generator,
 ) -> Floats:
-    """The paper's bootstrap: exponents (resamples,) of fits to models drawn with replacement.
+    """The published bootstrap: exponents (resamples,) of fits to models drawn with replacement.
 
     Draws of fewer than 3 different sizes determine no fit and are drawn again. For `offset` exponents lie on
     a grid of 0.01.
