@@ -27,7 +27,8 @@ class Question:
     """One question of a feature and a metric.
 
     name: as in the column `question`. asks: the question as a reader sees it. beyond: what a feature tells more than, ""
-    where the question is another one. given: words for the legend of a figure. asked: of which features, layers and runs.
+    where the question is another one. given: words for the legend of figures, "" where they leave it out. asked: of which
+    features, layers and runs.
     control: what is held fixed, as in the column `control`. shows: what the estimate is.
 
     Estimate and p come from the column `estimate` of `correlations` (each run) and `pooled_correlations` (all runs), for
@@ -58,7 +59,7 @@ class Question:
         return self.estimate != "spearman"
 
 
-EVERYWHERE = "every feature, layer and metric; each run, and all runs together"
+_EVERYWHERE = "every feature, layer and metric; each run, and all runs together"
 _SEEDS = "features of whole models, on the headline metric; all runs of cells with at least 8 seeds"
 _INNOVATIONS = "innovation correlation; over runs the median over cells"
 
@@ -68,7 +69,7 @@ QUESTIONS = {
         Question(
             "follows_the_loss",
             "Does the feature follow the metric, with one sign in every cell? Drift alone can cause that.",
-            EVERYWHERE,
+            _EVERYWHERE,
             NOTHING,
             "Spearman correlation; over runs the median over cells",
             given="as it is",
@@ -77,7 +78,7 @@ QUESTIONS = {
         Question(
             "beyond_the_norm",
             "Does the feature tell more about the metric than the norm of the weights does?",
-            EVERYWHERE,
+            _EVERYWHERE,
             "weight_norm",
             _INNOVATIONS,
             beyond="the norm of the weights",
@@ -88,7 +89,7 @@ QUESTIONS = {
         Question(
             "beyond_the_step",
             "Does the feature tell more about the metric than the training step does?",
-            EVERYWHERE,
+            _EVERYWHERE,
             "step",
             _INNOVATIONS,
             beyond="the training step",
@@ -103,7 +104,6 @@ QUESTIONS = {
             "weight_norm_and_variance",
             _INNOVATIONS,
             beyond="the variance of the weights",
-            given="given the norm and the variance",
             estimate="innovation_correlation",
         ),
         Question(

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import EVERYWHERE, NO, NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.questions import NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import family_of
 from toposcale.features.names import metric_name, series_name
@@ -67,7 +67,7 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     return ranking_bars(ranking, metric=metric, name="ranking")
 
 
-DRAWN = [question for question in QUESTIONS.values() if question.given and question.asked == EVERYWHERE]
+DRAWN = [question for question in QUESTIONS.values() if question.given]
 """The questions that are asked of every feature."""
 MAX_ROWS = 20
 
