@@ -12,6 +12,7 @@ from toposcale.statistics.coefficients import (
     average_ranks,
     correlation_p_value,
     effective_sample_size,
+    orthogonal_to,
     partial_correlation,
     pearson,
     permutation_p_value,
@@ -148,3 +149,17 @@ def test_shapes_broadcast():
     stacked = partial_correlation(*(np.stack([part] * 5) for part in parts))
     assert stacked.shape == (5, 3, 4)
     np.testing.assert_allclose(stacked[2], partial_correlation(*parts))
+
+
+def test_what_is_left_beside_a_design_whatever_its_units():
+    """A control in units a billionth of the others' is taken out too, one that the others span counts once, and a row
+    that the design spans leaves exact zeros."""
+    rng = np.random.default_rng(4)
+    rows, design = rng.standard_normal((3, 20)), rng.standard_normal((3, 20))
+    rows[2] = design[0] - 2 * design[1]
+    scaled = np.vstack([design[0], 1e-12 * design[1], 1e6 * design[2], design[0] + design[2], np.zeros(20)])
+    rest, rank = orthogonal_to(rows, scaled)
+    expected = rows - (design.T @ np.linalg.lstsq(design.T, rows.T, rcond=None)[0]).T
+    np.testing.assert_allclose(rest[:2], expected[:2], atol=1e-10)
+    assert rank == 3
+    assert not rest[2].any()

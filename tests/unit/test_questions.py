@@ -11,7 +11,9 @@ from planted_features import four_models
 from toposcale.analysis import questions
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.questions import QUESTIONS, Question
+from toposcale.analysis.summary import summary_tables
 from toposcale.analysis.verdicts import POOLED, verdict_tables
+from toposcale.figures.verdicts import power
 from toposcale.io.schemas import TABLES
 
 
@@ -67,3 +69,32 @@ def test_a_question_over_seeds_is_an_entry_too(monkeypatch):
     assert found.answer["h0_total"] == "yes"
     assert (found.answer.drop("h0_total") == "no").all()
     assert "by_a_coin" in set(tables["over_seeds"]["question"])
+
+
+def test_a_positive_control_of_another_kind_is_drawn_and_told(monkeypatch):
+    """A question over seeds with a simulation of its own: a row of sensitivity, a panel of power, and no answer more."""
+
+    class Simulated:
+        runs, n_points = ("a", "b"), 7
+
+        def test(self, effects, seed, purpose):
+            return effects, np.where(effects > 0.5, 1e-4, 0.5)
+
+    def coin(features, metrics, models, *, metric, seed):
+        keys = features[["source", "layer", "feature"]].drop_duplicates()
+        return keys.assign(metric=metric, correlation=0.1, p=0.5)
+
+    question = Question("by_a_coin", "?", "whole models", "nothing", "a number", test=coin)
+    question = replace(question, simulation=lambda *tables: Simulated())
+    monkeypatch.setitem(questions.QUESTIONS, "by_a_coin", question)
+    features, metrics, models = four_models()
+    tables = verdict_tables(features, metrics, models, seed=1, resamples=20)
+    row = tables["sensitivity"].set_index("question").loc["by_a_coin"]
+    assert (row.found, row.n_runs, row.n_points, row.n_tested) == ("yes", 2, 7, 8)
+    assert 0.5 < row.detectable <= 0.6
+    figure = power(tables["power"], tables["sensitivity"], tables["verdicts"])
+    assert [axes.get_title("left").partition(":")[0] for axes in figure.axes][-1] == "by a coin"
+    nothing = [pd.DataFrame()] * 3
+    names = ("verdicts", "pooled_correlations", "tested_features", "sensitivity")
+    said = summary_tables(metrics, *(tables[name] for name in names), *nothing)["summary"]
+    assert len(said) == 7

@@ -92,7 +92,7 @@ def _on_features(
     sensitivity: pd.DataFrame,
 ) -> tuple[str, dict[str, Answer]]:
     """The headline, and by question the answers on what follows the metric and what tells more than its control."""
-    powered = [question for question in QUESTIONS.values() if question.simulation]
+    powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
     if metric is None:
         why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
         names = ["follows_the_loss", *(question.name for question in powered)]

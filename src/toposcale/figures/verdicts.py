@@ -167,7 +167,9 @@ def power(
     for axes, question in zip(axes_of, asked, strict=True):
         curve, own = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
         _power_panel(axes, curve, own, family[family["question"] == question.name])
-        axes.set_title(f"{question.given}: {own['n_tested']} features, {own['n_runs']} runs")
+        axes.set_title(
+            f"{question.given or question.title}: {own['n_tested']} features, {own['n_runs']} runs"
+        )
     axes_of[0].set_ylabel("found (%)")
     keys = [
         Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),

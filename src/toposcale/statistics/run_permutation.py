@@ -40,7 +40,6 @@ def run_permutation(
     cells: Sequence[object],
     controls: ArrayLike | None = None,
     *,
-    draws: int = DRAWS,
     seed: int = 0,
 ) -> RunPermutation:
     """The test for innovations x (R, S, m) of S features and y (R, M, m) of M metrics of R runs -> arrays (S, M).
@@ -48,7 +47,7 @@ def run_permutation(
     cells: the cell of each run. controls (R, C, m): what both were made orthogonal to, see `pair_correlations`.
     """
     correlations = pair_correlations(x, y, controls)
-    return permute_pairs(correlations, cells, draws=draws, seed=seed)
+    return permute_pairs(correlations, cells, seed=seed)
 
 
 def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
