@@ -157,8 +157,9 @@ def test_published_checkpoints_are_compared_step_by_step():
         "correlations": pd.DataFrame(
             [
                 {"model": f"pythia-{size}m", "source": "embeddings", "layer": "all", "feature": "h1_max"}
-                | {"metric": "perplexity", "control": "nothing", "spearman": rho}
+                | {"metric": "perplexity", "control": control, "spearman": rho}
                 for size, rho in [(70, -0.8), (160, 0.9), (410, -1.0)]
+                for control in ("nothing", "step")
             ]
         ),
     }

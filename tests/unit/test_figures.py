@@ -355,6 +355,14 @@ def test_power_draws_the_curve_the_features_and_the_control(run):
         marks = [line.get_xdata() for line in axes.get_lines() if line.get_marker() == "|"]
         np.testing.assert_array_equal(np.sort(np.concatenate(marks)), np.sort(seen))
         assert f"{own['n_tested']} features" in axes.get_title("left")
+    found = run["verdicts"].assign(answer=run["verdicts"]["answer"].replace("no", "yes"))
+    colours = [
+        {line.get_color() for line in axes.get_lines() if line.get_marker() == "|" and len(line.get_xdata())}
+        for verdict_table in (run["verdicts"], found)
+        for axes in power(run["power"], run["sensitivity"], verdict_table).axes
+    ]
+    assert [len(each) for each in colours] == [1, 1, 1, 1]
+    assert colours[0] == colours[1] != colours[2] == colours[3]
     nothing = run["sensitivity"].assign(found="not tested", reason="too short")
     assert "too short" in words(power(run["power"][:0], nothing, run["verdicts"]))
 
