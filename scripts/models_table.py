@@ -5,8 +5,7 @@ from pathlib import Path
 import _job
 import _models
 from toposcale.io import files, schemas, tables
-from toposcale.statistics.testable import warmup_of
-from toposcale.training.schedules import planned
+from toposcale.training.schedules import planned, warmup_of
 
 
 def main(snakemake):

@@ -28,24 +28,6 @@ class Answer(NamedTuple):
     numbers: str = ""
 
 
-def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
-    """The run in one sentence: does topology tell more of the metric than the norm does, and could that have been seen?"""
-    name, own = metric_name(metric), _row(sensitivity, "beyond_the_norm")
-    asked = family[family["question"] == "beyond_the_norm"]
-    if own is None or own["found"] == NOT_TESTED:
-        why = "nothing was measured" if own is None else own["reason"]
-        return f"This run could not test whether topology tells more than the norm does: {why}."
-    found = asked[(asked["answer"] == YES) & _is_topology(asked)]
-    if len(found):
-        clearest = _name(found.iloc[found["q"].argmin()])
-        what = f"In this run topology tells something about the {name} that the norm does not"
-        return f"{what}: {_count(len(found), 'feature')}; the clearest is {clearest}."
-    if own["found"] != YES:
-        what = "This run could not have shown that topology tells more than the norm does"
-        return f"{what}: its test does not even find the {name} itself."
-    return f"In this run no test found that topology adds anything to the norm; {_could(own['detectable'], 'the run')}."
-
-
 def following(family: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     """How many features follow the metric, the closest of topology, and the plain norm beside them.
 
@@ -59,11 +41,11 @@ def following(family: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     followers = known[known["answer"] == YES]
     text = f"{len(followers)} of {len(known)} features follow it in every cell that has both. Drift alone can cause that."
     numbers, verdict = [], f"{len(followers)} of {len(known)}"
-    topological = followers[_is_topology(followers)]
+    topological = followers[is_topology(followers)]
     if len(topological):
         closest = topological.iloc[topological["estimate"].abs().argmax()]
-        text += f" The closest topological feature is {_name(closest)}."
-        numbers.append(f"{_name(closest)}: {_rho(closest)}")
+        text += f" The closest topological feature is {name_of(closest)}."
+        numbers.append(f"{name_of(closest)}: {_rho(closest)}")
     norm = known[(known[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
         follows = norm["answer"].iloc[0] == YES
@@ -76,7 +58,7 @@ def beyond(
     family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
     """What was found beyond a control, and what could have been: the positive control and the power."""
-    what, own = question.beyond, _row(sensitivity, question.name)
+    what, own = question.beyond, row_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
     if own is None or own["found"] == NOT_TESTED:
         why = "nothing was measured" if own is None else own["reason"]
@@ -90,19 +72,19 @@ def beyond(
     numbers = f"{control}Tested: {counts}"
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += (
-            f" Strongest: {_name(row)}, innovation correlation {row['estimate']:.2f}, "
+            f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
             f"p = {row['p']:.2g}, q = {row['q']:.2g}."
         )
     if len(found):
         text = (
-            f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
-            f"than {what}; the clearest is {_name(found.iloc[0])}. {_could(own['detectable'])}."
+            f"{counting(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
+            f"than {what}; the clearest is {name_of(found.iloc[0])}. {could(own['detectable'])}."
         )
         return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
     if own["found"] != YES:
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"Nothing was found beyond {what}. {_could(own['detectable'])}.", numbers)
+    return Answer("None found", f"Nothing was found beyond {what}. {could(own['detectable'])}.", numbers)
 
 
 def also_beyond(family: pd.DataFrame, question: Question) -> str:
@@ -143,18 +125,21 @@ def coinciding(pooled: pd.DataFrame) -> str:
     return ""
 
 
-def _row(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
+def row_of(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
+    """What a run could have shown of a question; None where the table has no row of it."""
     rows = sensitivity[sensitivity["question"] == question] if len(sensitivity) else sensitivity
     return rows.iloc[0] if len(rows) else None
 
 
-def _could(detectable: float, who: str = "This run") -> str:
+def could(detectable: float, who: str = "This run") -> str:
+    """The least correlation that would have been found, in words."""
     if math.isnan(detectable):
         return f"{who} could have found only features that are almost the loss itself"
     return f"{who} could have found a correlation of {detectable:.2f} or more"
 
 
-def _is_topology(rows: pd.DataFrame) -> np.ndarray:
+def is_topology(rows: pd.DataFrame) -> np.ndarray:
+    """Which rows are of a topological feature."""
     return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
 
 
@@ -163,9 +148,11 @@ def _rho(row: pd.Series) -> str:
     return f"rank correlation {row['estimate']:.2f} (median over cells; {low:.2f} to {high:.2f})"
 
 
-def _name(row: pd.Series) -> str:
+def name_of(row: pd.Series) -> str:
+    """ "H₀ total persistence of the weights"."""
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
 
 
-def _count(number: int, what: str) -> str:
+def counting(number: int, what: str) -> str:
+    """ "1 feature", "2 features"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -6,17 +6,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from toposcale.analysis.feature_answers import (
-    UNTESTED,
-    Answer,
-    also_beyond,
-    beyond,
-    coinciding,
-    following,
-    headline,
-)
+from toposcale.analysis import feature_answers
+from toposcale.analysis.feature_answers import UNTESTED, Answer
 from toposcale.analysis.forecast_answers import deciding, forecasting, now, trusted
-from toposcale.analysis.questions import QUESTIONS
+from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.analysis.verdicts import family_of
 from toposcale.features.names import metric_name
@@ -83,6 +76,25 @@ def summary_tables(
     }
 
 
+def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
+    """The run in one sentence: does topology tell more of the metric than the norm does, and could that have been seen?"""
+    name, own = metric_name(metric), feature_answers.row_of(sensitivity, "beyond_the_norm")
+    asked = family[family["question"] == "beyond_the_norm"]
+    if own is None or own["found"] == NOT_TESTED:
+        why = "nothing was measured" if own is None else own["reason"]
+        return f"This run could not test whether topology tells more than the norm does: {why}."
+    found = asked[(asked["answer"] == YES) & feature_answers.is_topology(asked)]
+    if len(found):
+        clearest = feature_answers.name_of(found.iloc[found["q"].argmin()])
+        what = f"In this run topology tells something about the {name} that the norm does not"
+        return f"{what}: {feature_answers.counting(len(found), 'feature')}; the clearest is {clearest}."
+    if own["found"] != YES:
+        what = "This run could not have shown that topology tells more than the norm does"
+        return f"{what}: its test does not even find the {name} itself."
+    could = feature_answers.could(own["detectable"], "the run")
+    return f"In this run no test found that topology adds anything to the norm; {could}."
+
+
 def _on_features(
     metric: str | None,
     metrics: pd.DataFrame,
@@ -99,17 +111,21 @@ def _on_features(
         return why, dict.fromkeys(names, Answer(UNTESTED, why))
     family, own = family_of(verdicts, metric), whole_model(pooled[pooled["metric"] == metric])
     answers = {
-        question.name: beyond(family, tested_features, sensitivity, question, metric) for question in powered
+        question.name: feature_answers.beyond(family, tested_features, sensitivity, question, metric)
+        for question in powered
     }
     norm, step = answers["beyond_the_norm"], answers["beyond_the_step"]
     if norm == step:
         answers["beyond_the_step"] = step._replace(numbers="For the reasons above.")
     else:
-        answers["beyond_the_step"] = step._replace(numbers=step.numbers + coinciding(own))
+        answers["beyond_the_step"] = step._replace(numbers=step.numbers + feature_answers.coinciding(own))
     also = "".join(
-        also_beyond(family, question)
+        feature_answers.also_beyond(family, question)
         for question in QUESTIONS.values()
         if question.beyond and not question.simulation
     )
     answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + also)
-    return headline(family, sensitivity, metric), {"follows_the_loss": following(family, own), **answers}
+    return headline(family, sensitivity, metric), {
+        "follows_the_loss": feature_answers.following(family, own),
+        **answers,
+    }

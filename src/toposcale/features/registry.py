@@ -21,11 +21,12 @@ GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER)
 
 OF_SOURCE = "of the source"
 """A unit that depends on what the points are: see `SOURCE_UNITS`."""
+LOSS_UNIT = "nats per token"
 SOURCE_UNITS = {
     "weights": "weight units",
     "gradients": "gradient units",
     "embeddings": "embedding units",
-    "landscape": "nats per token",
+    "landscape": LOSS_UNIT,
     "trajectory": "weight units",
 }
 
@@ -241,8 +242,8 @@ register(
     Feature("hessian_top_1", "leading Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_2", "second Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_{k}", "Hessian eigenvalue {k}", "nats per squared weight", CURVATURE),
-    Feature("sharpness_max_{plane}", "largest rise of the surface", "nats per token", CURVATURE),
-    Feature("sharpness_mean_{plane}", "mean rise of the surface", "nats per token", CURVATURE),
+    Feature("sharpness_max_{plane}", "largest rise of the surface", LOSS_UNIT, CURVATURE),
+    Feature("sharpness_mean_{plane}", "mean rise of the surface", LOSS_UNIT, CURVATURE),
     Feature("sharpness_relative_{plane}", "largest rise, relative", "percent", CURVATURE),
     Feature("nonfinite_count_{plane}", "points of non-finite loss", "count"),
 )

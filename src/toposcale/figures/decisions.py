@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from toposcale.features.names import STEP_LABEL
+from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.forecasting import final_losses
 from toposcale.figures.gallery import title_of
@@ -121,9 +122,7 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
         _candidates(axes, rows)
         axes.set_title(f"{model} at {rows['fraction'].iloc[0]:.0%}{when}", fontsize=9, loc="left")
-    rows_of[-1].set_xlabel(
-        "loss at the end of the remaining compute (nats per token), the law's 95% interval"
-    )
+    rows_of[-1].set_xlabel(f"loss at the end of the remaining compute ({LOSS_UNIT}), the law's 95% interval")
     panels.add_note(figure, [_more(names, "candidates")])
     return figure
 

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import COMPUTE_LABEL, TRAINING_LOSS, VALIDATION_LOSS, feature_name
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, TRAINING_LOSS, VALIDATION_LOSS, feature_name
+from toposcale.features.registry import LOSS_UNIT, NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS, mark_of, model_appearances, styled
@@ -43,7 +43,7 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(order)), [method.replace("_", " ") for method in order])
     axes.set_xscale("log")
     panels.plain_log_ticks(axes.xaxis)
-    axes.set_xlabel("mean absolute error over models (nats per token), with 95% interval")
+    axes.set_xlabel(f"mean absolute error over models ({LOSS_UNIT}), with 95% interval")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside right upper", title="training read", alignment="left")
     lost = sorted(set(forecast_evaluation["method"]) - set(usable["method"]))
@@ -72,7 +72,7 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
         rows = usable[usable["model"] == model].sort_values("compute")
         axes.plot(rows["compute"], rows["value"], **(look.line | {"marker": ""}), gid=mark_of(model))
         panels.draw_band(axes, rows["compute"], rows, look.color)
-    axes.set(xscale="log", yscale="log", ylabel="loss (nats per token)", xlabel=COMPUTE_LABEL)
+    axes.set(xscale="log", yscale="log", ylabel=LOSS_LABEL, xlabel=COMPUTE_LABEL)
     panels.plain_log_ticks(axes.yaxis)
     names = {model for model, _ in drawn}
     panels.model_legend(figure, names, appearances, marker="")
@@ -118,7 +118,7 @@ def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     for axes, wait in zip(axes_of, patience, strict=True):
         _trade_off(axes, table[table["patience"] == wait], keys)
         axes.set_xlabel("steps saved (optimiser updates)")
-    axes_of[0].set_ylabel("loss given up (nats per token)")
+    axes_of[0].set_ylabel(f"loss given up ({LOSS_UNIT})")
     others = panels.mark_key("other\nfeatures", marker=".", color="#b5b5b5")
     reference = panels.mark_key("validation\nloss", marker="+", markersize=9, color=INK)
     panels.key_legend(figure, [*keys.values(), others, reference], "patience on")

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, feature_unit, metric_name
+from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.landscape_comparison import (
     GRAPH,
-    NATS,
     counted_tree,
     counts_in_words,
     draw_surface,
@@ -27,7 +27,7 @@ from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
 SOURCE = "landscape"
-LOSS_LABEL = f"loss of the probe batch ({NATS})"
+LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
 AXIS_LABEL = "distance along direction {} (weight units)"
 SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
 CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
@@ -76,8 +76,8 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         tree = counted_tree(losses)
         left = figure.add_subplot(len(planes), 2, 2 * place + 1, projection="3d")
         right = figure.add_subplot(len(planes), 2, 2 * place + 2)
-        draw_surface(left, x, y, losses, tree=tree, unit=NATS)
-        draw_tree(right, tree, unit=NATS)
+        draw_surface(left, x, y, losses, tree=tree, unit=LOSS_UNIT)
+        draw_tree(right, tree, unit=LOSS_UNIT)
         left.set_title(plane_words(plane), loc="left")
         right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
         notes.append(_not_finite(losses))

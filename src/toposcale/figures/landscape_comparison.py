@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toposcale.features.registry import lookup
+from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
@@ -22,7 +22,6 @@ from toposcale.landscape.measures import THRESHOLD, least_persistence
 from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
 from toposcale.landscape.planes import most_telling, plane_words
 
-NATS = "nats per token"
 GRAPH = "grid8"
 """The graph through which the merge tree of a drawn surface is read."""
 MINIMUM, SADDLE, CLOSING = ("#0b4f8a", "o"), ("#e08e0b", "s"), ("#1a1a1a", "D")
@@ -62,7 +61,7 @@ def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure
     places = np.unique(np.linspace(0, len(steps) - 1, _SHOWN_STEPS).round().astype(int))
     conditions = {f"step {steps[place]}": rows[rows["step"] == steps[place]] for place in places}
     title = title_of("landscape_comparison", f"{model}, {plane_words(plane)}")
-    return compare_landscapes(conditions, unit=NATS, title=title)
+    return compare_landscapes(conditions, unit=LOSS_UNIT, title=title)
 
 
 @styled
@@ -203,8 +202,6 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
         if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 10**_DECADES:
             axes.set_yscale("log")
         axes.set_xticks(range(len(conditions)), conditions, rotation=45 if len(conditions) > 4 else 0)
-        label = feature.unit.replace("nats per token", unit).replace(
-            "nats per squared", f"{unit} per squared"
-        )
+        label = feature.unit.replace(LOSS_UNIT, unit).replace("nats per squared", f"{unit} per squared")
         axes.set_ylabel(label or "value")
     return figure

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import VALIDATION_LOSS, feature_name, metric_name
+from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, feature_name, metric_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
@@ -95,7 +95,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     points, points_left_out = panels.draw_lines(
         upper, validation, appearances, linestyle="", markerfacecolor="white", markevery=None
     )
-    upper.set(yscale="log", ylabel="loss (nats per token)")
+    upper.set(yscale="log", ylabel=LOSS_LABEL)
     panels.plain_log_ticks(upper.yaxis)
     _learning_rate_panel(lower, training)
     panels.step_axis(lower, validation["step"] if points else training["step"])
