@@ -7,8 +7,6 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,26 +141,6 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
     """Steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
     last = training["steps"]
     return (*range(0, last, training["checkpoint_every"]), last)
-
-
-def at_the_same_share(
-    models: Mapping[str, Model], steps: Mapping[str, tuple[int, ...]]
-) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    """Pairs (model, step) of neighbouring models of one seed whose steps are the same share of their training.
-
-    `steps`: the checkpoints that count, by model. The end of a training is `final_step` where it is known, else the last
-    checkpoint.
-    """
-    by_share = {
-        name: {Fraction(step, models[name].settings.get("final_step", max(own)) or 1): step for step in own}
-        for name, own in steps.items()
-    }
-    return [
-        ((first, by_share[first][share]), (second, by_share[second][share]))
-        for first, second in pairwise(steps)
-        if models[first].seed == models[second].seed
-        for share in sorted(by_share[first].keys() & by_share[second].keys())
-    ]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
     noted = notes.gaps("m", {40: "cut short", 50: "cut short", 60: "another shape"})
     noted.append({"model": "n", "step": None, "concerns": "embeddings", "warning": "w", "remedy": "r"})
     table = warnings.warning_table(features(), METRICS[:0], noted)
-    assert list(table.columns) == list(schemas.WARNINGS.names)
+    assert list(table.columns) == list(schemas.TABLES["warnings"].names)
     assert rows_of(table) == [
         ("m", "40, 50", "checkpoint", "cut short"),
         ("m", "60", "checkpoint", "another shape"),

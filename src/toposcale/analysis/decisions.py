@@ -55,7 +55,9 @@ def decision_tables(
     decided = decision_table(histories, fractions=fractions, seed=seed)
     by_cell = decided.assign(cell=decided["model"].map(cells_of(models)))
     evaluated = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
-    evaluated = schemas.DECISION_EVALUATION.frame(evaluated.drop(columns=["n_models", "n_undecided"]))
+    evaluated = schemas.TABLES["decision_evaluation"].frame(
+        evaluated.drop(columns=["n_models", "n_undecided"])
+    )
     return {"candidates": considered, "decisions": decided, "decision_evaluation": evaluated}
 
 
@@ -120,7 +122,7 @@ def candidate_table(
             }
             for option in options
         ]
-    return schemas.CANDIDATES.frame(rows)
+    return schemas.TABLES["candidates"].frame(rows)
 
 
 def _past(history: History, histories: Sequence[History], fraction: float) -> list[History]:
@@ -156,7 +158,7 @@ def decision_table(
         for fraction in fractions:
             known = _past(history, histories, fraction)
             rows += _decision(history, known, larger, laws[history.family], fraction, seed)
-    return schemas.DECISIONS.frame(rows)
+    return schemas.TABLES["decisions"].frame(rows)
 
 
 def _decision(

@@ -62,7 +62,7 @@ class LossCurve:
         logged = np.any([np.isfinite(self.columns[name]) for name in _LOG], axis=0)
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
-        return tables.from_columns(schemas.TRAINING, columns)
+        return tables.from_columns(schemas.TABLES["training"], columns)
 
     def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
         """The metrics, and the training loss at their steps and at the checkpoints.
@@ -90,7 +90,7 @@ class LossCurve:
             (steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found
         ]
         return tables.from_rows(
-            schemas.METRICS,
+            schemas.TABLES["metrics"],
             [
                 {"model": model, "step": int(step), "metric": metric, "value": float(value)}
                 for step, metric, value in rows
