@@ -151,7 +151,7 @@ def digest(settings: Any) -> str:
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """The (model, step) pairs that the files of `duplicates.py` name."""
     facts = [read_json(path) for path in paths]
-    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"] or {}}
+    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"]}
 
 
 @contextmanager

@@ -78,7 +78,8 @@ rule fetch:
         duplicates=ancient(DUPLICATES),
     output:
         manifest=unless_kept(MANIFEST),
-        size=SIZE,
+        # It keeps the commit: fetched again, the checkpoint is the same.
+        size=update(SIZE),
     log:
         f"{LOGS}/fetch/{{model}}/step-{{step}}.log",
     conda:

@@ -126,18 +126,18 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
 
 
 def locate(path: str | Path) -> Path:
-    """What holds the weights: `path` itself, or what a manifest (`.json`, see `toposcale.checkpoints.hub`) points to."""
+    """What holds the weights: `path` itself, or what a manifest (`.json`, see `manifests`) points to."""
     if Path(path).suffix != ".json":
         return Path(path)
-    from toposcale.checkpoints import hub
+    from toposcale.checkpoints import manifests
 
-    return hub.read_manifest(path)
+    return manifests.read_manifest(path)
 
 
 def readable(message: str, path: str | Path) -> str:
     """A message about the checkpoint behind `path`: of a download it names repository and revision, no cache."""
     if Path(path).suffix != ".json":
         return message
-    from toposcale.checkpoints import hub
+    from toposcale.checkpoints import manifests
 
-    return hub.readable(message, path)
+    return manifests.readable(message, path)
