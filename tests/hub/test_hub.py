@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from small_hub import Fault, Repository, SmallHub
@@ -22,9 +24,10 @@ from tiny_model import REPO, STEPS, TEXT, TIMEOUT, VOCABULARY
 from toposcale import checkpoints
 from toposcale.checkpoints import hub_client, language_models
 from toposcale.checkpoints.hub import HubSource
+from toposcale.checkpoints.hub_client import HubUnreachableError
 from toposcale.checkpoints.manifests import read_manifest, release_manifest, write_manifest
 from toposcale.features import embeddings
-from toposcale.io.errors import LeftOutError, UserError
+from toposcale.io.errors import LeftOutError, PassingError, UserError
 
 
 def source(cache: Path, pattern: str = "step{step}", repo: str = REPO) -> HubSource:
@@ -338,6 +341,7 @@ def test_a_rerun_goes_on_from_what_an_earlier_run_got(hub, tmp_path, contents):
 CHILD = """
 import resource, signal, sys
 from toposcale.checkpoints.hub import HubSource
+from toposcale.checkpoints.hub_client import HubUnreachableError
 if len(sys.argv) > 2:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -436,6 +440,142 @@ def test_what_cannot_be_used_is_noted_and_read_as_a_reason(hub, tmp_path):
         assert write_manifest(manifest, source(tmp_path), step)["n_parameters"] is None
         with pytest.raises(UserError, match=re.escape(reason)):
             read_manifest(manifest)
+
+
+class Unpickled:
+    """What a `.bin` may hold beside tensors: unpickling it would call a function."""
+
+    def __reduce__(self):
+        return (print, ("unpickled",))
+
+
+def pickled() -> bytes:
+    """A `.bin` file with an object in it."""
+    file = io.BytesIO()
+    torch.save({"w": torch.ones(2, 2), "more": Unpickled()}, file)
+    return file.getvalue()
+
+
+UNUSABLE = {
+    "gguf alone": {"model.gguf": b"GGUF"},
+    "empty weights": {"config.json": b"{}", "model.safetensors": b""},
+    "empty bin": {"config.json": b"{}", "pytorch_model.bin": b""},
+    "objects": {"config.json": b"{}", "pytorch_model.bin": pickled()},
+    "empty index": {"model.safetensors.index.json": b"", "model-00001-of-00001.safetensors": b""},
+    "nested index": {
+        "model.safetensors.index.json": b"[" * 10**5,
+        "model-00001-of-00001.safetensors": b"",
+    },
+    "nested header": {"model.safetensors": (10**5).to_bytes(8, "little") + b"[" * 10**5},
+}
+
+
+@pytest.mark.parametrize("files", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_checkpoint_that_cannot_be_read_is_a_gap_of_its_own(hub, tmp_path, files):
+    hub.repositories[REPO].branches["step10"] = files
+    manifest = tmp_path / "manifest.json"
+    kept = write_manifest(manifest, source(tmp_path / "cache"), 10)
+    assert kept["n_parameters"] is None
+    with pytest.raises(UserError, match=f"^{REPO}, revision step10: ") as caught:
+        read_manifest(manifest)
+    assert not isinstance(caught.value, PassingError)
+    assert str(tmp_path) not in str(caught.value)
+
+
+# A branch that moves: features of two commits do not belong to one checkpoint.
+
+
+def written(tmp_path: Path, step: int, record: dict | None = None) -> tuple[Path, dict]:
+    """A manifest, and what is kept of the checkpoint."""
+    manifest = tmp_path / f"{step}.json"
+    return manifest, write_manifest(manifest, source(tmp_path / "cache"), step, record=record)
+
+
+@pytest.mark.parametrize("damage", ["changed", "removed"])
+def test_a_checkpoint_is_fetched_again_as_it_was_though_its_branch_has_moved(hub, contents, tmp_path, damage):
+    manifest, kept = written(tmp_path, 10)
+    hub.repositories[REPO].move("step10", contents["step100"])
+    damage_weights(tmp_path / "cache", damage)
+    whole = contents["step10"]["model.safetensors"]
+    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == whole
+    assert written(tmp_path, 10, kept)[1] == kept
+    # Without what was kept the branch counts as it is now.
+    assert written(tmp_path, 10)[1]["commit"] != kept["commit"]
+    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step100"][
+        "model.safetensors"
+    ]
+
+
+def test_a_commit_that_is_gone_is_named_and_another_is_not_taken(hub, contents, tmp_path):
+    manifest, kept = written(tmp_path, 10)
+    hub.repositories[REPO].move("step10", contents["step100"], forget=True)
+    damage_weights(tmp_path / "cache", "changed")
+    told = f"{REPO}, revision step10: it was commit {kept['commit']} before, which the Hub no longer has"
+    assert failure(lambda: read_manifest(manifest)) == told
+    manifest, again = written(tmp_path, 10, kept)
+    assert (again["commit"], again["n_parameters"]) == (kept["commit"], None)
+    assert failure(lambda: read_manifest(manifest)) == told
+
+
+def test_what_was_kept_of_another_repository_does_not_count(tmp_path, contents, hub):
+    _, kept = written(tmp_path, 10)
+    hub.repositories["tests/copy"] = Repository({"step10": contents["step100"]})
+    other = write_manifest(tmp_path / "other.json", source(tmp_path, repo="tests/copy"), 10, record=kept)
+    assert other["commit"] != kept["commit"]
+    assert other["repo"] == "tests/copy"
+
+
+@pytest.mark.usefixtures("hub")
+def test_released_weights_are_those_of_the_commit(tmp_path, contents, hub):
+    manifest, _ = written(tmp_path, 10)
+    hub.repositories[REPO].move("step10", contents["step100"])
+    fetch(tmp_path / "cache", 10)
+    release_manifest(manifest)
+    (left,) = tmp_path.glob("cache/models--*/snapshots/*/model.safetensors")
+    assert left.read_bytes() == contents["step100"]["model.safetensors"]
+
+
+# An outage says nothing about a checkpoint.
+
+
+@pytest.mark.parametrize("place", ["/refs", "/revision/step10"])
+def test_revisions_that_could_not_be_compared_are_an_error_also_with_a_cache(hub, contents, tmp_path, place):
+    hub.repositories[REPO].branches["step1"] = contents["step0"]
+    fetch(tmp_path)
+    hub.faults = [Fault("500", place)]
+    with pytest.raises(HubUnreachableError):
+        source(tmp_path).duplicates([0, 1, 10])
+    hub.faults = []
+    assert source(tmp_path).duplicates([0, 1, 10]) == {1: "step0"}
+
+
+def test_in_offline_mode_what_is_in_the_cache_is_compared(hub, contents, tmp_path, monkeypatch):
+    hub.repositories[REPO].branches["step1"] = contents["step0"]
+    for step in (0, 1, 10):
+        fetch(tmp_path, step)
+    offline(monkeypatch)
+    hub.requests.clear()
+    assert source(tmp_path).duplicates([0, 1, 10]) == {1: "step0"}
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("place", ["/refs", "/revision/step10", "model.safetensors"])
+def test_a_hub_that_is_down_makes_no_gap(hub, tmp_path, place):
+    """Of a repository of which the cache has another step."""
+    fetch(tmp_path / "cache")
+    hub.faults = [Fault("500", place)]
+    with pytest.raises(HubUnreachableError):
+        written(tmp_path, 10)
+
+
+def test_damage_that_cannot_be_mended_now_is_no_gap(hub, tmp_path):
+    manifest, _ = written(tmp_path, 10)
+    damage_weights(tmp_path / "cache", "changed")
+    hub.faults = [Fault("500", "/api/")]
+    with pytest.raises(HubUnreachableError, match="damaged in the cache; run with the network"):
+        read_manifest(manifest)
+    hub.faults = []
+    assert (read_manifest(manifest) / "model.safetensors").is_file()
 
 
 def test_a_duplicate_is_not_fetched(hub, tmp_path):

@@ -6,7 +6,6 @@ The client library sends it, with its token and its offline mode. Its own downlo
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import time
@@ -27,6 +26,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
 from toposcale.io.errors import PassingError, UserError
+from toposcale.io.files import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float
 
     def receive(response: httpx2.Response) -> _T:
         try:
-            return parse(json.loads(response.read()))
+            return parse(parse_json(response.read()))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 

@@ -6,7 +6,6 @@ shards). Nothing here imports torch unless a `.bin` file has to be read.
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 import re
@@ -19,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
@@ -231,7 +231,7 @@ def is_buffer(name: str) -> bool:
 def _shards(index: Path) -> list[Path]:
     """The shards that an index file names, all there, and nowhere but beside it."""
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:
