@@ -51,7 +51,8 @@ class Fault:
 
     `kind`: a status (429, 500); stall: no answer; not-json, no-checksums: an answer of another kind; of a content: cut
     (the first half), reset (the first half, then the connection is reset), halt (the first half, then silence), short (the
-    first half, and the header says that this is all), long (seven bytes too many), trickle (twenty pieces, `pause`
+    first half, and the header says that this is all), long (seven bytes too many), wrong (the last
+    byte), trickle (twenty pieces, `pause`
     seconds apart). `times`: how many requests it hits, all of them where None. `headers`: of the answer 429.
     """
 
@@ -244,6 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         half = content[: len(content) // 2]
         sent = dict.fromkeys(("cut", "reset", "halt", "short"), half).get(kind, content)
         sent += b"7 bytes" if kind == "long" else b""
+        sent = sent[:-1] + bytes([sent[-1] ^ 1]) if kind == "wrong" else sent
         self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)

@@ -437,7 +437,7 @@ def test_what_cannot_be_used_is_noted_and_read_as_a_reason(hub, tmp_path):
     hub.repositories[REPO].branches["step50"] = {"README.md": b"soon"}
     for step, reason in ((50, f"{REPO}, revision step50: no weights"), (7, "no checkpoint of step 7")):
         manifest = tmp_path / f"{step}.json"
-        assert write_manifest(manifest, source(tmp_path), step)["n_parameters"] is None
+        assert write_manifest(manifest, source(tmp_path), step) is None
         with pytest.raises(UserError, match=re.escape(reason)):
             read_manifest(manifest)
 
@@ -474,8 +474,7 @@ UNUSABLE = {
 def test_a_checkpoint_that_cannot_be_read_is_a_gap_of_its_own(hub, tmp_path, files):
     hub.repositories[REPO].branches["step10"] = files
     manifest = tmp_path / "manifest.json"
-    kept = write_manifest(manifest, source(tmp_path / "cache"), 10)
-    assert kept["n_parameters"] is None
+    assert write_manifest(manifest, source(tmp_path / "cache"), 10) is None
     with pytest.raises(UserError, match=f"^{REPO}, revision step10: ") as caught:
         read_manifest(manifest)
     assert not isinstance(caught.value, PassingError)
@@ -485,49 +484,38 @@ def test_a_checkpoint_that_cannot_be_read_is_a_gap_of_its_own(hub, tmp_path, fil
 # A branch that moves: features of two commits do not belong to one checkpoint.
 
 
-def written(tmp_path: Path, step: int, record: dict | None = None) -> tuple[Path, dict]:
-    """A manifest, and what is kept of the checkpoint."""
+def written(tmp_path: Path, step: int) -> Path:
+    """The manifest of a step."""
     manifest = tmp_path / f"{step}.json"
-    return manifest, write_manifest(manifest, source(tmp_path / "cache"), step, record=record)
+    write_manifest(manifest, source(tmp_path / "cache"), step)
+    return manifest
 
 
 @pytest.mark.parametrize("damage", ["changed", "removed"])
 def test_a_checkpoint_is_fetched_again_as_it_was_though_its_branch_has_moved(hub, contents, tmp_path, damage):
-    manifest, kept = written(tmp_path, 10)
+    manifest = written(tmp_path, 10)
     hub.repositories[REPO].move("step10", contents["step100"])
     damage_weights(tmp_path / "cache", damage)
-    whole = contents["step10"]["model.safetensors"]
-    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == whole
-    assert written(tmp_path, 10, kept)[1] == kept
-    # Without what was kept the branch counts as it is now.
-    assert written(tmp_path, 10)[1]["commit"] != kept["commit"]
-    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step100"][
+    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step10"][
+        "model.safetensors"
+    ]
+    # A new manifest takes the branch as it is now.
+    assert (read_manifest(written(tmp_path, 10)) / "model.safetensors").read_bytes() == contents["step100"][
         "model.safetensors"
     ]
 
 
 def test_a_commit_that_is_gone_is_named_and_another_is_not_taken(hub, contents, tmp_path):
-    manifest, kept = written(tmp_path, 10)
+    manifest = written(tmp_path, 10)
+    commit = json.loads(manifest.read_text())["commit"]
     hub.repositories[REPO].move("step10", contents["step100"], forget=True)
     damage_weights(tmp_path / "cache", "changed")
-    told = f"{REPO}, revision step10: it was commit {kept['commit']} before, which the Hub no longer has"
-    assert failure(lambda: read_manifest(manifest)) == told
-    manifest, again = written(tmp_path, 10, kept)
-    assert (again["commit"], again["n_parameters"]) == (kept["commit"], None)
-    assert failure(lambda: read_manifest(manifest)) == told
+    message = failure(lambda: read_manifest(manifest))
+    assert message == f"{REPO}, revision step10: it was commit {commit} before, which the Hub no longer has"
 
 
-def test_what_was_kept_of_another_repository_does_not_count(tmp_path, contents, hub):
-    _, kept = written(tmp_path, 10)
-    hub.repositories["tests/copy"] = Repository({"step10": contents["step100"]})
-    other = write_manifest(tmp_path / "other.json", source(tmp_path, repo="tests/copy"), 10, record=kept)
-    assert other["commit"] != kept["commit"]
-    assert other["repo"] == "tests/copy"
-
-
-@pytest.mark.usefixtures("hub")
 def test_released_weights_are_those_of_the_commit(tmp_path, contents, hub):
-    manifest, _ = written(tmp_path, 10)
+    manifest = written(tmp_path, 10)
     hub.repositories[REPO].move("step10", contents["step100"])
     fetch(tmp_path / "cache", 10)
     release_manifest(manifest)
@@ -569,7 +557,7 @@ def test_a_hub_that_is_down_makes_no_gap(hub, tmp_path, place):
 
 
 def test_damage_that_cannot_be_mended_now_is_no_gap(hub, tmp_path):
-    manifest, _ = written(tmp_path, 10)
+    manifest = written(tmp_path, 10)
     damage_weights(tmp_path / "cache", "changed")
     hub.faults = [Fault("500", "/api/")]
     with pytest.raises(HubUnreachableError, match="damaged in the cache; run with the network"):
@@ -580,7 +568,7 @@ def test_damage_that_cannot_be_mended_now_is_no_gap(hub, tmp_path):
 
 def test_a_duplicate_is_not_fetched(hub, tmp_path):
     manifest = tmp_path / "manifest.json"
-    assert write_manifest(manifest, source(tmp_path), 10, duplicate_of="main")["n_parameters"] is None
+    assert write_manifest(manifest, source(tmp_path), 10, duplicate_of="main") is None
     assert hub.requests == []
     with pytest.raises(LeftOutError, match="step 10 serves the weights of main"):
         read_manifest(manifest)
@@ -591,8 +579,8 @@ def test_a_message_names_repository_and_revision_and_no_cache(hub, contents, tmp
     manifest = tmp_path / "manifest.json"
     size = write_manifest(manifest, source(tmp_path / "cache"), 10)
     tensors = load_file(read_manifest(manifest) / "model.safetensors").values()
-    assert size["n_parameters"] == sum(tensor.size for tensor in tensors)
-    assert size["largest_matrix"] == max(tensor.size for tensor in tensors if tensor.ndim == 2)
+    assert size.n_parameters == sum(tensor.size for tensor in tensors)
+    assert size.largest_matrix == max(tensor.size for tensor in tensors if tensor.ndim == 2)
     with pytest.raises(UserError) as caught:
         language_models.load_model(checkpoints.locate(manifest))
     message = checkpoints.readable(str(caught.value), manifest)

@@ -1,7 +1,5 @@
 """Attention matrices by head: which rows and columns are a head's is asked of the models themselves."""
 
-import json
-
 import numpy as np
 import pytest
 import torch

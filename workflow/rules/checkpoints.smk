@@ -78,8 +78,7 @@ rule fetch:
         duplicates=ancient(DUPLICATES),
     output:
         manifest=unless_kept(MANIFEST),
-        # It keeps the commit: fetched again, the checkpoint is the same.
-        size=update(SIZE),
+        size=SIZE,
     log:
         f"{LOGS}/fetch/{{model}}/step-{{step}}.log",
     conda:

@@ -23,42 +23,35 @@ def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSour
 
 
 def write_manifest(
-    path: str | Path,
-    source: HubSource,
-    step: int,
-    *,
-    record: Mapping[str, Any] | None = None,
-    duplicate_of: str | None = None,
-) -> dict[str, Any]:
-    """Fetch a step and write its manifest; what is to be kept of it: repository, pattern, commit and sizes.
+    path: str | Path, source: HubSource, step: int, *, duplicate_of: str | None = None
+) -> Sizes | None:
+    """Fetch a step and note its folder, and all that fetching it again takes, as JSON; how large it is.
 
-    A checkpoint that cannot be used is noted with the reason, and one that only repeats the weights of the revision
-    `duplicate_of` is not fetched: then the sizes are None. With a `record`, which is what was kept before, the commit is
-    that one: a branch may have moved since, and features of two commits do not belong to one checkpoint.
+    What cannot be used is noted with the reason, and what only repeats the weights of the revision `duplicate_of` is not
+    fetched: then the size is None.
     """
     facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step}
-    same = record and (record.get("repo"), record.get("revisions")) == (source.repo, source.pattern)
-    commit = (record or {}).get("commit") or "" if same else ""
-    sizes: dict[str, Any] = dict.fromkeys(Sizes._fields)
+    facts |= {"cache": source.cache or "", "timeout": source.timeout}
+    sizes = None
     try:
         if duplicate_of is None:
-            facts["revision"] = source.revision(step)
-            folder = source.fetch(facts["revision"], commit)
-            facts["folder"], commit = str(folder), folder.name
-            sizes = _sizes(folder, source.named(facts["revision"]))
+            revision = source.revision(step)
+            folder = source.fetch(revision)
+            sizes = _sizes(folder, source.named(revision))
+            facts |= {"revision": revision, "commit": folder.name, "folder": str(folder)}
         else:
             facts["duplicate_of"] = duplicate_of
     except RevisionUnusableError as error:
         logger.warning("%s", error)
         facts["unusable"] = str(error)
-    client = {"cache": source.cache or "", "timeout": source.timeout}
-    Path(path).write_text(json.dumps(facts | client) + "\n", encoding="utf-8")
-    return {"repo": source.repo, "revisions": source.pattern, "commit": commit, **sizes}
+    Path(path).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    return sizes
 
 
 def read_manifest(path: str | Path) -> Path:
     """The folder of a checkpoint, every file checked; fetched again where one is damaged or no longer in the cache.
 
+    It is fetched again as the commit that it was: features of two commits do not belong to one checkpoint.
     UserError: it could not be used when it was fetched; LeftOutError: it was left out as a duplicate;
     HubUnreachableError: it is damaged, and cannot be fetched now.
     """
@@ -75,7 +68,7 @@ def read_manifest(path: str | Path) -> Path:
         check_digests(folder)
     except UserError as damage:
         logger.warning("%s", damage)
-        return source_of(facts, facts).fetch(facts["revision"], folder.name)
+        return source_of(facts, facts).fetch(facts["revision"], facts["commit"])
     return folder
 
 
@@ -92,13 +85,13 @@ def release_manifest(path: str | Path) -> None:
     """Remove the weights that a manifest points to from the cache."""
     facts = read_json(path)
     if "folder" in facts:
-        source_of(facts, facts).remove_weights(facts["revision"], Path(facts["folder"]).name)
+        source_of(facts, facts).remove_weights(facts["revision"], facts["commit"])
 
 
-def _sizes(folder: Path, name: str) -> dict[str, int]:
+def _sizes(folder: Path, name: str) -> Sizes:
     """How large a checkpoint is. RevisionUnusableError: its weights are damaged, or more than tensors."""
     try:
-        return stored_sizes(folder)._replace(n_parameters=count_parameters(folder))._asdict()
+        return stored_sizes(folder)._replace(n_parameters=count_parameters(folder))
     except UserError as error:
         told = str(error).replace(f"{folder}/", "").replace(str(folder), "")
         raise RevisionUnusableError(f"{name}: {told}") from error

@@ -14,9 +14,11 @@ def note(model: str, concerns: str, warning: str, remedy: str, *, step: int | No
     return {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
 
 
-def gaps(model: str, reasons: Mapping[int, str], concerns: str = "checkpoint") -> list[dict[str, Any]]:
+def gaps(
+    model: str, reasons: Mapping[int, str], concerns: str = "checkpoint", *, remedy: str = ""
+) -> list[dict[str, Any]]:
     """Rows for the checkpoints of a model that could not be measured, by step with the reason."""
-    remedy = "the series has a gap there; mend the checkpoint, or leave it out with models.{name}.steps"
+    remedy = remedy or f"mend the checkpoint and run again, or leave its step out with models.{model}.steps"
     return [note(model, concerns, reason, remedy, step=step) for step, reason in reasons.items()]
 
 
