@@ -15,7 +15,9 @@ def main(snakemake):
     if given.corpus:
         noted += dropped(files.read_json(given.corpus)["dropped_characters"])
     features, metrics = _tables.read_features(given.features), _tables.read(given.metrics)
-    _tables.write(snakemake, {"warnings": warnings.warning_table(features, metrics, noted)})
+    table = warnings.warning_table(features, metrics, noted)
+    # For the last line of the run.
+    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(noted)))
 
 
 def not_runnable(model, reason):

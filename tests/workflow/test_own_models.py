@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from page_data import held
+from toposcale.io import tables
 from workspace import new_workspace
 
 # One worker for all of them: they share one training.
@@ -179,3 +180,11 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     warnings = table(own, "warnings").set_index("steps")
     assert "pytorch_model.bin" in warnings.loc["20", "warning"]
     assert 20 not in set(table(own, "features")["step"])
+    assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "1"
+    # The words of its remedy.
+    assert "mend the checkpoint and run again" in warnings.loc["20", "remedy"]
+    shutil.copy(path / "gpt2" / "checkpoint-20" / "model.safetensors", index)
+    own.snakemake("results/small/tables/warnings.parquet")
+    assert 20 in set(table(own, "features")["step"])
+    assert "20" not in set(table(own, "warnings")["steps"])
+    assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "0"

@@ -5,8 +5,10 @@ Every job imports this module, so it needs no data frame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+_REPEATED = "serves the weights of "
 
 
 def note(model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None) -> dict[str, Any]:
@@ -25,4 +27,10 @@ def gaps(
 def repeated(model: str, step: int, original: str, *, leave_out: bool) -> dict[str, Any]:
     """A row for a revision that serves the weights of another one, `original`."""
     remedy = "it is left out" if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
-    return note(model, "checkpoint", f"serves the weights of {original}", remedy, step=step)
+    return note(model, "checkpoint", f"{_REPEATED}{original}", remedy, step=step)
+
+
+def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
+    """How many checkpoints have a gap among such rows; one that only repeats another is none."""
+    gaps = [row for row in noted if row["step"] is not None and not row["warning"].startswith(_REPEATED)]
+    return len({(row["model"], row["step"]) for row in gaps})
