@@ -175,3 +175,26 @@ def test_make_run_passes_the_files_of_a_remedy_on():
     command = ["make", "--dry-run", "--always-make", "run", "AGAIN=one.json two.json"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(r"snakemake .* --forcerun one.json two.json$", told, re.MULTILINE)
+
+
+def with_gguf(hub, published):
+    """A second model, whose repository has nothing but GGUF files."""
+    hub.repositories["tests/gguf"] = Repository({f"step{step}": {"model.gguf": b"GGUF"} for step in STEPS})
+    entry = published.config["models"]["tiny"] | {"repo": "tests/gguf", "steps": list(STEPS)}
+    published.config["models"]["gguf"] = entry
+    return published
+
+
+def test_a_repository_without_usable_weights_is_the_gap_of_its_model(hub, published):
+    with_gguf(hub, published)
+    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    paths = {
+        name: published.results / "tables" / f"{name}.parquet" for name in ("features", "models", "warnings")
+    }
+    published.snakemake("--", *[str(path.relative_to(published.path)) for path in paths.values()])
+    features, models, warnings = (pd.read_parquet(path) for path in paths.values())
+    assert set(features["model"]) == {"tiny"}
+    assert models.set_index("model")["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
+    gaps = warnings[warnings["model"] == "gguf"]
+    assert set(gaps["steps"]) == {str(step) for step in STEPS}
+    assert gaps["warning"].str.contains("no weights in safetensors or .bin format there").all()
