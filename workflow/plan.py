@@ -123,6 +123,7 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
             source = FolderSource(
                 Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
             )
+            source.check_one_training()
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
