@@ -49,11 +49,11 @@ class Repository:
 class Fault:
     """What goes wrong with requests whose method and path match.
 
-    `kind`: a status (429, 500); stall: no answer; not-json, no-checksums: an answer of another kind; of a content: cut
-    (the first half), reset (the first half, then the connection is reset), halt (the first half, then silence), short (the
-    first half, and the header says that this is all), long (seven bytes too many), wrong (the last
-    byte), trickle (twenty pieces, `pause`
-    seconds apart). `times`: how many requests it hits, all of them where None. `headers`: of the answer 429.
+    `kind`: a status (429 with `headers`, 500); elsewhere: a redirection to another name of this machine; stall: no answer;
+    not-json, no-checksums: an answer of another kind. Of a content: cut (the first half), reset (the first half, then the
+    connection is reset), halt (the first half, then silence), short (the first half, and the header says that this is
+    all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart).
+    `times`: how many requests it hits, all of them where None.
     """
 
     kind: str
@@ -101,6 +101,7 @@ class SmallHub:
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
         self.ranges: list[str] = []
+        self.tokens: dict[str, str | None] = {}  # who asked, by path
         self.watch: Callable[[str], None] = lambda path: None  # called before a path is served
         self.closing = threading.Event()
         hub = self
@@ -153,12 +154,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
+        self.hub.tokens[path] = self.headers.get("Authorization")
         self.hub.watch(path)
         fault = next((fault for fault in self.hub.faults if fault.hits(self.command, path)), None)
         kind = fault.kind if fault else None
         if kind == "stall":
             self.hub.closing.wait()
             self.close_connection = True
+        elif kind == "elsewhere" and not path.startswith("/cdn/"):
+            port = self.server.server_address[1]
+            self._answer(302, b"", {"Location": f"http://localhost:{port}/cdn{self.path}"})
         elif kind == "500":
             self._answer(500, b"out of order", {})
         elif kind == "429":
@@ -168,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path.startswith("/api/models/"):
             self._serve_information(path.removeprefix("/api/models/"), plain=kind == "no-checksums")
         else:
-            self._serve_file(path.lstrip("/"), fault)
+            self._serve_file(path.removeprefix("/cdn").lstrip("/"), fault)
 
     def _serve_information(self, path: str, *, plain: bool = False) -> None:
         name, _, revision = path.removesuffix("/refs").partition("/revision/")

@@ -19,7 +19,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from small_hub import Fault, Repository, SmallHub
+from small_hub import Fault, Repository, SmallHub, commit_of
 from tiny_model import REPO, STEPS, TEXT, TIMEOUT, VOCABULARY
 from toposcale import checkpoints
 from toposcale.checkpoints import hub_client, language_models
@@ -311,6 +311,19 @@ def test_many_breaks_are_no_failure_while_something_comes(hub, tmp_path, content
     folder = fetch(tmp_path)
     assert hub.fetched("model.safetensors") == 14
     assert (folder / "model.safetensors").read_bytes() == contents["step0"]["model.safetensors"]
+
+
+def test_a_file_elsewhere_is_fetched_without_the_token(hub, tmp_path, contents, monkeypatch):
+    """The Hub sends downloads to other hosts."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    whole = contents["step0"]["model.safetensors"]
+    file = f"/cdn/{REPO}/resolve/{commit_of('step0', contents['step0'])}/model.safetensors"
+    hub.faults = [Fault("cut", file, times=1), Fault("elsewhere", "/resolve/")]
+    assert (fetch(tmp_path) / "model.safetensors").read_bytes() == whole
+    assert hub.ranges[-1] == f"bytes={len(whole) // 2}-"
+    assert file in hub.tokens
+    for path, token in hub.tokens.items():
+        assert token == (None if path.startswith("/cdn/") else "Bearer hf_secret")
 
 
 def test_a_slow_download_is_no_silence(hub, tmp_path):

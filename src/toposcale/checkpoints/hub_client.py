@@ -83,7 +83,8 @@ def get(
             failures += 1
         wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), asked)
         if wait > LONGEST_WAIT:
-            raise HubUnreachableError(f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}")
+            told = f"{reason} and asked to wait {wait:.0f} s, at {endpoint()}"
+            raise HubUnreachableError(f"{what}: {told}") from cause
         if failures >= ATTEMPTS:
             progress = " without progress" if reached else ""
             tried = f"after {failures} attempts{progress} at {endpoint()}"
