@@ -242,6 +242,29 @@ def test_a_tokenizer_that_adds_many_tokens_to_every_text_is_refused(folder):
         load_tokenizer(folder, VOCABULARY)
 
 
+def words(**numbers: int) -> dict:
+    """A model of a tokenizer with the words of our vocabulary, and others by number."""
+    numbers = {"<|endoftext|>": VOCABULARY - 1, **numbers}
+    vocabulary = {f"word{number}": number for number in range(VOCABULARY - len(numbers))} | numbers
+    return {"type": "WordLevel", "vocab": vocabulary, "unk_token": "word0"}
+
+
+WRONG_TOKENIZERS = {
+    "a number that the model does not have": ({"model": words(the=10**6)}, "the model only 320"),
+    "no token": (
+        {"normalizer": replaced({"Regex": "."}, ""), "post_processor": None},
+        "makes no tokens of a text",
+    ),
+    "an unknown word": ({"model": words() | {"unk_token": "none"}}, "no readable tokenizer"),
+}
+
+
+@pytest.mark.parametrize(("parts", "message"), WRONG_TOKENIZERS.values(), ids=WRONG_TOKENIZERS)
+def test_a_tokenizer_that_cannot_tokenize_is_refused_before_it_reads_the_texts(folder, parts, message):
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(with_tokenizer(folder, **parts), VOCABULARY)
+
+
 def test_tokenizer_pads_with_the_end_of_text(folder):
     tokenizer = load_tokenizer(folder, VOCABULARY)
     assert tokenizer.pad_token == tokenizer.eos_token

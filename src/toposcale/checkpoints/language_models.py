@@ -38,6 +38,7 @@ _COUNTED = re.compile(
 _MOST_BUFFERED = 1 << 28  # entries of masks and tables, which no file holds: 1 GB
 _LONGEST_GROWTH = 1000
 _MOST_ADDED_TOKENS = 64
+_PROBE = "The shape of a weight, 0.5: is it (as some say) a sign?"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,9 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
         backend = getattr(tokenizer, "backend_tokenizer", None)
         growth = longer_by(parse_json(backend.to_str())["normalizer"]) if backend else 1
         added = tokenizer.num_special_tokens_to_add()
+        highest = max(tokenizer.get_vocab().values(), default=-1)
+        if growth <= _LONGEST_GROWTH and not tokenizer(_PROBE)["input_ids"]:
+            raise UserError(f"{folder}: the tokenizer makes no tokens of a text")
     if growth > _LONGEST_GROWTH:
         raise UserError(
             f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds"
@@ -132,8 +136,8 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
     if added > _MOST_ADDED_TOKENS:
         raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
     known = len(tokenizer)
-    if known > vocab_size:
-        raise UserError(f"{folder}: the tokenizer has {known} tokens, the model only {vocab_size}")
+    if highest >= vocab_size:
+        raise UserError(f"{folder}: the tokenizer numbers tokens to {highest}, the model only {vocab_size}")
     if known < _SMALLEST_VOCABULARY_SHARE * vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; "
