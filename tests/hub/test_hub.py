@@ -433,7 +433,8 @@ def test_a_hub_gets_the_wait_that_it_asks_for(hub, tmp_path, monkeypatch, header
 
 
 @pytest.mark.parametrize("wait", ["3600", in_seconds(3600), "9" * 400])
-def test_a_hub_that_asks_for_a_long_wait_is_told_of(hub, tmp_path, wait):
+def test_a_hub_that_asks_for_a_long_wait_is_told_of(hub, tmp_path, monkeypatch, wait):
+    monkeypatch.setattr("time.sleep", pytest.fail)
     hub.faults = [Fault("429", "/refs", headers={"Retry-After": wait})]
     message = failure(lambda: source(tmp_path).revisions())
     assert re.search(r"the server answered 429 and asked to wait (3[56]\d\d|inf) s, at http", message)

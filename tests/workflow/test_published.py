@@ -132,9 +132,20 @@ def test_a_comparison_that_could_not_be_made_is_made_by_the_next_run(hub, publis
     assert json.loads(target.read_text())["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_gaps_heal_by_the_words_of_their_remedies(hub, published, keep):
-    """A file that is not what the Hub states, and revisions without usable weights, each mended by a new commit."""
+def with_gguf(hub, published):
+    """A second model, whose repository has nothing but GGUF files."""
+    hub.repositories["tests/gguf"] = Repository({f"step{step}": {"model.gguf": b"GGUF"} for step in STEPS})
+    entry = published.config["models"]["tiny"] | {"repo": "tests/gguf", "steps": list(STEPS)}
+    published.config["models"]["gguf"] = entry
+    return published
+
+
+def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
+    """A file that is not what the Hub states, and revisions without usable weights, each mended by a new commit.
+
+    Beside them a model without one usable checkpoint.
+    """
+    with_gguf(hub, published)
     repository = hub.repositories[REPO]
     repository.branches["step50"] = padded(repository.branches["step0"], 8)
     whole = dict(repository.branches)
@@ -142,15 +153,21 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published, keep):
     repository.move("step10", {"model.gguf": b"GGUF"})
     repository.move("step100", whole["step100"] | {"model.safetensors": b""})
     published.config["models"]["tiny"]["steps"] = [0, 10, 50, 100]
-    published.config["hub"]["keep"] = keep
     published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
     tables = published.results / "tables"
     targets = [
-        str((tables / f"{name}.parquet").relative_to(published.path)) for name in ("features", "warnings")
+        str((tables / f"{name}.parquet").relative_to(published.path))
+        for name in ("features", "models", "warnings")
     ]
     published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
-    noted = pd.read_parquet(tables / "warnings.parquet").set_index("steps")
+    noted = pd.read_parquet(tables / "warnings.parquet")
+    nothing = noted[noted["model"] == "gguf"]
+    assert set(nothing["steps"]) == {str(step) for step in STEPS}
+    assert nothing["warning"].str.contains("no weights in safetensors or .bin format there").all()
+    models = pd.read_parquet(tables / "models.parquet").set_index("model")
+    assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
+    noted = noted[noted["model"] == "tiny"].set_index("steps")
     reasons = {
         "0": "does not have the content",
         "10": "no weights in safetensors",
@@ -166,7 +183,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published, keep):
     again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in reasons]
     published.snakemake("--forcerun", *again, "--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}
-    assert not len(pd.read_parquet(tables / "warnings.parquet"))
+    assert set(pd.read_parquet(tables / "warnings.parquet")["model"]) == {"gguf"}
     assert published.planned(*targets) == {}
 
 
@@ -175,26 +192,3 @@ def test_make_run_passes_the_files_of_a_remedy_on():
     command = ["make", "--dry-run", "--always-make", "run", "AGAIN=one.json two.json"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(r"snakemake .* --forcerun one.json two.json$", told, re.MULTILINE)
-
-
-def with_gguf(hub, published):
-    """A second model, whose repository has nothing but GGUF files."""
-    hub.repositories["tests/gguf"] = Repository({f"step{step}": {"model.gguf": b"GGUF"} for step in STEPS})
-    entry = published.config["models"]["tiny"] | {"repo": "tests/gguf", "steps": list(STEPS)}
-    published.config["models"]["gguf"] = entry
-    return published
-
-
-def test_a_repository_without_usable_weights_is_the_gap_of_its_model(hub, published):
-    with_gguf(hub, published)
-    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
-    paths = {
-        name: published.results / "tables" / f"{name}.parquet" for name in ("features", "models", "warnings")
-    }
-    published.snakemake("--", *[str(path.relative_to(published.path)) for path in paths.values()])
-    features, models, warnings = (pd.read_parquet(path) for path in paths.values())
-    assert set(features["model"]) == {"tiny"}
-    assert models.set_index("model")["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
-    gaps = warnings[warnings["model"] == "gguf"]
-    assert set(gaps["steps"]) == {str(step) for step in STEPS}
-    assert gaps["warning"].str.contains("no weights in safetensors or .bin format there").all()
