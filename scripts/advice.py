@@ -8,8 +8,9 @@ import pyarrow as pa
 
 import _job
 import _models
-from toposcale.analysis.advice import advise, told, told_of_finished
 from toposcale.analysis.histories import histories_from_tables
+from toposcale.forecasting.advice import Question, advise
+from toposcale.forecasting.words import told, told_of_finished
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.files import atomic_write, read_json
 from toposcale.training.schedules import planned
@@ -18,7 +19,7 @@ from toposcale.training.schedules import planned
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     curves = {name: loss_curves.read(path) for name, path in params.curves.items()}
-    joined = [tables.read_user_table(schemas.METRICS, path) for path in params.tables]
+    joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
     found = {name: Files(name, params.folders.get(name), curves.get(name), joined) for name in params.models}
     begun = {name: files for name, files in found.items() if len(files.log) or len(files.metrics)}
     if not begun:
@@ -32,11 +33,12 @@ def main(snakemake):
         pd.concat([files.features for files in begun.values()]),
         pd.concat([files.metrics for files in begun.values()]),
         pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
-        schemas.MODELS.frame([row for row, _ in plans]),
-        schedules=schemas.SCHEDULES.frame([knot for _, knots in plans for knot in knots]),
+        schemas.TABLES["models"].frame([row for row, _ in plans]),
+        schedules=schemas.TABLES["schedules"].frame([knot for _, knots in plans for knot in knots]),
     )
     under_way = [history for history in histories if history.model in begun and not history.is_over]
-    given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
+    question = Question(**params.decision)
+    given = [advise(history, histories, question, params.seed) for history in under_way]
     for one in given:
         print("\n" + told(one), flush=True)
     print()
@@ -57,13 +59,13 @@ class Files:
 
     def __init__(self, name, folder, curve, joined):
         self.name, self.folder = name, Path(folder) if folder else None
-        metrics = [self.gather(schemas.METRICS, "metrics/*")]
+        metrics = [self.gather(schemas.TABLES["metrics"], "metrics/*")]
         metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
         if curve is not None:
             metrics.append(curve.metric_rows(name))
-        log = curve.log() if curve is not None else self.gather(schemas.TRAINING, "training")
+        log = curve.log() if curve is not None else self.gather(schemas.TABLES["training"], "training")
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
-        self.features = self.gather(schemas.FEATURES, "features/*").to_pandas()
+        self.features = self.gather(schemas.TABLES["features"], "features/*").to_pandas()
 
     def gather(self, table, kind):
         files = self.folder.glob(f"{kind}/{self.name}/step-*.parquet") if self.folder else []

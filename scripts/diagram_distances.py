@@ -7,7 +7,7 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     diagrams = [
-        None if tables.read_warnings(path) else tables.read(schemas.DIAGRAMS, path)
+        None if tables.read_warnings(path) else tables.read(schemas.TABLES["diagrams"], path)
         for path in _job.of_steps(snakemake.input, snakemake.params.steps)
     ]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
@@ -16,7 +16,9 @@ def main(snakemake):
         tables.feature_rows(features, step=step, **where)
         for step, features in zip(snakemake.params.steps[1:], moved, strict=True)
     ]
-    tables.write(tables.joined(schemas.FEATURES, parts), snakemake.output[0], _job.provenance(snakemake))
+    tables.write(
+        tables.joined(schemas.TABLES["features"], parts), snakemake.output[0], _job.provenance(snakemake)
+    )
 
 
 if __name__ == "__main__":

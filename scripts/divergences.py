@@ -19,7 +19,9 @@ def main(snakemake):
         features = divergence(earlier, later, repeats=params.repeats, seed=seed)
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
-    tables.write(tables.joined(schemas.FEATURES, parts), snakemake.output[0], _job.provenance(snakemake))
+    tables.write(
+        tables.joined(schemas.TABLES["features"], parts), snakemake.output[0], _job.provenance(snakemake)
+    )
 
 
 if __name__ == "__main__":

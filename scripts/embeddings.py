@@ -40,7 +40,7 @@ def main(snakemake):
         tables.write(rows, made["features"], told)
         rows = tables.diagram_rows(diagrams, source="embeddings", **where)
         tables.write(rows, made["diagrams"], told)
-        tables.write(tables.from_rows(schemas.METRICS, metrics), made["metrics"], metadata)
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], metrics), made["metrics"], metadata)
 
 
 def load(checkpoint, settings, tokenizer_folder, threads):

@@ -5,7 +5,7 @@ from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    table = schemas.BY_NAME[snakemake.params.table]
+    table = schemas.TABLES[snakemake.params.table]
     rows = tables.gather(table, _job.siblings(snakemake.input.parts, snakemake.params.steps))
     rows = tables.drop_checkpoints(rows, _job.duplicates(snakemake.input.get("left_out", [])))
     noted = [row for part in snakemake.input.parts for row in tables.read_warnings(part)]

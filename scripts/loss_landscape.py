@@ -51,9 +51,11 @@ def write(found, files, metadata, **where):
         for plane, profile in found.profiles.items()
         for row in _landscape.profile_rows(profile, plane, **where)
     ]
-    _landscape.write(schemas.SURFACES, surfaces, files["surface"], metadata)
-    _landscape.write(schemas.DENSITIES, density_rows(found.density, **where), files["density"], metadata)
-    _landscape.write(schemas.PROFILES, profiles, files["profile"], metadata)
+    _landscape.write(schemas.TABLES["surfaces"], surfaces, files["surface"], metadata)
+    _landscape.write(
+        schemas.TABLES["densities"], density_rows(found.density, **where), files["density"], metadata
+    )
+    _landscape.write(schemas.TABLES["profiles"], profiles, files["profile"], metadata)
 
 
 def settings_of(settings):

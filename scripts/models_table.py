@@ -5,8 +5,7 @@ from pathlib import Path
 import _job
 import _models
 from toposcale.io import files, schemas, tables
-from toposcale.statistics.testable import warmup_of
-from toposcale.training.schedules import planned
+from toposcale.training.schedules import planned, warmup_of
 
 
 def main(snakemake):
@@ -14,13 +13,13 @@ def main(snakemake):
     weights = dict(zip(params.with_weights, given.checkpoints, strict=True))
     curves = dict(zip(params.with_curve, given.curves, strict=True))
     logs = {
-        name: tables.read(schemas.TRAINING, path)
+        name: tables.read(schemas.TABLES["training"], path)
         for name, path in zip(params.with_log, given.logs, strict=True)
     }
     sizes = fetched_sizes(given.sizes)
     rows, schedules = [], []
     for name, facts in params.models.items():
-        log = logs.get(name, schemas.TRAINING.schema.empty_table())
+        log = logs.get(name, schemas.TABLES["training"].schema.empty_table())
         steps, rates = (log[column].to_numpy() for column in ("step", "learning_rate"))
         last = int(steps.max()) if name in curves and len(steps) else None
         told = {"n_parameters": sizes.get(name)} | {
@@ -34,8 +33,10 @@ def main(snakemake):
         rows.append(row)
         schedules += plan
     metadata = _job.provenance(snakemake)
-    tables.write(tables.from_rows(schemas.MODELS, rows), snakemake.output.models, metadata)
-    tables.write(tables.from_rows(schemas.SCHEDULES, schedules), snakemake.output.schedules, metadata)
+    tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
+    tables.write(
+        tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata
+    )
 
 
 def fetched_sizes(paths):

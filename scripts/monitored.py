@@ -6,7 +6,7 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     metadata = _job.provenance(snakemake)
-    for table in (schemas.FEATURES, schemas.DIAGRAMS):
+    for table in (schemas.TABLES["features"], schemas.TABLES["diagrams"]):
         rows = tables.read(table, snakemake.input[table.name])
         tables.write(rows, snakemake.output[table.name], metadata)
 

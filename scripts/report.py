@@ -10,7 +10,7 @@ import _job
 import _tables
 from toposcale import figures
 from toposcale.io import files, tables
-from toposcale.pages import judged, provenance, report
+from toposcale.pages import provenance, report
 
 PARTS = ("models", "summary", "metrics", "features")
 
@@ -20,8 +20,6 @@ def main(snakemake):
     config = yaml.safe_load(Path(given.configuration).read_text())
     corpus = files.read_json(given.corpus) if given.corpus else None
     read = _tables.read_inputs(snakemake, PARTS)
-    tests = _tables.read_inputs(snakemake, ("power", "sensitivity", "verdicts"))
-    candidates = _tables.read_inputs(snakemake, ("candidates",))["candidates"]
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)
@@ -30,12 +28,8 @@ def main(snakemake):
         config_text=Path(given.configuration).read_text(),
         **provenance.what_was_run(config, corpus, read["models"], read["features"]),
         **read,
-        judged={
-            "power": judged.power_charts(**tests, tasks=config["metrics"]["tasks"]),
-            "decisions": judged.decision_charts(candidates),
-        },
         pictures=[picture(Path(path)) for path in given.figures],
-        listings=[listing(path) for path in given.listings],
+        listings=listings(given.made),
         warnings=listing(given.warnings),
         comparison=listing(given.comparison),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
@@ -67,6 +61,12 @@ def picture(path):
 
 def listing(path):
     return report.listing(Path(path).stem, _tables.read(path))
+
+
+def listings(paths):
+    """Those of the tables that the page lists, in its order."""
+    found = {Path(path).stem: path for path in paths}
+    return [listing(found[name]) for name in report.LISTED if name in found]
 
 
 if __name__ == "__main__":

@@ -116,14 +116,14 @@ class TrainingJob:
         trainer.save_weights(checkpoint, state, self.metadata)
         if self.sketch:
             self.sketch.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
-        tables.write(tables.from_rows(schemas.TRAINING, rows), log, self.provenance)
+        tables.write(tables.from_rows(schemas.TABLES["training"], rows), log, self.provenance)
         loss = trainer.validation_loss(state.model, self.windows)
         gap = loss - trainer.validation_loss(state.model, self.seen)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}
             for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
         ]
-        tables.write(tables.from_rows(schemas.METRICS, rows), metrics, self.provenance)
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), metrics, self.provenance)
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def main(snakemake):
         line = surface.segment_losses(loss, points[earlier], points[later], steps=settings["resolution"])
         where = {"model": name, "step": later}
         profiles += _landscape.profile_rows(profile_of(line), "from the checkpoint before", **where)
-    _landscape.write(schemas.PATH_SURFACES, window, output.surface, metadata)
-    _landscape.write(schemas.TRAJECTORIES, trajectory, output.trajectory, metadata)
-    _landscape.write(schemas.PROFILES, profiles, output.profiles, metadata)
+    _landscape.write(schemas.TABLES["path_surfaces"], window, output.surface, metadata)
+    _landscape.write(schemas.TABLES["trajectories"], trajectory, output.trajectory, metadata)
+    _landscape.write(schemas.TABLES["profiles"], profiles, output.profiles, metadata)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ def main(snakemake):
         tables.feature_rows(features, model=model, step=step, source="trajectory")
         for step, features in found.items()
     ]
-    tables.write(tables.joined(schemas.FEATURES, rows), snakemake.output[0], _job.provenance(snakemake))
+    tables.write(
+        tables.joined(schemas.TABLES["features"], rows), snakemake.output[0], _job.provenance(snakemake)
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from toposcale.io import schemas, tables
 def main(snakemake):
     rows = []
     for path in _job.siblings(snakemake.input, snakemake.params.steps):
-        diagrams = tables.read(schemas.DIAGRAMS, path)
+        diagrams = tables.read(schemas.TABLES["diagrams"], path)
         if not len(diagrams):
             continue
         where = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
@@ -17,7 +17,9 @@ def main(snakemake):
             for name, vector in diagram_vectors(diagrams).items()
             for index, value in enumerate(vector.tolist())
         ]
-    tables.write(tables.from_rows(schemas.VECTORS, rows), snakemake.output[0], _job.provenance(snakemake))
+    tables.write(
+        tables.from_rows(schemas.TABLES["vectors"], rows), snakemake.output[0], _job.provenance(snakemake)
+    )
 
 
 if __name__ == "__main__":

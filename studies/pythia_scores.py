@@ -46,10 +46,10 @@ def main(folder: Path) -> None:
                 {"model": name, "step": step, "metric": key, "value": value} for key, value in scores.items()
             ]
     made = score_tables(
-        schemas.METRICS.frame(rows),
-        schemas.MODELS.frame(known),
-        schemas.TRAINING.frame([]),
-        schemas.SCHEDULES.frame(knots),
+        schemas.TABLES["metrics"].frame(rows),
+        schemas.TABLES["models"].frame(known),
+        schemas.TABLES["training"].frame([]),
+        schemas.TABLES["schedules"].frame(knots),
         fractions=FRACTIONS,
         score_metrics=SCORES,
         loss_metric="lambada_openai.ppl",

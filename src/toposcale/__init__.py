@@ -1,7 +1,7 @@
 """Topology of language models in training, beside the plain baselines it has to beat.
 
-`describe` tells the features of one checkpoint, `compare` what changed between two, and `advise` from a loss curve whether to
-finish a training run or to start a larger one.
+`describe` tells the features of one checkpoint, `compare` what changed between two, and `advise` from a loss curve
+whether to finish a training run or to start a larger one.
 """
 
 from importlib import import_module

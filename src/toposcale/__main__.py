@@ -86,12 +86,19 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(checkpoints=checkpoints)
     text = "finish this training run, or start a larger one: from its loss curve"
     command = commands.add_parser("advise", help=text, description=text)
-    command.add_argument("curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them")
+    command.add_argument(
+        "curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them"
+    )
     for name, meaning in _OF_A_RUN.items():
         kind = str if name == "schedule" else float
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
     command.add_argument(
-        "--size", type=float, action="append", default=[], metavar="PARAMETERS", help="a size that could be started; may be given again"
+        "--size",
+        type=float,
+        action="append",
+        default=[],
+        metavar="PARAMETERS",
+        help="a size that could be started; may be given again",
     )
     command.add_argument(
         "--known",
@@ -170,7 +177,9 @@ def _known(text: str, own: dict[str, Any]) -> dict[str, Any]:
     curve, *rest = text.split(":")
     try:
         pairs = [part.partition("=") for part in rest[1:]]
-        options = {key.replace("-", "_"): value if key == "schedule" else float(value) for key, _, value in pairs}
+        options = {
+            key.replace("-", "_"): value if key == "schedule" else float(value) for key, _, value in pairs
+        }
         if not rest or set(options) - set(_OF_A_RUN):
             raise ValueError
         options["parameters"] = float(rest[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from toposcale.forecasting.decision import SURE, Decision, weigh
 from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import Family, forecast, make
-from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.prediction import Prediction
 from toposcale.forecasting.priors import Prior
 
 EXPECTED_REGRET = "expected_regret"
@@ -29,7 +30,7 @@ DECISION = ["family", "shape", "setting", "usual", "decision"]
 
 
 def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd.DataFrame:
-    """A row for every decision and policy: family, shape, setting, usual, decision, base, base_size, the columns of `judged`,
+    """A row for every decision and policy: family, shape, setting, usual, decision, model, base_size, near, of `judged`,
     and of the policy `EXPECTED_REGRET` the forecasts of finishing and of the starts with their intervals.
 
     priors: by source, learnt without it.
@@ -50,7 +51,7 @@ def _rows_of(
     law = Joint(prior).fit(known, moment.now)
     family = Family((*known, moment.now))
     ends = {method: forecast(make(method, family), moment.now) for method in OF_THE_END}
-    together = [((start,), setting) for start in moment.starts]
+    together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in moment.starts]
     usual = tuple(start for start in moment.starts if start.run.is_usual)
     if moment.base.shape == CONSTANT and len(usual) > 1 and moment.base.is_usual:
         together.append((usual, f"{SEVERAL}, {setting}"))
@@ -115,7 +116,7 @@ def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
         own = rows[rows["policy"] == EXPECTED_REGRET]
         best, sure = own["regret"] <= 0, own["probability"] >= SURE
         near = own["near"].astype(bool)
-        finish, starts = np.array(own["finish"].tolist()), np.array(sum(own["starts"], []))
+        finish, starts = np.array(own["finish"].tolist()), np.array(list(chain(*own["starts"])))
         found.append(
             {
                 "family": family,

@@ -1,7 +1,8 @@
 """The prior of the joint law, learnt from the published families: with all of them, and with each source left out.
 
-The constants of a source are those of the joint law fitted to its runs under a wide prior, the mean over its families. The prior's centre is the mean over sources. Its width holds a source that was not seen: the spread over so few
-sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources.
+The constants of a source are those of the joint law fitted to its runs under a wide prior, the mean over its families.
+The prior's centre is the mean over sources. Its width holds a source that was not seen: the spread over so few sources is
+drawn towards a width that was stated beforehand, which counts as `STATED` sources.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pandas as pd
 from studies.decisions.published import Run
 from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.priors import Belief, Prior
+from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
 
 WIDE = Prior(
     log_alpha=Belief(np.log(0.5), 0.5),
@@ -42,7 +43,9 @@ def learnt(runs: Sequence[Run]) -> pd.DataFrame:
             _constants([run.history for run in runs if run.family == family and run.is_usual])
             for family in families
         ]
-        rows.append({"source": source} | {name: float(np.mean([one[name] for one in found])) for name in WIDTHS})
+        rows.append(
+            {"source": source} | {name: float(np.mean([one[name] for one in found])) for name in WIDTHS}
+        )
     return pd.DataFrame(rows).set_index("source")
 
 
@@ -52,7 +55,9 @@ def _constants(family: Sequence[History]) -> dict[str, float]:
     B alone is from whole runs, since a decay tells it.
     """
     sizes = sorted({run.n_parameters for run in family})
-    of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step)
+    of = max(
+        (run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step
+    )
     then = Joint(WIDE).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).learnt()
     whole = Joint(WIDE).fit(family, of).learnt()
     return {name: getattr(whole if name == "log_b" else then, name).centre for name in WIDTHS}
@@ -77,6 +82,8 @@ def prior_table(constants: pd.DataFrame) -> pd.DataFrame:
 def priors(table: pd.DataFrame) -> dict[str, Prior]:
     """The prior for each source, learnt without it; for `NONE` the one learnt from all."""
     return {
-        str(left_out): Prior(**{name: Belief(row[name], row[f"{name}_width"]) for name in WIDTHS})
+        str(left_out): PUBLISHED._replace(
+            **{name: Belief(row[name], row[f"{name}_width"]) for name in WIDTHS}
+        )
         for left_out, row in table.iterrows()
     }

@@ -1,9 +1,10 @@
 """Decisions of published training runs: what was done, what else could have been done, and the losses of both.
 
 A folder with two tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
-warmup_steps, decay_start, final_rate, steps. `curves.csv.gz`: run, step, loss. A decision is a base run at a moment, and larger
-sizes of its family that spend, from scratch, the compute that it had left. Two things make their losses known: a run at a constant
-rate that is cut at a step is the run of so many steps; and of runs that decay, pairs of lengths were trained that fit.
+warmup_steps, decay_start, final_rate, steps. `curves.csv.gz`: run, step, loss. A decision is a base run at a moment, and
+larger sizes of its family that spend, from scratch, the compute that it had left. Two things make their losses known: a
+run at a constant rate that is cut at a step is the run of so many steps; and of runs that decay, pairs of lengths were
+trained that fit.
 """
 
 from __future__ import annotations
@@ -48,8 +49,6 @@ class Run:
     size: str
     shape: str
     warmup_steps: int
-    decay_share: float
-    final_rate: float
     history: History
 
     @property
@@ -94,29 +93,25 @@ def read(folder: Path) -> list[Run]:
     table = pd.read_csv(folder / "runs.csv")
     curves = dict(list(pd.read_csv(folder / "curves.csv.gz").sort_values(["run", "step"]).groupby("run")))
     found = []
-    for row in table.itertuples():
-        steps = curves[row.run]["step"].to_numpy(np.float64)
-        losses = curves[row.run]["loss"].to_numpy(np.float64)
-        decay_share = row.decay_start / row.steps if np.isfinite(row.decay_start) else np.nan
+    for row in table.to_dict("records"):
+        steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
+        decay_share = row["decay_start"] / row["steps"]
+        rates = _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
         history = History(
-            row.run,
-            int(row.n_parameters),
-            float(row.tokens_per_step),
-            int(row.steps),
+            row["run"],
+            row["n_parameters"],
+            float(row["tokens_per_step"]),
+            row["steps"],
             steps=steps,
             losses=losses,
             checkpoint_steps=steps,
             checkpoint_losses=losses,
-            learning_rates=_rates(row.shape, int(row.steps), int(row.warmup_steps), decay_share, row.final_rate),
-            family=str(row.family),
+            learning_rates=rates,
+            family=row["family"],
             plan="given",
         )
-        found.append(
-            Run(
-                *(str(row.source), str(row.family), str(row.size), str(row.shape)),
-                *(int(row.warmup_steps), decay_share, float(row.final_rate), history),
-            )
-        )
+        said = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
+        found.append(Run(**said, history=history))
     return found
 
 
@@ -197,7 +192,11 @@ def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
                 for other in longest.values():
                     bought = left / (other.n_parameters * other.history.tokens_per_step)
                     rows = other.history.steps <= bought
-                    if other.n_parameters >= LARGER * base.n_parameters and rows.sum() >= 2 and not rows.all():
+                    if (
+                        other.n_parameters >= LARGER * base.n_parameters
+                        and rows.sum() >= 2
+                        and not rows.all()
+                    ):
                         starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
                 if starts:
                     loss = base.loss_at(min(length, base.history.steps[-1]))
@@ -215,7 +214,9 @@ def _of_decaying(runs: Sequence[Run]) -> Iterator[Moment]:
         smaller = tuple(
             other.history
             for other in runs
-            if other.n_parameters < base.n_parameters and other.tokens <= base.tokens * ROUNDED and other.is_usual
+            if other.n_parameters < base.n_parameters
+            and other.tokens <= base.tokens * ROUNDED
+            and other.is_usual
         )
         for other in runs:
             share = 1 - other.n_parameters * other.tokens / compute

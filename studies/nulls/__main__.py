@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 
 from studies.nulls.runs import SEEDS, STEPS, WARMUPS, load, make, name
+from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.partials import run_test
-from toposcale.analysis.pooled import pooled_test, run_weights
-from toposcale.analysis.sensitivity import simulated, testable_runs
+from toposcale.analysis.partial_correlations import run_test
+from toposcale.analysis.pooled import pooled_test
 from toposcale.analysis.series import aligned_series, whole_model
+from toposcale.analysis.simulated_features import SimulatedFeatures
 from toposcale.statistics.between_runs import between_runs
 from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.multiple_testing import benjamini_hochberg
@@ -60,7 +61,7 @@ class Runs:
 
 
 def single_level(
-    runs: Runs, warmup: int, start: int, given_norm: bool, pairs: int, rng: np.random.Generator
+    runs: Runs, warmup: int, start: int, control: str, pairs: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Of each pair of runs: the share of features with p of at most 5%, and whether any has such a q."""
     found = []
@@ -69,9 +70,9 @@ def single_level(
         features, metrics, _ = runs.tables([(one, two)], start)
         p = np.concatenate(
             [
-                test.p_value.ravel()
-                for group in aligned_series(features, metrics)
-                if (test := run_test(group, {"run-00": start}, given_norm=given_norm)[0]) is not None
+                test.p.ravel()
+                for group in aligned_series(features, metrics, CONTROLS[control])
+                if (test := run_test(group, {"run-00": start})[0]) is not None
             ]
         )
         p = p[np.isfinite(p)]
@@ -104,7 +105,7 @@ def between_level(runs: Runs, warmup: int, draws: int, rng: np.random.Generator)
     names = runs.names[warmup]
     for draw in range(draws):
         tables = runs.tables(list(zip(names, rng.permutation(names), strict=True)), warmup, "one")
-        p = between_runs_table(*tables, metric=METRIC, seed=draw)["p_value"].dropna().to_numpy()
+        p = between_runs_table(*tables, metric=METRIC, seed=draw)["p"].dropna().to_numpy()
         found.append([(p <= LEVEL).mean(), (benjamini_hochberg(p) <= LEVEL).any()])
     return np.array(found)
 
@@ -112,22 +113,22 @@ def between_level(runs: Runs, warmup: int, draws: int, rng: np.random.Generator)
 def powers(runs: Runs, warmup: int, rng: np.random.Generator) -> Iterator[tuple[str, list[float]]]:
     """Share of planted features with p of at most 5%, at each of `EFFECTS`."""
     names, draws = runs.names[warmup], 200
-    for given in ("step", "weight_norm"):
+    for control in ("step", "weight_norm"):
         for label, size in (("one run", 1), (f"{POOL} runs together", POOL)):
             effects, shares = np.repeat(np.linspace(0.05, 0.95, 19), draws), []
             chosen = rng.choice(names, size, replace=False)
-            tested = testable_runs(*runs.tables([(one, one) for one in chosen], warmup), given)
-            weights = run_weights({run.model for run in tested}, {})
-            measured, p = simulated(tested, weights, given, effects, 1, 0)
+            tables = runs.tables([(one, one) for one in chosen], warmup)
+            measured, p = SimulatedFeatures(*tables, control=CONTROLS[control]).test(effects, 1, 0)
             curve = (
                 pd.DataFrame({"r": measured, "found": p <= LEVEL, "planted": effects})
                 .groupby("planted")
                 .mean()
             )
             shares = [float(np.interp(r, curve["r"], curve["found"])) for r in EFFECTS]
-            yield f"{label}, given {given.replace('_', ' ')}", shares
-    own = testable_runs(*runs.tables([(one, one) for one in names[:CELL]], warmup), "weight_norm")
-    controls = [with_squares(run.norms) for run in own if run.norms is not None]
+            yield f"{label}, given {control.replace('_', ' ')}", shares
+    tables = runs.tables([(one, one) for one in names[:CELL]], warmup)
+    own = SimulatedFeatures(*tables, control=CONTROLS["weight_norm"]).runs
+    controls = [with_squares(run.controls) for run in own]
     y = np.stack(
         [innovations(run.targets, control).values for run, control in zip(own, controls, strict=True)]
     )
@@ -145,7 +146,7 @@ def powers(runs: Runs, warmup: int, rng: np.random.Generator) -> Iterator[tuple[
     shares = []
     for r in EFFECTS:
         x = _planted(rest, r, draws, rng)[0]
-        shares.append(float((between_runs(x, final, ["one"] * len(final), before).p_value <= LEVEL).mean()))
+        shares.append(float((between_runs(x, final, ["one"] * len(final), before).p <= LEVEL).mean()))
     yield f"between {len(final)} runs", shares
 
 
@@ -156,7 +157,7 @@ def _planted(y: np.ndarray, r: float, draws: int, rng: np.random.Generator) -> n
 
 
 def _found(x: np.ndarray, y: np.ndarray, controls: list[np.ndarray]) -> float:
-    return float((run_permutation(x, y, ["one"] * len(x), controls).p_value <= LEVEL).mean())
+    return float((run_permutation(x, y, ["one"] * len(x), controls).p <= LEVEL).mean())
 
 
 def _kept(means: np.ndarray, errors: np.ndarray) -> str:
@@ -179,25 +180,25 @@ def main(folder: Path, seeds: int, draws: int) -> None:
     for warmup in WARMUPS:
         rng = np.random.default_rng(warmup)
         rows: list[tuple[str, np.ndarray, bool]] = []
-        for given_norm in (False, True):
-            given = "norm" if given_norm else "step"
+        for control in ("step", "weight_norm"):
+            given = control.removeprefix("weight_")
             rows.append(
-                (f"one run, given {given}", single_level(runs, warmup, warmup, given_norm, draws, rng), True)
+                (f"one run, given {given}", single_level(runs, warmup, warmup, control, draws, rng), True)
             )
             pooled = table_level(
                 runs, warmup, POOL, draws, rng,
-                lambda f, m, t, norm=given_norm: pooled_test(f, m, t, given_norm=norm)["p_surrogate"].to_numpy(),
+                lambda f, m, t, norm=control != "step": pooled_test(f, m, t, given_norm=norm)["p"].to_numpy(),
             )  # fmt: skip
             rows.append((f"{POOL} runs together, given {given}", pooled, True))
         permuted = table_level(
             runs, warmup, CELL, draws, rng,
-            lambda f, m, t: run_permutation_table(f, m, t, metric=METRIC, seed=0)["p_value"].to_numpy(), "one",
+            lambda f, m, t: run_permutation_table(f, m, t, metric=METRIC, seed=0)["p"].to_numpy(), "one",
         )  # fmt: skip
         rows.append((f"run permutation, {CELL} seeds", permuted, True))
         rows.append((f"between {seeds} runs", between_level(runs, warmup, draws, rng), True))
-        for given_norm in (False, True):
-            given = "norm" if given_norm else "step"
-            whole = single_level(runs, warmup, 0, given_norm, draws, rng)
+        for control in ("step", "weight_norm"):
+            given = control.removeprefix("weight_")
+            whole = single_level(runs, warmup, 0, control, draws, rng)
             rows.append((f"not used: one run with the warm-up in, given {given}", whole, False))
         for label, found, used in rows:
             (p, q), errors = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found))

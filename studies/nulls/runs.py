@@ -73,8 +73,8 @@ def train(folder: Path, warmup: int, seed: int) -> None:
             for layer, values in found.items()
             for key, value in values.items()
         ]
-    schemas.FEATURES.frame(features).to_parquet(folder / f"{model}.features.parquet")
-    schemas.METRICS.frame(metrics).to_parquet(target)
+    schemas.TABLES["features"].frame(features).to_parquet(folder / f"{model}.features.parquet")
+    schemas.TABLES["metrics"].frame(metrics).to_parquet(target)
 
 
 def load(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

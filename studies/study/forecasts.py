@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 from toposcale.analysis.over_seeds import EARLY, SHARE, value_at_share
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.forecasting.history import is_topological
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 
 PLAN = ("learning_rate", "weight_decay", "data_fraction")
 PERMUTATIONS = 99

@@ -32,7 +32,7 @@ def between(effect: float, random: np.random.Generator) -> Found:
     outcome = effect * rest + np.sqrt(1 - effect**2) * noise + controls.sum(axis=0) + shift
     test = between_runs(feature, outcome, LABELS, controls, draws=999, seed=int(random.integers(2**31)))
     middle, half = np.arctanh(test.correlation[0]), Z / np.sqrt(test.freedom - 1)
-    return float(test.p_value[0]), bool(abs(middle - np.arctanh(effect)) <= half)
+    return float(test.p[0]), bool(abs(middle - np.arctanh(effect)) <= half)
 
 
 def within(effect: float, random: np.random.Generator) -> Found:
@@ -49,7 +49,7 @@ def within(effect: float, random: np.random.Generator) -> Found:
     surplus = own_surplus(np.nan_to_num(table), LABELS)
     # What the statistic estimates under this effect is not the effect itself: its coverage is looked at where it is 0.
     holds = abs(surplus.mean()) <= Z * surplus.std(ddof=1) / np.sqrt(len(surplus))
-    return float(test.p_value), bool(holds)
+    return float(test.p), bool(holds)
 
 
 def table(

@@ -13,16 +13,17 @@ from scipy.special import ndtri
 
 from studies.small_tables import check_finished
 from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations, value_at_share
-from toposcale.analysis.series import SERIES_KEY, WEIGHT_NORM, whole_model
+from toposcale.analysis.series import SERIES_KEY, whole_model
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.statistics.correlation import Floats
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 PRIMARY = ("neural_persistence", "h0_total_scaled")
 """The features that the study was made for; every other one is exploratory."""
 
-FOLLOWED = (*PRIMARY, WEIGHT_NORM[2])
+FOLLOWED = (*PRIMARY, WEIGHT_NORM.feature)
 """The features of every checkpoint; of the others, the study reads the value at `SHARE` of the training alone."""
 
 QUESTIONS = ("A", "B")
@@ -117,7 +118,7 @@ def _later_loss(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     later = value_at_share(losses, ["metric"], LATER, ends).T.reset_index()
     later = later.rename(columns={VALIDATION_LOSS: "value"})
     control = later.assign(feature=f"loss_at_{LATER:.0%}", step=0, source="weights", layer="all")
-    return pd.concat([features[features["feature"] == WEIGHT_NORM[2]], control])
+    return pd.concat([features[features["feature"] == WEIGHT_NORM.feature], control])
 
 
 def _between(
@@ -145,7 +146,7 @@ def _between(
             "estimate": estimate,
             "low": np.tanh(middle - half),
             "high": np.tanh(middle + half),
-            "p": found["p_value"],
+            "p": found["p"],
         }
     )
 
@@ -169,7 +170,7 @@ def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame,
                     "estimate": own.mean(),
                     "low": own.mean() - half,
                     "high": own.mean() + half,
-                    "p": float(test.p_value[place]),
+                    "p": float(test.p[place]),
                 }
             )
     return pd.DataFrame(rows)

@@ -84,5 +84,5 @@ def test_question_A_follows_from_the_small_tables():
     primary = pd.read_csv(STUDY / "primary.csv")
     own = primary[primary["question"] == "A"].set_index("feature").loc[list(study.PRIMARY)]
     assert found["correlation"].to_numpy() == pytest.approx(own["estimate"].to_numpy(), rel=1e-6)
-    assert found["p_value"].to_numpy() == pytest.approx(own["p"].to_numpy(), rel=1e-6)
+    assert found["p"].to_numpy() == pytest.approx(own["p"].to_numpy(), rel=1e-6)
     assert primary["q"].to_numpy() == pytest.approx(holm(primary["p"].to_numpy()), rel=1e-6)

@@ -70,7 +70,7 @@ def test_the_keys_and_files_that_the_questions_name_are_there():
     for link in re.findall(r"\]\(([^)#:]+)\)", text + METHOD):
         assert (ROOT / "docs" / link).exists(), link
     for table in re.findall(r"`tables/([a-z_]+)`", text + METHOD):
-        assert table in schemas.BY_NAME, table
+        assert table in schemas.TABLES, table
 
 
 def code_block(page, heading, language):
@@ -110,7 +110,7 @@ def test_the_feature_of_the_page_is_in_tables_statistics_and_report(workspace):
     assert features["value"].between(0, 1).all()
     one = features.query("model == 'one' and step == 40").set_index("layer")["value"]
     assert one["all"] == pytest.approx(one.drop("all").mean())
-    for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
+    for name in ("correlations", "pooled_correlations", "verdicts", "scaling"):
         assert "near_zero_share" in set(pd.read_parquet(made / f"{name}.parquet")["feature"]), name
     page = (workspace.results / "report.html").read_text()
     assert "near_zero_share" in held(page, "data-table-verdicts")

@@ -35,13 +35,7 @@ MOMENTS = [
     ("job", "os.rename", rf"diagrams/weights/one/{STEP}2\.parquet$", "snakemake", rf"weights/one/{STEP}2\."),
     ("snakemake", "open", rf"\.snakemake/metadata/{FEATURES_TABLE}$", "self", r"tables/features\."),
     ("job", "os.rename", r"tables/scaling\.parquet$", "self", "nothing"),
-    (
-        "job",
-        "os.rename",
-        r"tables/size_extrapolation\.csv$",
-        "snakemake",
-        r"tables/(scaling|size_extrapolation)\.",
-    ),
+    ("job", "os.rename", r"tables/scaling\.csv$", "snakemake", r"tables/scaling\."),
 ]
 
 

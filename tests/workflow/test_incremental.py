@@ -68,7 +68,7 @@ CHANGES = {
     "embeddings.max_tokens": (7, {"embeddings"}),
     "embeddings.layers": ("all", {"embeddings"}),
     "embeddings.components": (3, {"embeddings"}),
-    "embeddings.repeats": (3, {"embeddings", "divergences", "model_divergences"}),
+    "embeddings.repeats": (3, {"embeddings", "divergences"}),
     "embeddings.threads": (2, set()),
     "embeddings.dtype": ("bfloat16", {"embeddings"}),
     "embeddings.device": ("cpu", {"embeddings"}),

@@ -59,14 +59,8 @@ LANDSCAPED = {
     for name, model in MODELS.items()
     if config["landscape"]["enabled"] and name in RUNNABLE
 }
-# Models whose embeddings are compared with one another, and pairs of models that are at the same share of training.
+# Checkpoints of which the embeddings are compared with those of the checkpoint before, by model.
 DIVERGING = EMBEDDED if config["embeddings"]["divergence"] else {}
-COMPARED_CLOUDS = [
-    tuple({"model": name, "step": step_name(step)} for name, step in pair)
-    for pair in plan.at_the_same_share(
-        {name: MODELS[name] for name in DIVERGING}, DIVERGING
-    )
-]
 # Sources that do not have every checkpoint.
 CHOSEN = {
     "embeddings": EMBEDDED,

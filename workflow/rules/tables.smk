@@ -90,36 +90,6 @@ for table, (kinds, own) in GATHERED.items():
             "../../scripts/gather.py"
 
 
-rule model_divergences:
-    input:
-        first=[CLOUDS.format(**first) for first, _ in COMPARED_CLOUDS],
-        second=[CLOUDS.format(**second) for _, second in COMPARED_CLOUDS],
-    output:
-        **table_files("divergences"),
-    log:
-        f"{LOGS}/model_divergences.log",
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        runtime=on_attempt(60),
-    params:
-        pairs=[
-            {
-                "model": first["model"],
-                "step": int(first["step"]),
-                "other_model": second["model"],
-                "other_step": int(second["step"]),
-            }
-            for first, second in COMPARED_CLOUDS
-        ],
-        repeats=config["embeddings"]["repeats"],
-        code=fingerprint("model_divergences.py"),
-    message:
-        "Divergence between the embeddings of different models"
-    script:
-        "../../scripts/model_divergences.py"
-
-
 rule measured:
     input:
         rules.features_table.output,

@@ -12,7 +12,6 @@ import pandas as pd
 from toposcale.analysis.forecasts import FRACTIONS
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.analysis.regret import (
-    ADVICE,
     POLICIES,
     Choice,
     Outcome,
@@ -21,7 +20,7 @@ from toposcale.analysis.regret import (
     usual_choices,
 )
 from toposcale.analysis.series import cells_of
-from toposcale.forecasting.advice import Question, decide
+from toposcale.forecasting.advice import USUAL, Question, decide, trusted_law
 from toposcale.forecasting.candidates import (
     FINISH,
     Candidate,
@@ -61,7 +60,7 @@ def decision_tables(
     decided = decision_table(histories, fractions=fractions, seed=seed)
     by_cell = decided.assign(cell=decided["model"].map(cells_of(models)))
     evaluated = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
-    evaluated = schemas.DECISION_EVALUATION.frame(evaluated.drop(columns=["n_models"]))
+    evaluated = schemas.TABLES["decision_evaluation"].frame(evaluated.drop(columns=["n_models"]))
     return {"candidates": considered, "decisions": decided, "decision_evaluation": evaluated}
 
 
@@ -69,7 +68,7 @@ def candidate_table(
     histories: Sequence[History],
     *,
     fractions: Sequence[float] = FRACTIONS,
-    question: Question = Question(),
+    question: Question = USUAL,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The `candidates` table: of runs under way now, and of finished runs as they stood at the first of `fractions`."""
@@ -82,8 +81,18 @@ def candidate_table(
         else:
             others = _smaller(history, histories)
         try:
-            _, decision = decide(history if is_live else history.first(share), others, question, seed)
-        except NoForecast:
+            now = history if is_live else history.first(share)
+            decision = decide(trusted_law(now, others), now, others, question, seed)
+        except NoForecast as error:
+            rows.append(
+                {
+                    "model": history.model,
+                    "fraction": share,
+                    "candidate": "",
+                    "reason": str(error),
+                    "is_live": is_live,
+                }
+            )
             continue
         rows += [
             {
@@ -103,10 +112,11 @@ def candidate_table(
                 "at_stake": option.at_stake,
                 "is_sure": option.is_sure and history.plan_known and len(decision.options) > 1,
                 "is_live": is_live,
+                "reason": "",
             }
             for option in decision.options
         ]
-    return schemas.CANDIDATES.frame(rows)
+    return schemas.TABLES["candidates"].frame(rows)
 
 
 def _family(history: History, histories: Sequence[History]) -> list[History]:
@@ -128,10 +138,10 @@ def decision_table(
     """The `decisions` table: every finished run that has a larger size in its family, at every fraction, by every policy.
 
     The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
-    run would still spend is spent either way. The advice takes the candidate of the least expected regret, and finishes where
-    there is no forecast to be believed; `stop_now` starts the next larger size; `stop_at_random`
-    does so after a random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed.
-    That of a start was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
+    run would still spend is spent either way. The advice takes the candidate of the least expected regret, and finishes
+    where there is no forecast to be believed; `stop_now` starts the next larger size; `stop_at_random` does so after a
+    random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That of a start
+    was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}
@@ -145,7 +155,7 @@ def decision_table(
         for fraction in fractions:
             smaller = _smaller(history, histories)
             rows += _decision(history, smaller, larger, laws[history.family], fraction, seed)
-    return schemas.DECISIONS.frame(rows)
+    return schemas.TABLES["decisions"].frame(rows)
 
 
 def _decision(
@@ -171,7 +181,10 @@ def _decision(
     }
     if not starts or not len(now.loss_curve[0]):
         for policy in POLICIES:
-            yield moment | {"policy": policy, "reason": "no other size can be started" if not starts else "no loss"}
+            yield moment | {
+                "policy": policy,
+                "reason": "no other size can be started" if not starts else "no loss",
+            }
         return
     outcomes = {candidate.name: _outcome(candidate, history, larger, law) for candidate in found}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > history.n_parameters]
@@ -187,7 +200,7 @@ def _decision(
 def _advised(now: History, others: Sequence[History], seed: int) -> Choice:
     """The advice; a run of which there is no forecast goes on as planned."""
     try:
-        best = decide(now, others, Question(sizes=()), seed)[1].best
+        best = decide(trusted_law(now, others), now, others, Question(sizes=()), seed).best
     except NoForecast as error:
         return Choice(FINISH, reason=str(error))
     return Choice(best.candidate.name, best.probability)

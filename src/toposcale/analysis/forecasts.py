@@ -19,6 +19,8 @@ from toposcale.io import schemas
 
 FRACTIONS = (0.2, 0.3, 0.5)
 POWER_LAW = "power_law"
+
+
 def rivals() -> list[str]:
     """What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
     return [name for name, method in METHODS.items() if method.is_rival]
@@ -80,7 +82,7 @@ def forecast_table(
             rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
         rows += _rows_of_sizes_not_seen(histories, finals)
-    return schemas.FORECASTS.frame(rows)
+    return schemas.TABLES["forecasts"].frame(rows)
 
 
 def calibrated_rows(
@@ -162,10 +164,10 @@ def evaluate(
 
     Errors are averaged over the seeds of a cell first; cells: the cell of each model, one that is not in it is one of its
     own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the methods that
-    read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models that any of them does, the one with the least error.
-    improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast, n_compared of them.
-    wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's.
-    For ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
+    read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models that any of them does, the one with
+    the least error. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast,
+    n_compared of them. improvement_p: two-sided signed-rank test of the absolute errors against the baseline's. For
+    ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
     permutation_p, the share of deals at least as good (own deal counted).
     """
     rows = []
@@ -182,7 +184,7 @@ def evaluate(
             row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
         row["note"] = _note(int(group["actual"].notna().sum()), float(row["interval_coverage"]))  # type: ignore[arg-type]
         rows.append(row)
-    return schemas.FORECAST_EVALUATION.frame(rows)
+    return schemas.TABLES["forecast_evaluation"].frame(rows)
 
 
 def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:
@@ -240,7 +242,7 @@ def _against_baseline(
         "improvement_low": float(low),
         "improvement_high": float(high),
         "n_compared": len(own),
-        "wilcoxon_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
+        "improvement_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
     }
 
 
@@ -274,7 +276,8 @@ def _problem_of(ridge: Ridge, history: History) -> Problem | None:
 
 
 def _best_rival(forecasts: pd.DataFrame) -> str:
-    """Of the methods that read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models, that of the least error; empty: none could."""
+    """Of the methods that read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models, that of
+    the least error; empty: none could."""
     judged = forecasts[forecasts["method"].isin(rivals())].dropna(subset=["error"])
     if judged.empty:
         return ""

@@ -1,7 +1,7 @@
 """The advice on one training run under way: finish it, extend it, or stop it and start another size.
 
-`decide` is the one way from a history to a decision, for tables and advice alike; `advise` tells all that is known of the
-run as plain values, and `words` turns them into sentences.
+`trusted_law` and `decide` are the one way from a history to a decision, for tables and for advice; `advise` tells all that
+is known of the run as plain values, and `words` turns them into sentences.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ BUDGET_USED_UP = "the compute that is left does not pay for one step"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a run: FLOP that will still be spent (None: what its plan needs), the multiples of its size that could be
-    started, a loss that is wanted, and the speed (FLOP/s) and price of an hour of one GPU. None stands for unknown."""
+    """What is asked of a run, with None for unknown.
+
+    remaining: FLOP that will still be spent; by default what the plan needs. sizes: multiples of the run's size that could
+    be started. gpu_flops, gpu_price: the speed of one GPU in FLOP/s, and the price of an hour of it.
+    """
 
     remaining: float | None = None
     sizes: Sequence[float] = MULTIPLES
@@ -34,17 +37,16 @@ class Question:
     gpu_price: float | None = None
 
 
-def decide(
-    history: History, others: Sequence[History], question: Question = Question(), seed: int = 0
-) -> tuple[Joint, Decision]:
-    """The law and the decision between all candidates of a run under way.
+USUAL = Question()
+"""What is asked where nothing else is said."""
 
-    others: whatever is known of its family: finished runs, runs under way, sizes that have not started. NoForecast: why
-    there is no decision.
+
+def trusted_law(history: History, others: Sequence[History]) -> Joint:
+    """The joint law of a run under way and of what is known of its family, where its forecasts can be believed.
+
+    others: finished runs, runs under way and sizes that have not started. NoForecast: why they cannot.
     """
     refuse_curve(history)
-    if not np.isfinite(history.tokens_per_step):
-        raise NoForecast(f"set models.{history.model}.tokens_per_step, the tokens of one step")
     if len(history.loss_curve[0]) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
     law = Joint().fit(others, history)
@@ -53,27 +55,38 @@ def decide(
     except NoForecast as error:
         if history.plan_known:
             raise
-        raise NoForecast(f"{error}; its learning rate is not known, which may be why: {history.plan or 'give its schedule'}") from error
+        unknown = history.plan or "give its schedule"
+        raise NoForecast(f"{error}; its learning rate is not known, which may be why: {unknown}") from error
+    end = law.forecast(history)
+    refuse_value(history, end.value)
+    if not _is_plausible(end, history):
+        raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
+    return law
+
+
+def decide(
+    law: Joint, history: History, others: Sequence[History], question: Question = USUAL, seed: int = 0
+) -> Decision:
+    """The decision between all candidates whose forecasts are plausible. NoForecast: why there is none."""
+    if not np.isfinite(history.tokens_per_step):
+        raise NoForecast(f"set models.{history.model}.tokens_per_step, the tokens of one step")
     found = candidates(history, others, question.remaining, question.sizes)
     if not found:
         raise NoForecast(BUDGET_USED_UP)
     decision = weigh(law, found, seed)
+    kept = {option.candidate.name for option in decision.options if _is_plausible(option.loss, history)}
+    return (
+        weigh(law, [one for one in found if one.name in kept], seed) if len(kept) < len(found) else decision
+    )
+
+
+def _is_plausible(forecast: Prediction, history: History) -> bool:
     present = float(np.median(history.loss_curve[1][-3:]))
-    kept = {option.candidate.name for option in decision.options if _is_plausible(option, present)}
-    if len(kept) < len(found):
-        if FINISH not in kept:
-            raise NoForecast("the forecast of its end is not plausible, so nothing can be compared with it")
-        decision = weigh(law, [one for one in found if one.name in kept], seed)
-    refuse_value(history, law.forecast(history).value)
-    return law, decision
-
-
-def _is_plausible(option: Option, present: float) -> bool:
-    return is_plausible(option.loss.value, option.loss.deviation, present)
+    return is_plausible(forecast.value, forecast.deviation, present)
 
 
 def advise(
-    history: History, others: Sequence[History] = (), question: Question = Question(), seed: int = 0
+    history: History, others: Sequence[History] = (), question: Question = USUAL, seed: int = 0
 ) -> dict[str, Any]:
     """All that is known of one run under way, as plain values; None stands for unknown.
 
@@ -85,7 +98,7 @@ def advise(
         "model": history.model,
         "step": history.last_step,
         "final_step": history.final_step,
-        "loss": _last_loss(history),
+        "loss": last_loss(history),
         "metric": history.metric,
         "spent_flop": plain(float(compute_of(history, history.last_step))),
         "remaining_flop": plain(spend),
@@ -95,19 +108,20 @@ def advise(
         "learning_rate_at_the_end": _rate(history, history.final_step) if history.plan_known else None,
     }
     try:
-        law, decision = decide(history, family, question, seed)
+        law = trusted_law(history, family)
     except NoForecast as error:
-        return advice | _NOTHING | {"no_advice_because": str(error)}
+        return advice | _NO_FORECAST | _NO_DECISION | {"no_advice_because": str(error)}
     end = law.forecast(history)
+    advice |= {"forecast": end.value, "forecast_low": end.low, "forecast_high": end.high}
+    advice |= {"models_read": law.n_runs, "course": _course(law, history)}
+    advice |= _target(law, history, question.target_loss)
+    try:
+        decision = decide(law, history, family, question, seed)
+    except NoForecast as error:
+        return advice | _NO_DECISION | {"no_advice_because": str(error)}
     return advice | {
-        "forecast": end.value,
-        "forecast_low": end.low,
-        "forecast_high": end.high,
-        "models_read": law.n_runs,
-        "course": _course(law, history),
         "candidates": [_candidate(option, question) for option in decision.options],
         **_choice(decision, history),
-        **_target(law, history, question.target_loss),
         **_sizes(law, history, spend),
         "no_advice_because": "",
         "assumed": _assumed(history, family, decision, law),
@@ -115,11 +129,14 @@ def advise(
     }
 
 
-_NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("forecast", "forecast_low", "forecast_high"), None),
-    **{"models_read": 0, "course": {}, "candidates": [], "choice": "", "sure": False},
+_NO_FORECAST: dict[str, Any] = {
+    **dict.fromkeys(("forecast", "forecast_low", "forecast_high", "target_loss"), None),
+    **{"models_read": 0, "course": {}},
+}
+_NO_DECISION: dict[str, Any] = {
+    **{"candidates": [], "choice": "", "sure": False},
     **dict.fromkeys(("probability", "stop_probability", "gain", "gain_low", "gain_high"), None),
-    **dict.fromkeys(("at_stake", "cost_if_wrong", "target_loss", "best_size"), None),
+    **dict.fromkeys(("at_stake", "cost_if_wrong", "best_size"), None),
     **{"assumed": [], "find_out_first": ""},
 }
 
@@ -129,10 +146,14 @@ COURSE_POINTS = 48
 
 def _course(law: Joint, history: History) -> dict[str, list[float]]:
     """The forecast from the next step to the end: lists step, loss, low and high."""
-    steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, COURSE_POINTS)).astype(int))
+    steps = np.unique(
+        np.rint(np.geomspace(history.last_step + 1, history.final_step, COURSE_POINTS)).astype(int)
+    )
     ahead = [law.forecast(history, int(step)) for step in steps]
     ends = {"loss": "value", "low": "low", "high": "high"}
-    return {"step": steps.tolist()} | {name: [getattr(one, end) for one in ahead] for name, end in ends.items()}
+    return {"step": steps.tolist()} | {
+        name: [getattr(one, end) for one in ahead] for name, end in ends.items()
+    }
 
 
 def _choice(decision: Decision, history: History) -> dict[str, Any]:
@@ -196,10 +217,11 @@ def _sizes(law: Joint, history: History, spend: float) -> dict[str, Any]:
     return {"best_size": plain(size), "best_size_low": plain(low), "best_size_high": plain(high)}
 
 
-def _assumed(
-    history: History, others: Sequence[History], decision: Decision, law: Joint
-) -> list[str]:
-    said = [f"the loss is the {history.metric}, in nats per token", "compute is 6 x parameters x tokens, in FLOP"]
+def _assumed(history: History, others: Sequence[History], decision: Decision, law: Joint) -> list[str]:
+    said = [
+        f"the {history.metric} that was read is in nats per token",
+        "compute is 6 x parameters x tokens, in FLOP",
+    ]
     if not history.plan_known:
         because = history.plan or "no learning rate is known"
         said.append(f"the learning rate stays as it is, since {because}; a decay to come is in no forecast")
@@ -232,10 +254,10 @@ def _find_out(history: History, decision: Decision, law: Joint) -> str:
     best, second = decision.best, decision.options[1:2]
     if not second or (best.is_sure and history.plan_known):
         return ""
-    if best.at_stake < LITTLE:
-        return f"nothing: only {best.at_stake:.3f} nats are at stake"
     if not history.plan_known:
         return f"the plan: set models.{history.model}.schedule; whether the rate will fall decides"
+    if best.at_stake < LITTLE:
+        return f"nothing: only {best.at_stake:.3f} nats are at stake"
     if law.n_sizes < 2 and (best.candidate.is_start or second[0].candidate.is_start):
         cost = float(compute_of(history, history.final_step)) / 16
         return (
@@ -246,7 +268,7 @@ def _find_out(history: History, decision: Decision, law: Joint) -> str:
     return f"ask again at step {later:,}: by then the forecast of {FINISH} is narrower"
 
 
-def _last_loss(history: History) -> float | None:
+def last_loss(history: History) -> float | None:
     """The loss that was measured last; of a log alone the median of its last rows."""
     measured = history.checkpoint_losses[np.isfinite(history.checkpoint_losses)]
     losses = measured if len(measured) else history.loss_curve[1]

@@ -32,7 +32,7 @@ class Advice(dict[str, Any]):
 
     def __str__(self) -> str:
         if self.history.is_over:
-            return words.told_of_finished(self.history, self["loss"])
+            return words.told_of_finished(self.history)
         return words.told(self)
 
 
@@ -53,15 +53,15 @@ def advise(
 ) -> Advice:
     """Finish this training run, or stop it and start a larger one? The advice of the joint law, as plain values.
 
-    curve: the losses in nats per token: a file or folder as trackers write it (CSV, Parquet, JSON lines, trainer_state.json or
-    the folder of a Trainer, TensorBoard), or columns by name (step, loss, and where they are known learning_rate and
-    validation_loss), such as a data frame. n_parameters; tokens_per_step: tokens that a step reads. schedule: shape
-    (constant, linear, cosine, wsd), warmup_steps, decay_start, decay_shape, peak, final, steps, or a file with the columns step and
-    learning_rate; without a peak, final is a share of it. steps: the last step of the plan, where no schedule tells it.
-    warmup_steps: the same. sizes: numbers of parameters that could be started, twice and four times the run's by default.
-    known: other runs of the family, each a mapping of the arguments curve, n_parameters, tokens_per_step, schedule, steps,
-    warmup_steps and name. remaining: FLOP that will still be spent, by default what the plan needs. target_loss: told when it
-    is reached.
+    curve: the losses in nats per token: a file or folder as trackers write it (CSV, Parquet, JSON lines,
+    trainer_state.json or the folder of a Trainer, TensorBoard), or columns by name (step, loss, and where they are known
+    learning_rate and validation_loss), such as a data frame. n_parameters; tokens_per_step: tokens that a step reads.
+    schedule: shape (constant, linear, cosine, wsd), warmup_steps, decay_start, decay_shape, peak, final, steps, or a file
+    with the columns step and learning_rate; without a peak, final is a share of it. steps: the last step of the plan,
+    where no schedule tells it. warmup_steps: the same. sizes: numbers of parameters that could be started, twice and four
+    times the run's by default. known: other runs of the family, each a mapping of the arguments curve, n_parameters,
+    tokens_per_step, schedule, steps, warmup_steps and name. remaining: FLOP that will still be spent, by default what the
+    plan needs. target_loss: told when it is reached.
 
     Returns a mapping with the keys of advice.json (docs/forecasting.md). UserError: one line on what is missing or wrong.
     """
@@ -83,23 +83,26 @@ def history_of(
     steps: int | None = None,
     warmup_steps: int | None = None,
 ) -> History:
-    """A loss curve, with what is known of its training, as a history. UserError: what is missing is asked for in one line."""
+    """A loss curve, with what is known of its training, as a history. UserError: what is missing is asked for in one
+    line."""
     read = _read(curve)
     facts = _facts(curve)
     log, metrics = read.log(), read.metric_rows(name)
     at, rates = (log[column].to_numpy().astype(np.float64) for column in ("step", "learning_rate"))
     plan = _plan(schedule, steps, warmup_steps, rates)
-    last = plan.steps if plan else steps or facts.get("final_step")
+    last = plan.steps if plan else steps or facts.get("final_step") or 0
     given = {
         "n_parameters": n_parameters or facts.get("n_parameters"),
         "tokens_per_step": tokens_per_step or facts.get("tokens_per_step"),
         "schedule (or steps, the last step of the plan)": last,
     }
-    if missing := [key for key, value in given.items() if value is None]:
+    if missing := [key for key, value in given.items() if not value]:
         raise UserError(f"{name}: not known and not in the curve: {', '.join(missing)}; give it")
-    if at.max(initial=0) > 1.01 * int(last):
-        raise UserError(f"{name}: the curve goes to step {int(at.max()):,}, but the plan ends at step {int(last):,}")
-    known, source = plan_of_training(int(last), at, rates, plan, warmup_steps)
+    if at.max(initial=0) > 1.01 * last:
+        raise UserError(
+            f"{name}: the curve goes to step {int(at.max()):,}, but the plan ends at step {last:,}"
+        )
+    known, source = plan_of_training(last, at, rates, plan, warmup_steps)
     measured = "validation_loss" in read.metrics
     chosen = metrics.filter(
         pa.compute.equal(metrics["metric"], "validation_loss" if measured else "training_loss")
@@ -108,7 +111,7 @@ def history_of(
         name,
         round(float(given["n_parameters"] or 0)),
         float(given["tokens_per_step"] or np.nan),
-        int(last),
+        last,
         steps=at,
         losses=log["loss"].to_numpy(),
         gradient_norms=log["gradient_norm"].to_numpy(),
@@ -127,7 +130,7 @@ def _read(curve: Curve) -> loss_curves.LossCurve:
     return loss_curves.of_columns({str(key): np.asarray(curve[key], np.float64) for key in curve})
 
 
-def _facts(curve: Curve) -> dict[str, float | None]:
+def _facts(curve: Curve) -> dict[str, int | None]:
     """What a Trainer's folder tells beside its losses."""
     if not isinstance(curve, str | Path):
         return {}
@@ -195,7 +198,8 @@ def amount(number: float) -> str:
 
 
 def chart(advice: Advice, width: int = 64, height: int = 12) -> str:
-    """The losses seen (o), and the forecast of the plan (-) with its interval (.), over the logarithm of the step, as text."""
+    """The losses seen (o), and the forecast of the plan (-) with its interval (.), over the logarithm of the step, as
+    text."""
     history = advice.history
     steps, losses = history.loss_curve
     if advice["forecast"] is None or len(steps) < 2:

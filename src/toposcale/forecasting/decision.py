@@ -59,7 +59,8 @@ class Decision(NamedTuple):
 
 
 def weigh(joint: Joint, found: Sequence[Candidate], seed: int = 0) -> Decision:
-    """The decision between at least one candidate, from one law: what their forecasts share does not blur the comparison."""
+    """The decision between at least one candidate, from one law: what their forecasts share does not blur the
+    comparison."""
     losses, covariance = joint.predict([candidate.target for candidate in found])
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
     noise = np.random.default_rng(seed).standard_normal((DRAWS, len(losses)))

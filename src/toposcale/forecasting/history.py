@@ -190,7 +190,8 @@ class History:
         return float(np.mean(is_spike(self.losses[usable]))) if usable.any() else 0.0
 
     def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Medians of steps and values of the log after the warm-up, in `LOG_BINS` geometric bins and more where the rate falls."""
+        """Medians of steps and values of the log after the warm-up, in `LOG_BINS` geometric bins and more where the
+        rate falls."""
         usable = np.isfinite(values) & (self.steps >= max(self.warmup_steps, 1))
         usable[usable] = ~is_spike(values[usable])
         return bin_medians(self.steps[usable], values[usable], LOG_BINS, self.learning_rates)

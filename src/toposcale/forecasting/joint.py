@@ -1,11 +1,12 @@
 """Sizes together: one law of the loss for every size and schedule of a family, also for sizes that have not started.
 
-    L = L0(N) + A(N) T^-alpha + F n^-1.8 + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S - S_{k-1}))^-beta] + misfit
-    L0(N) = E + A' N^-alpha_n,    A(N) = A N^kappa
+    L = L0(N) + A(N) T^-alpha + F n^-1.8 + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S - S_{k-1}))^-beta] +
+    misfit L0(N) = E + A' N^-alpha_n,    A(N) = A N^kappa
 
 The sum over k is that of the multi-power law (Luo et al. 2025, arXiv 2503.12811). T is the training time, in which a step
 counts as its learning rate to a power below 1: a run that decays early makes more progress than the sum of its rates says.
-F n^-1.8 is what the first n steps cost under any rate. The misfit is in `misfit`; what is plausible beforehand is in `priors`.
+F n^-1.8 is what the first n steps cost under any rate. The misfit is in `misfit`; what is plausible beforehand is in
+`priors`.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ SIZE_SCATTER, A_SCATTER = 0.005, 0.04
 END_SCATTER = 0.0025
 """By how much of the loss an end lies off all that its own curve says."""
 
+CLOCK = 0.7
+"""The training time of a step is its rate, as a share of the peak, to this power."""
+
 FIRST_STEPS = 1.8
 """Exponent of what the first steps cost."""
 
-# The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other size
-# what its L0 and log A are off. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma no curve
-# tells before it decays: their centres are the order of magnitude that Luo et al. publish.
+# The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other
+# size what its L0 and log A are off. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma
+# no curve tells before it decays: their centres are the order of magnitude that Luo et al. publish.
 _L0, _LOG_A, _FIRST, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 7, 8, 9, 10, 11
 _LEVEL = ((float(CENTRES[0]), 0.15), (float(CENTRES[1]), 1.0))  # L0, log A
 _DECAY = tuple(zip(CENTRES[4:].tolist(), (0.5, 0.2, 0.15), strict=True))  # log C, log beta, gamma
@@ -70,13 +74,12 @@ class Target(NamedTuple):
 def target_of(history: History, step: int | None = None) -> Target:
     """The end, or a step, of a run under its plan."""
     step = history.final_step if step is None else step
-    return Target(
-        history.n_parameters, history.rates_to(step), step, history.tokens_per_step, history.model
-    )
+    return Target(history.n_parameters, history.rates_to(step), step, history.tokens_per_step, history.model)
 
 
 class _Curve(NamedTuple):
-    """Points of one run in the terms of the law. time, since: (points,) logs of the training time and of thousands of steps."""
+    """Points of one run in the terms of the law. time, since: (points,) logs of the training time and of thousands of
+    steps."""
 
     n_parameters: float
     time: np.ndarray
@@ -100,7 +103,7 @@ class Joint:
         """
         known = [run for run in histories if len(run.loss_curve[0])]
         # What a finished run lost under rates that nobody knows says nothing of another schedule.
-        if any(run.rates_known for run in known):
+        if any(run.rates_known for run in (known if of is None else [of, *known])):
             known = [run for run in known if run.rates_known or not run.is_finished]
         about = of or max(known, key=lambda run: (run.n_parameters, run.final_step, run.model), default=None)
         if about is None or not len(about.loss_curve[0]):
@@ -161,7 +164,7 @@ class Joint:
         }  # fmt: skip
         away = self.prior.share_of(self._size).centre - self.prior.share.centre
         found["share"] = Belief(found["share"].centre - away, found["share"].width)
-        return Prior(**found, clock=self.prior.clock)
+        return Prior(**found)
 
     def forecast(self, history: History, step: int | None = None) -> Prediction:
         """The loss at the end, or at a step, of a run under its plan."""
@@ -175,17 +178,22 @@ class Joint:
     def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most: int = 200) -> _Curve:
         rates = rates / rates.max()
         share = run.tokens_per_step / self._tokens
-        time = np.cumsum(rates**self.prior.clock)[steps] * (share if np.isfinite(share) else 1.0)
+        time = np.cumsum(rates**CLOCK)[steps] * (share if np.isfinite(share) else 1.0)
         since = np.maximum(steps - np.argmax(rates) / 2, 1.0) / 1000
         return _Curve(
-            float(run.n_parameters), np.log(time / self._unit), np.log(since), prepare(rates, steps, 1.0, most)
+            float(run.n_parameters),
+            np.log(time / self._unit),
+            np.log(since),
+            prepare(rates, steps, 1.0, most),
         )
 
     def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> misfit.Points:
         lengths = [len(curve.time) for curve in curves]
         sizes = np.log([curve.n_parameters / self._size for curve in curves])
         return misfit.Points(
-            np.concatenate([curve.time for curve in curves]), np.repeat(sizes, lengths), np.repeat(runs, lengths)
+            np.concatenate([curve.time for curve in curves]),
+            np.repeat(sizes, lengths),
+            np.repeat(runs, lengths),
         )
 
     def _beliefs(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,23 +1,25 @@
 """The registry of forecasting methods: what each is called, what it reads, and how it is made.
 
-Every method is an estimator: `make(name, family, ...).fit(history).predict(step)`; both raise NoForecast with the reason where
-there is nothing to say. A new method is one entry of `METHODS`.
+Every method is an estimator: `make(name, family, ...).fit(history).predict(step)`; both raise NoForecast with the reason
+where there is nothing to say. A new method is one entry of `METHODS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.chinchilla import Chinchilla
 from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.power_law import PowerLaw
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.rate import GRADIENT_NORM, NEURAL_PERSISTENCE, WEIGHT_NORM, RateForecaster
+from toposcale.forecasting.rate import GRADIENT_NORM, RateForecaster
 from toposcale.forecasting.ridge import Ridge
 from toposcale.forecasting.trust import refuse_curve, refuse_value
 
@@ -127,7 +129,7 @@ class Combined:
     """
 
     def __init__(self) -> None:
-        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE))
+        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
     def fit(self, history: History) -> Combined:
         """Fit both parts."""
@@ -152,18 +154,19 @@ def _known_plan(history: History) -> np.ndarray:
 
 
 class Family(NamedTuple):
-    """What a method may read beside the run itself: the runs of all families cut at one share, and the finished ones whole."""
+    """What a method may read beside the run itself: the runs of all families cut at one share, and the finished ones
+    whole."""
 
     cut: Sequence[History] = ()
-    finished: Mapping[str, History] = {}  # noqa: RUF012 (never written to)
+    finished: Mapping[str, History] = MappingProxyType({})
     seed: int = 0
 
 
 class Method(NamedTuple):
     """A forecasting method.
 
-    words: what a sentence calls it. reads: the most telling of what it reads beside the plan and the steps: loss, size, norm,
-    topology, or everything. make: an estimator from the family.
+    words: what a sentence calls it. reads: the most telling of what it reads beside the plan and the steps: loss, size,
+    norm, topology, or everything. make: an estimator from the family.
     """
 
     words: str
@@ -190,31 +193,39 @@ METHODS = {
     "gradient_norm": Method(
         "the rate of the gradient norm", "norm", lambda family: RateForecaster(GRADIENT_NORM)
     ),
-    "weight_norm": Method("the rate of the weight norm", "norm", lambda family: RateForecaster(WEIGHT_NORM)),
+    "weight_norm": Method(
+        "the rate of the weight norm", "norm", lambda family: RateForecaster(WEIGHT_NORM.name)
+    ),
     "topology_rate": Method(
-        "the rate of neural persistence", "topology", lambda family: RateForecaster(NEURAL_PERSISTENCE)
+        "the rate of neural persistence", "topology", lambda family: RateForecaster(NEURAL_PERSISTENCE.name)
     ),
     "combined": Method("its mean with the power law", "topology", lambda family: Combined()),
     "ridge_topology": Method("a regression on all topology", "topology", _ridge("ridge_topology")),
     "ridge_loss": Method("a regression on the loss", "loss", _ridge("ridge_loss")),
-    "ridge_size": Method(
-        "a regression on the number of parameters alone", "size", _ridge("ridge_size")
-    ),
+    "ridge_size": Method("a regression on the number of parameters alone", "size", _ridge("ridge_size")),
     "ridge_all": Method("a regression on everything", "everything", _ridge("ridge_all")),
 }
 """Every method by its name in the tables."""
 
 
-def make(method: str, family: Family = Family()) -> Forecaster:
+ALONE = Family()
+"""Nothing beside the run itself."""
+
+
+def make(method: str, family: Family = ALONE) -> Forecaster:
     """A forecaster by its name in `METHODS`; ValueError for an unknown name."""
     if method not in METHODS:
         raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
     return METHODS[method].make(family)
 
 
+DEFAULTS = ("joint", "power_law")
+"""The law of all runs of the family, where the plan is known; else the power law."""
+
+
 def default_method(history: History) -> str:
-    """The law of all runs of the family where the plan is known, else the power law."""
-    return "joint" if history.plan_known else "power_law"
+    """The first of `DEFAULTS` that can forecast a history."""
+    return DEFAULTS[0] if history.plan_known else DEFAULTS[1]
 
 
 def forecast(forecaster: Forecaster, history: History) -> Prediction:

@@ -136,9 +136,12 @@ def _at(
     root = np.linalg.cholesky(matrix)
 
     def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        losses, gradient = law(x)
-        both = solve_triangular(root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False)
-        cost = float(both[:, 0] @ both[:, 0] + np.sum(((x - centre) / width) ** 2))
+        with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
+            losses, gradient = law(x)
+            both = solve_triangular(
+                root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False
+            )
+            cost = float(both[:, 0] @ both[:, 0] + np.sum(((x - centre) / width) ** 2))
         return both[:, 0], both[:, 1:], cost
 
     x, damping = start.copy(), 1e-3

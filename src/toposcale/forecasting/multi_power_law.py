@@ -282,7 +282,8 @@ def bin_medians(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Median steps and median values in at most `bins` geometric bins; steps ascending.
 
-    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs what it does.
+    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs what it
+    does.
     """
     if len(steps) < 2:
         return steps, values

@@ -20,7 +20,7 @@ class Prediction:
 
     @classmethod
     def of(cls, value: float, deviation: float) -> Prediction:
-        """From a loss and its standard deviation: an interval that is symmetric in the logarithm, since losses are positive.
+        """From a loss and its standard deviation, with an interval that is symmetric in the logarithm: losses are positive.
 
         NoForecast: the loss is not positive.
         """

@@ -22,7 +22,7 @@ class Prior(NamedTuple):
     """The beliefs on the constants of the joint law (see `joint`), in its order.
 
     alpha and B: of the multi-power law. kappa: slope of log A in log N. share: log-odds of E / L0 for `SIZE` parameters.
-    alpha_n: log of the exponent of the size. clock: the training time of a step is its rate to this power.
+    log_alpha_n: of the exponent of the size.
     """
 
     log_alpha: Belief
@@ -30,7 +30,6 @@ class Prior(NamedTuple):
     kappa: Belief
     share: Belief
     log_alpha_n: Belief
-    clock: float = 0.7
 
     def share_of(self, n_parameters: float) -> Belief:
         """The log-odds of E / L0 for another size: with L0 = E + A' N^-alpha they rise by alpha for each log of N."""

@@ -82,8 +82,8 @@ def nested(
 class Ridge:
     """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (the number of parameters alone), `ridge_all`.
 
-    `family`: histories of all models, cut at the same share of training. `finished`: the whole history of the finished ones by
-    model. That of the model that is forecast, and of every model of its size, is never read.
+    `family`: histories of all models, cut at the same share of training. `finished`: the whole history of the finished
+    ones by model. That of the model that is forecast, and of every model of its size, is never read.
     """
 
     def __init__(self, kind: str, family: Sequence[History], finished: Mapping[str, History]) -> None:

@@ -36,7 +36,7 @@ def refuse_curve(history: History) -> None:
     if history.spikes > MOST_SPIKES:
         raise NoForecast(f"{history.spikes:.0%} of the logged losses are spikes")
     losses = history.loss_curve[1]
-    noise = max(SPIKE, 6 * noise_of(np.log(losses)))
+    noise = max(SPIKE, 6 * noise_of(np.log(np.maximum(losses, 1e-12))))
     if len(losses) > 3 and (now := float(np.median(losses[-3:]))) > (1 + noise) * losses[:-3].min():
         raise NoForecast(f"the loss is rising: it is {now:.4g} now and was {losses[:-3].min():.4g}")
 
@@ -72,7 +72,8 @@ def stretch_of(law: Joint, history: History, known: Sequence[History]) -> float:
 
 
 def _off(law: Joint, history: History, known: Sequence[History]) -> float:
-    """How far off the forecast of the last loss from half of the steps is, in its standard deviations; 0: too few points."""
+    """How far off the forecast of the last loss from half of the steps is, in its standard deviations; 0: too few
+    points."""
     steps, losses = history.loss_curve
     if len(steps) < FEWEST_POINTS:
         return 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toposcale.forecasting.advice import BUDGET_USED_UP
+from toposcale.forecasting.advice import BUDGET_USED_UP, last_loss
 from toposcale.forecasting.candidates import EXTEND, FEWEST_STEPS, FINISH
 from toposcale.forecasting.history import History
 
@@ -25,14 +25,21 @@ def headline(advice: Mapping[str, Any]) -> str:
         because = advice["no_advice_because"]
         after = "The run ends here" if because == BUDGET_USED_UP else "Go on as planned"
         return f"No advice: {because}. {after}."
-    what = {FINISH: "finish", EXTEND: "extend it to use all of the compute"}.get(advice["choice"], advice["choice"])
+    what = {FINISH: "finish", EXTEND: "extend it to use all of the compute"}.get(
+        advice["choice"], advice["choice"]
+    )
     if advice["probability"] is None:
         return f"{what.capitalize()}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
     gained = "" if advice["choice"] == FINISH else f": {_gain(advice)}"
     if advice["sure"]:
-        return f"{what[:1].upper()}{what[1:]}{gained}; sure: {advice['probability']:.0%}.{_stop(advice)}"
+        return f"{what[:1].upper()}{what[1:]}{gained}; sure: {percent(advice['probability'])}.{_stop(advice)}"
     wrong = f"if that is wrong it costs {advice['cost_if_wrong']:.3f} nats"
-    return f"Leans to {what} ({advice['probability']:.0%}){gained}; {wrong}.{_stop(advice)}"
+    return f"Leans to {what} ({percent(advice['probability'])}){gained}; {wrong}.{_stop(advice)}"
+
+
+def percent(share: float) -> str:
+    """A probability; none is told as certain."""
+    return "over 99%" if share > 0.99 else "below 1%" if share < 0.01 else f"{share:.0%}"
 
 
 def _gain(advice: Mapping[str, Any]) -> str:
@@ -47,7 +54,7 @@ def _stop(advice: Mapping[str, Any]) -> str:
     is_start = advice["choice"].startswith("start ")
     odds = advice["stop_probability"]
     if is_start and odds - advice["probability"] >= 0.1:
-        return f" That some start is better than finishing: {odds:.0%}."
+        return f" That some start is better than finishing: {percent(odds)}."
     return ""
 
 
@@ -60,8 +67,10 @@ def told(advice: Mapping[str, Any]) -> str:
     if advice["spent_flop"]:
         lines[0] += f", {advice['spent_flop']:.3g} FLOP spent"
     lines.append(f"  Plan       {_plan(advice)}")
+    if advice["forecast"] is not None:
+        lines.append(f"  At its end {_end(advice)}")
     if advice["candidates"]:
-        lines += [f"  At its end {_end(advice)}", "", *_table(advice), ""]
+        lines += ["", *_table(advice), ""]
     if advice["target_loss"] is not None:
         lines.append(f"  Target     {_target(advice)}")
     if advice["best_size"]:
@@ -74,8 +83,9 @@ def told(advice: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"  => {headline(advice)}"])
 
 
-def told_of_finished(history: History, loss: float | None) -> str:
+def told_of_finished(history: History) -> str:
     """One line on a run that has nothing left to decide."""
+    loss = last_loss(history)
     text = f"{history.model}: finished at step {history.last_step:,}"
     text += "" if loss is None else f", {history.metric} {loss:.4g}"
     if history.plan_known and history.plan != "rows":
@@ -105,9 +115,17 @@ def _table(advice: Mapping[str, Any]) -> list[str]:
     extra = [name for name in ("gpu_hours", "price") if rows[0][name] is not None]
     cells = [[*head, *(name.replace("gpu_h", "GPU-h") for name in extra)]]
     for row in rows:
-        gain = "" if row["candidate"] == FINISH else f"{row['gain']:.3f} ({row['gain_low']:.3f} to {row['gain_high']:.3f})"
-        line = [row["candidate"], f"{row['loss']:.3f} ({row['loss_low']:.3f} to {row['loss_high']:.3f})", gain]
-        line += [f"{row['probability']:.0%}", f"{row['at_stake']:.3f}", f"{row['flop']:.2g}"]
+        gain = (
+            ""
+            if row["candidate"] == FINISH
+            else f"{row['gain']:.3f} ({row['gain_low']:.3f} to {row['gain_high']:.3f})"
+        )
+        line = [
+            row["candidate"],
+            f"{row['loss']:.3f} ({row['loss_low']:.3f} to {row['loss_high']:.3f})",
+            gain,
+        ]
+        line += [percent(row["probability"]), f"{row['at_stake']:.3f}", f"{row['flop']:.2g}"]
         cells.append([*line, *(f"{row[name]:,.4g}" for name in extra)])
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return [

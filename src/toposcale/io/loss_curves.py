@@ -6,7 +6,6 @@ NaN or left out, never made up.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200
@@ -52,7 +52,8 @@ class LossCurve:
     """What a training left of its course.
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
-    metrics, NaN where a step has none, infinite where it has one that is no number. metrics: names of those columns that are metrics.
+    metrics, NaN where a step has none, infinite where it has one that is no number. metrics: names of those columns that
+    are metrics.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -63,7 +64,7 @@ class LossCurve:
         logged = ~np.all([np.isnan(self.columns[name]) for name in _LOG], axis=0)
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
-        return tables.from_columns(schemas.TRAINING, columns)
+        return tables.from_columns(schemas.TABLES["training"], columns)
 
     def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
         """The metrics, and the training loss at their steps and at the checkpoints.
@@ -91,7 +92,7 @@ class LossCurve:
             (steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found
         ]
         return tables.from_rows(
-            schemas.METRICS,
+            schemas.TABLES["metrics"],
             [
                 {"model": model, "step": int(step), "metric": metric, "value": float(value)}
                 for step, metric, value in rows
@@ -100,7 +101,7 @@ class LossCurve:
 
 
 def read(path: str | Path) -> LossCurve:
-    """The loss curve behind a path: a table, JSON lines, the folder or state of a Trainer, TensorBoard files or their folder.
+    """The loss curve behind a path: a table, JSON lines, the folder or state of a Trainer, or TensorBoard files.
 
     UserError: one line that names the file and what is wrong with it.
     """
@@ -127,17 +128,20 @@ def of_columns(columns: Mapping[str, np.ndarray], where: str | Path = "the loss 
     """The loss curve of columns by their names in a tracker; where: how a message calls it."""
     found = _matched(columns, where)
     if missing := [name for name in ("step", "loss") if name not in found]:
-        raise UserError(f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(columns)}")
+        raise UserError(
+            f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(columns)}"
+        )
     own = {name: columns[column] for name, column in found.items()}
     return _joined(own, where, tuple(name for name in found if name == "validation_loss"))
 
 
 def read_json_lines(path: str | Path) -> LossCurve:
-    """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step are no rows."""
+    """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step
+    are no rows."""
     rows = []
     try:
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            row = json.loads(line) if line.strip() else {}
+            row = parse_json(line) if line.strip() else {}
             if not isinstance(row, dict):
                 raise ValueError(f"line {number} holds no object")
             if _NAMES_OF_STEP & {name.lower() for name in row}:
@@ -200,7 +204,7 @@ def read_trainer_state(path: str | Path) -> LossCurve:
 def trainer_state(path: str | Path) -> dict[str, Any]:
     """The content of a trainer_state.json. UserError: it is missing, cut, or of another kind."""
     try:
-        state = json.loads(Path(path).read_text(encoding="utf-8"))
+        state = parse_json(Path(path).read_text(encoding="utf-8"))
         if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
             raise TypeError
         return dict(state)

@@ -16,18 +16,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
-from toposcale.analysis.advice import advise, told
-from toposcale.analysis.decisions import known_at
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features import weights
-from toposcale.forecasting.decision import MULTIPLES
-from toposcale.forecasting.forecasters import make_forecaster
+from toposcale.forecasting.advice import advise
 from toposcale.forecasting.history import History
+from toposcale.forecasting.words import told
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
@@ -37,10 +34,6 @@ from toposcale.pages.columns import rounded
 from toposcale.training.schedules import planned
 
 ADDRESS = "127.0.0.1"
-DECISION = {"sizes": MULTIPLES}
-"""What the configuration of a run would say by itself."""
-
-FORECAST_POINTS = 24
 
 
 @dataclass
@@ -81,7 +74,7 @@ class Follower:
             return
         self._signature = signature
         frames = {
-            "models": schemas.MODELS.frame(seen.models),
+            "models": schemas.TABLES["models"].frame(seen.models),
             "features": seen.features.to_pandas(),
             "metrics": seen.metrics.to_pandas(),
         }
@@ -136,15 +129,17 @@ class Follower:
             curve = self._once(Path(state), loss_curves.read, state)
             stated = checkpoints.trainer_facts(Path(state), whole)
             facts |= {name: value for name, value in stated.items() if value is not None}
-            _add(seen, schemas.METRICS, name, [curve.metric_rows(name, steps)])
-            _add(seen, schemas.TRAINING, name, [curve.log()])
+            _add(seen, schemas.TABLES["metrics"], name, [curve.metric_rows(name, steps)])
+            _add(seen, schemas.TABLES["training"], name, [curve.log()])
         for step in steps:
             try:
                 measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.gaps.append(str(error))
                 continue
-            for table, rows in zip((schemas.FEATURES, schemas.DIAGRAMS), measured, strict=True):
+            for table, rows in zip(
+                (schemas.TABLES["features"], schemas.TABLES["diagrams"]), measured, strict=True
+            ):
                 _add(seen, table, name, [rows])
         size = checkpoints.count_parameters(whole)
         seen.models.append({"model": name, "family": name, "seed": 0, "n_parameters": size, **facts})
@@ -188,7 +183,11 @@ def outlooks(
         known.append(row)
         plans += plan
     histories = histories_from_tables(
-        features, metrics, log, schemas.MODELS.frame(known), schedules=schemas.SCHEDULES.frame(plans)
+        features,
+        metrics,
+        log,
+        schemas.TABLES["models"].frame(known),
+        schedules=schemas.TABLES["schedules"].frame(plans),
     )
     return unknown | {history.model: _outlook(history, histories) for history in histories}
 
@@ -196,20 +195,15 @@ def outlooks(
 def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
     if history.is_over:
         return {"advice": f"The last of {history.final_step:,} steps is done."}
-    advice = advise(history, histories, DECISION)
-    outlook = {"advice": told(advice)}
-    if advice["forecast"] is None:
+    advice = advise(history, histories)
+    outlook, course = {"advice": told(advice)}, advice["course"]
+    if not course:
         return outlook
-    steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, FORECAST_POINTS)))
-    fitted = make_forecaster(advice["method"], known_at(history, histories)).fit(history)
-    ahead = [fitted.predict(float(step)) for step in steps]
-    if not all(np.isfinite(one.value) for one in ahead):
-        return outlook
-    ends = {end: rounded([getattr(one, field) for one in ahead]) for end, field in _FAN.items()}
-    return outlook | {"forecast": {"name": "forecast", "steps": steps.astype(int).tolist(), **ends}}
+    ends = {end: rounded(course[name]) for end, name in _FAN.items()}
+    return outlook | {"forecast": {"name": "forecast", "steps": course["step"], **ends}}
 
 
-_FAN = {"values": "value", "low": "low", "high": "high"}
+_FAN = {"values": "loss", "low": "low", "high": "high"}
 
 
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
@@ -222,16 +216,17 @@ def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Tab
 
 def _nothing() -> Seen:
     features, metrics, diagrams = (
-        tables.from_rows(table, []) for table in (schemas.FEATURES, schemas.METRICS, schemas.DIAGRAMS)
+        tables.from_rows(table, [])
+        for table in (schemas.TABLES["features"], schemas.TABLES["metrics"], schemas.TABLES["diagrams"])
     )
-    columns = ["model", *schemas.TRAINING.frame([]).columns]
+    columns = ["model", *schemas.TABLES["training"].frame([]).columns]
     return Seen([], {}, features, metrics, diagrams, pd.DataFrame(columns=columns), [])
 
 
 def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table]) -> None:
     if not rows:
         return
-    if table is schemas.TRAINING:
+    if table is schemas.TABLES["training"]:
         logs = [part.to_pandas().assign(model=model) for part in rows]
         seen.log = pd.concat([seen.log, *logs] if len(seen.log) else logs)
     else:

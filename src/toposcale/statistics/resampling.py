@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.statistics.correlation import Floats, as_series, flattened
+from toposcale.statistics.coefficients import Floats, as_series, flattened
 
 MAX_UNDEFINED = 0.1
 """An interval is NaN where more than this share of its resamples has no value (a constant resample)."""

@@ -1,4 +1,4 @@
-"""Correlations against scipy, naive p-values, effective sample sizes."""
+"""Correlations against scipy, p-values under independence, partial correlations against residuals, effective sizes."""
 
 import math
 
@@ -8,10 +8,12 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.statistics.correlation import (
+from toposcale.statistics.coefficients import (
     average_ranks,
     correlation_p_value,
     effective_sample_size,
+    orthogonal_to,
+    partial_correlation,
     pearson,
     permutation_p_value,
     spearman,
@@ -96,3 +98,68 @@ def test_bad_input_names_the_argument(bad):
         pearson(bad, [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="y: 3 points"):
         pearson([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def residual(target, *controls):
+    design = np.column_stack([np.ones(len(target)), *controls])
+    return target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+
+
+def partial(x, y, *controls):
+    x, y, z = np.atleast_2d(x), np.atleast_2d(y), np.vstack(controls)
+    return partial_correlation(pearson(x, y), pearson(x, z), pearson(y, z), pearson(z, z))[0, 0]
+
+
+@pytest.mark.parametrize("n_controls", [1, 2, 3])
+def test_partial_correlation_is_the_correlation_of_residuals(n_controls):
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((n_controls, 40))
+    x, y = (
+        z.sum(axis=0) + rng.standard_normal(40),
+        z.T @ np.arange(1, n_controls + 1) + rng.standard_normal(40),
+    )
+    # 1e-10: the regression solves a system of condition number about 10 in float64.
+    expected = pearson(residual(x, *z), residual(y, *z))[0, 0]
+    assert partial(x, y, *z) == pytest.approx(expected, abs=1e-10)
+
+
+def test_textbook_value():
+    value = partial_correlation(*(np.array([[r]]) for r in (0.7, 0.6, 0.5, 1.0)))
+    assert value == pytest.approx(0.4 / np.sqrt(0.64 * 0.75))
+
+
+def test_a_copy_of_a_control_leaves_nothing():
+    rng = np.random.default_rng(1)
+    z, y = rng.standard_normal((2, 20))
+    assert np.isnan(partial(z, y, z))
+    assert np.isnan(partial(y, -z, rng.standard_normal(20), z))
+
+
+def test_controls_that_are_copies_count_as_one_and_a_constant_one_leaves_nothing():
+    rng = np.random.default_rng(2)
+    x, y, z = rng.standard_normal((3, 30))
+    assert partial(x, y, z, -z) == pytest.approx(partial(x, y, z))
+    assert np.isnan(partial(x, y, z, np.ones(30)))
+
+
+def test_shapes_broadcast():
+    rng = np.random.default_rng(3)
+    x, y, z = rng.standard_normal((3, 12)), rng.standard_normal((4, 12)), rng.standard_normal((2, 12))
+    parts = [pearson(x, y), pearson(x, z), pearson(y, z), pearson(z, z)]
+    stacked = partial_correlation(*(np.stack([part] * 5) for part in parts))
+    assert stacked.shape == (5, 3, 4)
+    np.testing.assert_allclose(stacked[2], partial_correlation(*parts))
+
+
+def test_what_is_left_beside_a_design_whatever_its_units():
+    """A control in units a billionth of the others' is taken out too, one that the others span counts once, and a row
+    that the design spans leaves exact zeros."""
+    rng = np.random.default_rng(4)
+    rows, design = rng.standard_normal((3, 20)), rng.standard_normal((3, 20))
+    rows[2] = design[0] - 2 * design[1]
+    scaled = np.vstack([design[0], 1e-12 * design[1], 1e6 * design[2], design[0] + design[2], np.zeros(20)])
+    rest, rank = orthogonal_to(rows, scaled)
+    expected = rows - (design.T @ np.linalg.lstsq(design.T, rows.T, rcond=None)[0]).T
+    np.testing.assert_allclose(rest[:2], expected[:2], atol=1e-10)
+    assert rank == 3
+    assert not rest[2].any()

@@ -5,17 +5,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
+
+
+class Panel(NamedTuple):
+    """A panel over training: a feature of a source, or of source "metric" a metric; "" is the name as title."""
+
+    source: str
+    name: str
+    title: str
 
 
 class FigureEntry(NamedTuple):
     """A figure: the module and function that draw it, the tables it takes as keyword arguments, its title and caption.
 
     subject: the chapter of the report. source: the figure is drawn only if there are features of this source; "metrics"
-    needs no features. of: "model" for a figure of one model, "checkpoint" for a figure of one checkpoint. The functions
-    of both take the keywords `model` and `step` too; the defaults are the largest model and the last step.
+    needs no features. of: "run", or "model" for a figure of one model: the largest, at its last step where a figure shows
+    one checkpoint. panels: of a grid, which needs no function of its own; columns: panels in a row.
     """
 
     module: str
@@ -25,6 +35,8 @@ class FigureEntry(NamedTuple):
     subject: str
     source: str
     of: str
+    panels: tuple[Panel, ...] = ()
+    columns: int = 1
 
 
 _SOURCES = {"Embeddings": "embeddings", "Loss landscape": "landscape", "Forecasts and decisions": "metrics"}
@@ -36,6 +48,15 @@ def _figure(
 ) -> FigureEntry:
     source = source or _SOURCES.get(subject, "weights")
     return FigureEntry(module, tuple(tables.split()), title, caption, subject, source, of)
+
+
+def _grid(panels: str, title: str, caption: str, subject: str, columns: int) -> FigureEntry:
+    """A figure of small multiples; panels: "source/name title", joined by "; "."""
+    parts = [re.fullmatch(r"(\w+)/(\w+) ?(.*)", part) for part in panels.split("; ")]
+    found = tuple(Panel(*part.groups()) for part in parts if part)
+    tables = {"metrics" if panel.source == "metric" else "features" for panel in found}
+    entry = _figure("grids", " ".join([*sorted(tables), "models"]), title, caption, subject)
+    return entry._replace(panels=found, columns=columns)
 
 
 FIGURES: dict[str, FigureEntry] = {
@@ -50,7 +71,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "verdict": _figure(
         "verdicts",
-        "verdicts",
+        "verdicts pooled_correlations",
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells; "
         "the line goes from the lowest to the highest cell), and the medians of its partial correlations given the norm "
@@ -59,7 +80,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Overview",
     ),
     "power": _figure(
-        "statistics",
+        "verdicts",
         "power sensitivity verdicts",
         "Power: the effects that this run could have found",
         "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
@@ -76,28 +97,31 @@ FIGURES: dict[str, FigureEntry] = {
         "Training",
         source="metrics",
     ),
-    "neural_persistence": _figure(
-        "weights",
-        "features models",
+    "neural_persistence": _grid(
+        "weights/neural_persistence Equation 1, scaled matrix by matrix; weights/neural_persistence_p2 "
+        "Authors’ code, scaled by the model",
         "Neural persistence of the weights over training",
-        "Neural persistence over training, as the paper defines it and as its authors' code computes it "
+        "Neural persistence over training, as Rieck et al. (2019) define it and as their code computes it "
         "(one scale for all matrices).",
         "Weights",
+        columns=2,
     ),
-    "homology": _figure(
-        "weights",
-        "features models",
+    "homology": _grid(
+        "weights/h0_total H₀, as measured; weights/h0_total_scaled H₀, scale-free; weights/h1_total H₁, as "
+        "measured; weights/h1_total_scaled H₁, scale-free",
         "Vietoris–Rips homology of the weight rows over training, sum over layers",
         "Total persistence of the H0 and H1 classes over training. Below: the same in units of the mean "
         "distance between the points. Pure growth of the weights does not change these values.",
         "Weights",
+        columns=2,
     ),
-    "weights_validation": _figure(
-        "weights",
-        "features models",
+    "weights_validation": _grid(
+        "weights/neural_persistence Neural persistence; weights/h0_total H₀ total persistence; "
+        "weights/frobenius_norm Weight norm",
         "Neural persistence, H₀ and the norm of the weights over training",
         "Neural persistence, the total persistence of H0 and the norm of the weights side by side.",
         "Weights",
+        columns=3,
     ),
     "layer_heat_map": _figure(
         "layers",
@@ -190,27 +214,28 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecasts and decisions",
         source="weights",
     ),
-    "embedding_summary": _figure(
-        "embeddings",
-        "features metrics models",
+    "embedding_summary": _grid(
+        "embeddings/h0_total; embeddings/h1_total; embeddings/effective_rank; metric/perplexity",
         "Embeddings over training",
         "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same "
         "texts.",
         "Embeddings",
+        columns=2,
     ),
-    "topological_evolution": _figure(
-        "embeddings",
-        "features models",
+    "topological_evolution": _grid(
+        "embeddings/h0_total; embeddings/h0_max; embeddings/h0_entropy; embeddings/h1_total; "
+        "embeddings/h1_max; embeddings/h1_entropy",
         "Topology of the embeddings over training",
         "Topology of the embedded probe texts over training.",
         "Embeddings",
+        columns=3,
     ),
-    "spectral_evolution": _figure(
-        "embeddings",
-        "features models",
+    "spectral_evolution": _grid(
+        "embeddings/effective_rank; embeddings/participation_ratio; embeddings/eigenspectrum_decay",
         "Spectra of the embeddings over training",
         "Spectra of the embedded probe texts over training.",
         "Embeddings",
+        columns=3,
     ),
     "topology_against_perplexity": _figure(
         "embeddings",
@@ -242,12 +267,12 @@ FIGURES: dict[str, FigureEntry] = {
         "Embeddings",
         of="model",
     ),
-    "perplexity_curves": _figure(
-        "training",
-        "metrics models",
+    "perplexity_curves": _grid(
+        "metric/perplexity",
         "Perplexity over training",
         "Perplexity of the probe texts over training.",
         "Embeddings",
+        columns=1,
     ),
     "crocker": _figure(
         "layers",
@@ -265,7 +290,7 @@ FIGURES: dict[str, FigureEntry] = {
         "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
         "plane: the one that distinguishes checkpoints best, and a random one, as published.",
         "Loss landscape",
-        of="checkpoint",
+        of="model",
     ),
     "persistence_diagram": _figure(
         "landscape",
@@ -275,7 +300,7 @@ FIGURES: dict[str, FigureEntry] = {
         "the texts that it embeds, and of its loss surface (H0: valleys; H1: enclosed hills). A class far from the "
         "diagonal has a large persistence.",
         "Weights",
-        of="checkpoint",
+        of="model",
     ),
     "landscape_comparison": _figure(
         "landscape_comparison",
@@ -311,7 +336,7 @@ FIGURES: dict[str, FigureEntry] = {
         "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
         "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
         "Loss landscape",
-        of="checkpoint",
+        of="model",
     ),
     "landscape_evolution": _figure(
         "landscape",
@@ -341,5 +366,7 @@ def title_of(name: str, detail: str | None = "") -> str:
 
 def load(name: str) -> Callable[..., Any]:
     """The function that draws the figure `name`; KeyError for a name that is not in `FIGURES`."""
-    drawing: Callable[..., Any] = getattr(import_module(f"{__package__}.{FIGURES[name].module}"), name)
+    entry = FIGURES[name]
+    module = import_module(f"{__package__}.{entry.module}")
+    drawing: Callable[..., Any] = partial(module.grid, name) if entry.panels else getattr(module, name)
     return drawing

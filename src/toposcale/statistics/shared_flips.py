@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import InnovationTest, sign_flip_p_value
 
 

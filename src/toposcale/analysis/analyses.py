@@ -33,29 +33,28 @@ ANALYSES = {
         "verdicts.verdict_tables",
         "Correlations of every feature with every metric, and the verdicts",
         "features metrics models",
-        "correlations partial_correlations pooled_correlations run_permutation between_runs verdicts "
-        "tested_features sensitivity power",
+        "correlations pooled_correlations over_seeds verdicts tested_features sensitivity power",
         "seed resamples tasks",
     ),
     "ranking": _analysis(
         "ranking.ranking_tables",
         "Topology against spectra, norms and curvature",
         "features metrics",
-        "ranking feature_groups",
+        "ranking",
         "seed resamples",
     ),
     "scaling": _analysis(
         "scaling.scaling_tables",
         "Power laws in model size",
         "features metrics models",
-        "scaling size_extrapolation",
+        "scaling",
         "seed resamples",
     ),
     "transitions": _analysis(
         "transitions.transition_tables",
         "Transitions and change points",
         "features metrics",
-        "transitions change_points change_point_coincidence",
+        "transitions change_points",
     ),
     "early_stopping": _analysis(
         "early_stopping.early_stopping_tables",
@@ -94,7 +93,8 @@ ANALYSES = {
     "summary": _analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        "metrics verdicts tested_features sensitivity forecast_evaluation decision_evaluation candidates",
+        "metrics verdicts pooled_correlations tested_features sensitivity forecast_evaluation decision_evaluation "
+        "candidates",
         "summary",
         "tasks",
     ),

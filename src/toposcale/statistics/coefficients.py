@@ -1,4 +1,4 @@
-"""Pearson and Spearman correlations of many series at once, and their naive p-values."""
+"""Correlation coefficients of many series at once (Pearson, Spearman, partial), and p-values under independence."""
 
 from __future__ import annotations
 
@@ -105,6 +105,45 @@ def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 
         t = np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 0.0))
     least = 2.0 * np.exp(-gammaln(np.asarray(n, dtype=np.float64) + 1.0))
     return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
+
+
+_NEGLIGIBLE = 1e-9
+"""A residual below this share of its series is rounding noise."""
+COLLINEAR = 1e-9
+"""1 - R^2 below this: a series is spanned by the controls, and nothing is left of it once they are given."""
+
+
+def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Floats:
+    """Correlation of x and y given controls z from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
+
+    (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)). Of rank correlations this is the partial Spearman
+    correlation. A control that the others span adds nothing. NaN where the controls span x or y, or one is constant.
+    """
+    unknown = np.asarray(np.isnan(zz).any(axis=(-2, -1)))[..., None, None]
+    strength, vectors = np.linalg.eigh(np.where(unknown, np.eye(zz.shape[-1]), zz))
+    kept = strength > COLLINEAR
+    basis = vectors * np.where(kept, 1.0 / np.sqrt(np.where(kept, strength, 1.0)), 0.0)[..., None, :]
+    first, second = (np.einsum("...sc,...cd->...sd", part, basis) for part in (xz, yz))
+    left = 1.0 - (first * first).sum(axis=-1)[..., :, None]
+    right = 1.0 - (second * second).sum(axis=-1)[..., None, :]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = (xy - np.einsum("...sc,...mc->...sm", first, second)) / np.sqrt(left * right)
+    defined = (left > COLLINEAR) & (right > COLLINEAR) & ~unknown
+    return np.clip(np.where(defined, value, np.nan), -1.0, 1.0)
+
+
+def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
+    """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
+    length = np.sqrt((design * design).sum(axis=1, keepdims=True))
+    # Of length 1, so that a control in small units is not taken for rounding noise.
+    _, strength, basis = np.linalg.svd(design / np.where(length > 0, length, 1.0), full_matrices=False)
+    rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
+    basis = basis[:rank]
+    rest = rows - (rows @ basis.T) @ basis
+    rest = rest - (rest @ basis.T) @ basis
+    size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
+    return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
 
 
 def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from toposcale.statistics.innovations import innovation_test
-from toposcale.statistics.pooling import SharedFlips
+from toposcale.statistics.shared_flips import SharedFlips
 
 STEPS = 10.0 * np.arange(17)
 
