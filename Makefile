@@ -86,12 +86,16 @@ ifneq ($(ONLY),analysis)
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study studies/study/tables results/study results/study-data
 
-# The decisions of docs/decisions.md: trains every alternative that is missing, then computes every number; ONLY=analysis as above.
+# Every number of docs/decisions.md. ONLY=published: of the published runs alone, nothing is trained. ONLY=analysis: of the small
+# tables that are there. Else every alternative that is missing is trained first.
 decisions: $(VENV)/.runtime
-ifneq ($(ONLY),analysis)
+ifeq ($(ONLY),)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
-	$(BIN)/python -m studies.decisions studies/decisions/tables results/decisions
+ifneq ($(ONLY),published)
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.decisions own results/decisions
+endif
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.decisions published
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime

@@ -3,54 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, Moment, Start
-from toposcale.analysis.regret import Choice, Outcome, best_of, judged
+from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
 from toposcale.forecasting.candidates import FINISH
+from toposcale.forecasting.chinchilla import Chinchilla
 from toposcale.forecasting.decision import SURE, Decision, weigh
 from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.methods import Family, forecast, make
-from toposcale.forecasting.prediction import Prediction
+from toposcale.forecasting.methods import forecast, make, points_of
+from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.priors import Prior
 
 EXPECTED_REGRET = "expected_regret"
-OF_THE_END = ("power_law", "chinchilla", "multi_power_law")
-"""Forecasts of the end of the base run that take the place of the joint law's."""
+OF_ONE_RUN = ("power_law", "multi_power_law")
+"""Forecasts of the end of the base run that take the place of the joint law's; chinchilla, which needs sizes, is the
+third."""
 
 NEAR = 0.10
-"""Decisions are near where the losses of the choices differ by at most so many nats."""
+"""Decisions are near where the best two losses differ by at most so many nats."""
 
-DECISION = ["family", "shape", "setting", "usual", "decision"]
+GROUP = ["family", "shape", "setting", "usual"]
+PARTS = 16
+"""Pieces of the work for the processes."""
+
+
+def decisions_of(moments: Iterable[Moment], priors: Mapping[str, Prior], processes: int = 2) -> pd.DataFrame:
+    """`decision_table` of all moments, the work shared by some processes; the same rows whatever their number."""
+    known = list(moments)
+    parts = [known[place::PARTS] for place in range(PARTS)]
+    with ProcessPoolExecutor(processes) as pool:
+        tables = list(pool.map(decision_table, parts, [priors] * PARTS))
+    return pd.concat(tables, ignore_index=True).sort_values(
+        [*GROUP, "decision", "policy"], ignore_index=True, kind="stable"
+    )
 
 
 def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd.DataFrame:
-    """A row for every decision and policy: family, shape, setting, usual, decision, model, base_size, near, of `judged`,
-    and of the policy `EXPECTED_REGRET` the forecasts of finishing and of the starts with their intervals.
+    """A row for every decision and policy: the columns of `GROUP`, decision, model, base_size, near, those of `judged`.
 
-    priors: by source, learnt without it.
+    The policy `EXPECTED_REGRET` has the forecasts too: `finish`, and `starts`, a list, each an error and whether the
+    interval holds the truth. priors: by source, learnt without it.
     """
     rows: list[dict[str, Any]] = []
-    for number, moment in enumerate(moments):
-        prior = priors[moment.base.source]
+    for moment in moments:
+        prior = priors.get(moment.base.source, priors[NONE])
+        ends = {method: forecast(make(method), moment.now).value for method in OF_ONE_RUN}
         for setting, known in ((ALONE, ()), (WITH_SMALLER, moment.smaller)):
             if known or setting == ALONE:
-                rows += _rows_of(moment, number, setting, known, prior)
+                rows += _rows_of(moment, setting, known, prior, ends)
     return pd.DataFrame(rows)
 
 
 def _rows_of(
-    moment: Moment, number: int, setting: str, known: Sequence[History], prior: Prior
+    moment: Moment,
+    setting: str,
+    known: Sequence[History],
+    prior: Prior,
+    ends: Mapping[str, float],
 ) -> list[dict[str, Any]]:
     """Each start of a moment against finishing; at a constant rate also all of them together."""
     law = Joint(prior).fit(known, moment.now)
-    family = Family((*known, moment.now))
-    ends = {method: forecast(make(method, family), moment.now) for method in OF_THE_END}
+    ends = {**ends, "chinchilla": _chinchilla(known, moment.now)}
     together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in moment.starts]
     usual = tuple(start for start in moment.starts if start.run.is_usual)
     if moment.base.shape == CONSTANT and len(usual) > 1 and moment.base.is_usual:
@@ -58,27 +79,33 @@ def _rows_of(
     rows = []
     for starts, where in together:
         decision = weigh(law, [moment.finish, *(start.candidate for start in starts)])
+        losses = sorted([moment.loss, *(start.loss for start in starts)])
         key = {
             "family": moment.base.family,
             "shape": moment.base.shape,
             "setting": where,
             "usual": moment.base.is_usual and all(start.run.is_usual for start in starts),
-            "decision": f"{number}/{starts[0].history.model if len(starts) == 1 else SEVERAL}",
+            "decision": " ".join([moment.name, *(start.history.model for start in starts)]),
             "model": moment.base.history.model,
             "base_size": moment.base.size,
-            "near": _is_near(moment, starts),
+            "near": losses[1] - losses[0] <= NEAR,
         }
         rows += [key | row for row in _judged(decision, moment, starts, ends)]
     return rows
 
 
-def _is_near(moment: Moment, starts: Sequence[Start]) -> bool:
-    losses = sorted([moment.loss, *(start.loss for start in starts)])
-    return losses[1] - losses[0] <= NEAR
+def _chinchilla(known: Sequence[History], now: History) -> float:
+    """The end of a run by the Chinchilla law of its family, without the interval, which takes 100 fits; NaN: no
+    forecast."""
+    try:
+        points = points_of([*known, now])
+    except NoForecast:
+        return np.nan
+    return float(Chinchilla().fit(*points).predict(now.n_parameters, now.final_step * now.tokens_per_step))
 
 
 def _judged(
-    decision: Decision, moment: Moment, starts: Sequence[Start], ends: Mapping[str, Prediction]
+    decision: Decision, moment: Moment, starts: Sequence[Start], ends: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     outcomes = {FINISH: Outcome(moment.loss)}
     outcomes |= {start.candidate.name: Outcome(start.loss) for start in starts}
@@ -87,21 +114,25 @@ def _judged(
     best = decision.best
     choices = {
         EXPECTED_REGRET: Choice(best.candidate.name, best.probability),
-        "sure_or_finish": Choice(best.candidate.name if best.probability >= SURE else FINISH),
+        "sure_or_finish": Choice(best.candidate.name if best.is_sure else FINISH),
+        **{method: _lowest(losses, end) for method, end in ends.items()},
         "always_finish": Choice(FINISH),
         "stop_now": Choice(following),
-        "stop_at_random": Choice("stop at random"),
+        "stop_at_random": Choice(AT_RANDOM),
         "oracle": Choice(best_of(outcomes)),
     }
-    for method, end in ends.items():
-        forecasts = {name: loss.value for name, loss in losses.items()} | {FINISH: end.value}
-        lowest = min(forecasts, key=lambda name: (forecasts[name], name))
-        choices[method] = Choice("", reason=end.reason) if end.reason else Choice(lowest)
-    at_random = Outcome((outcomes[following].loss + moment.loss) / 2)
-    rows = judged(choices, outcomes, at_random)
-    rows[0] |= {"finish": _told(losses[FINISH], moment.loss)}
-    rows[0] |= {"starts": [_told(losses[start.candidate.name], start.loss) for start in starts]}
+    rows = judged(choices, outcomes, Outcome((outcomes[following].loss + moment.loss) / 2))
+    rows[0]["finish"] = _told(losses[FINISH], moment.loss)
+    rows[0]["starts"] = [_told(losses[start.candidate.name], start.loss) for start in starts]
     return rows
+
+
+def _lowest(losses: Mapping[str, Prediction], end: float) -> Choice:
+    """The lowest forecast, with another forecast of the end of the base run."""
+    if np.isnan(end):
+        return Choice("", reason="no forecast")
+    forecasts = {name: loss.value for name, loss in losses.items()} | {FINISH: end}
+    return Choice(min(forecasts, key=lambda name: (forecasts[name], name)))
 
 
 def _told(forecast: Prediction, truth: float) -> tuple[float, bool]:
@@ -109,26 +140,48 @@ def _told(forecast: Prediction, truth: float) -> tuple[float, bool]:
     return forecast.value - truth, forecast.low <= truth <= forecast.high
 
 
+def policy_table(decisions: pd.DataFrame, resamples: int, seed: int) -> pd.DataFrame:
+    """The mean regret of every policy in every group, with 95% bootstrap intervals over the sizes of the base runs.
+
+    Columns: those of `GROUP`, policy, n_decisions, share_best, regret, regret_low, regret_high.
+    """
+    rows = []
+    for key, part in decisions.dropna(subset=["regret"]).groupby([*GROUP, "policy"], sort=True):
+        sizes = part.groupby("base_size")["regret"].agg(["sum", "count"]).to_numpy(np.float64)
+        draws = np.random.default_rng(seed).integers(0, len(sizes), (resamples, len(sizes)))
+        drawn = sizes[draws].sum(axis=1)
+        ends = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975)) if len(sizes) > 1 else (np.nan, np.nan)
+        rows.append(
+            {
+                **dict(zip([*GROUP, "policy"], key, strict=True)),
+                "n_decisions": len(part),
+                "share_best": float((part["regret"] <= 0).mean()),
+                "regret": float(part["regret"].mean()),
+                "regret_low": float(ends[0]),
+                "regret_high": float(ends[1]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
-    """What the tables and the JSON file tell of each family, shape and setting."""
+    """Every group with the mean regret of each policy, how sure and how right the advice was, and its forecasts."""
     found = []
-    for (family, shape, setting), rows in decisions.groupby(["family", "shape", "setting"], sort=True):
+    for key, rows in decisions.groupby(GROUP, sort=True):
         own = rows[rows["policy"] == EXPECTED_REGRET]
-        best, sure = own["regret"] <= 0, own["probability"] >= SURE
-        near = own["near"].astype(bool)
+        best, sure, near = own["regret"] <= 0, own["probability"] >= SURE, own["near"].astype(bool)
         finish, starts = np.array(own["finish"].tolist()), np.array(list(chain(*own["starts"])))
+        regret = rows.groupby("policy", sort=False)["regret"].mean()
         found.append(
             {
-                "family": family,
-                "shape": shape,
-                "setting": setting,
+                **dict(zip(GROUP, key, strict=True)),
                 "decisions": len(own),
                 "finish_best": float((own["best"] == FINISH).mean()),
-                "regret": _plain(rows.groupby("policy", sort=False)["regret"].mean()),
+                "regret": {str(policy): _plain(value) for policy, value in regret.items()},
                 "sure": float(sure.mean()),
-                "sure_right": _mean(best[sure]),
+                "sure_right": _plain(best[sure].mean()),
                 "near": int(near.sum()),
-                "near_right": _mean(best[near]),
+                "near_right": _plain(best[near].mean()),
                 "coverage_finish": float(finish[:, 1].mean()),
                 "coverage_start": float(starts[:, 1].mean()),
                 "error_finish": float(np.abs(finish[:, 0]).mean()),
@@ -139,9 +192,5 @@ def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def _mean(values: pd.Series) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _plain(means: pd.Series) -> dict[str, float | None]:
-    return {str(name): None if np.isnan(value) else float(value) for name, value in means.items()}
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -140,7 +140,7 @@ def _candidates(now: History, starts: Sequence[Alternative]) -> list[Candidate]:
     ]
 
 
-def policy_table(decisions: pd.DataFrame) -> pd.DataFrame:
+def policy_table_of_own(decisions: pd.DataFrame) -> pd.DataFrame:
     """The mean regret of every policy at every fraction, for every kind of base run (its size and length), and in all.
 
     Intervals are over kinds of base run, since neither decisions about one run nor runs that differ by their seed are

@@ -152,6 +152,11 @@ class Moment:
     smaller: tuple[History, ...]
 
     @property
+    def name(self) -> str:
+        """The base run, its length and the step where it stands."""
+        return f"{self.base.history.model} {self.whole.final_step} {self.now.last_step}"
+
+    @property
     def finish(self) -> Candidate:
         """To go on as planned."""
         left = self.now.final_step - self.now.last_step

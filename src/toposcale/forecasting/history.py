@@ -184,10 +184,14 @@ class History:
         return int(self.steps[~np.isnan(self.losses)][-self.broken_rows])
 
     @property
+    def logged(self) -> np.ndarray:
+        """The losses that were logged after the warm-up, spikes and all."""
+        return self.losses[np.isfinite(self.losses) & (self.steps >= max(self.warmup_steps, 1))]
+
+    @property
     def spikes(self) -> float:
         """Share of the logged losses after the warm-up that are spikes."""
-        usable = np.isfinite(self.losses) & (self.steps >= max(self.warmup_steps, 1))
-        return float(np.mean(is_spike(self.losses[usable]))) if usable.any() else 0.0
+        return float(np.mean(is_spike(self.logged))) if len(self.logged) else 0.0
 
     def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Medians of steps and values of the log after the warm-up, in `LOG_BINS` geometric bins and more where the

@@ -37,8 +37,8 @@ POINTS, POINTS_OF_OTHERS = 20, 10
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
 
-SIZE_SCATTER, A_SCATTER = 0.005, 0.04
-"""By how much of the loss a size lies off the law of sizes, and the logarithm of its A: shapes of one size differ so."""
+OWN = (0.005, 0.04, 0.1, 0.25)
+"""How far a size lies off the law of sizes: L0 as a share of the loss, and the logarithms of A, alpha and B."""
 
 END_SCATTER = 0.0025
 """By how much of the loss an end lies off all that its own curve says."""
@@ -50,7 +50,7 @@ FIRST_STEPS = 1.8
 """Exponent of what the first steps cost."""
 
 # The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other
-# size what its L0 and log A are off. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma
+# size what its L0, log A, log alpha and log B are off. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma
 # no curve tells before it decays: their centres are the order of magnitude that Luo et al. publish.
 _L0, _LOG_A, _FIRST, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 7, 8, 9, 10, 11
 _LEVEL = ((float(CENTRES[0]), 0.15), (float(CENTRES[1]), 1.0))  # L0, log A
@@ -123,7 +123,7 @@ class Joint:
         self._points = self._placed(curves, range(len(runs)))
         noise = [np.full(len(own), np.hypot(misfit.ROUNDING, noise_of(np.log(own)))) for _, own in binned]
         self._fit, self.scale = misfit.fit(
-            lambda x: self._laws(x, curves),
+            lambda x: self._laws(x, curves)[:2],
             np.concatenate([own for _, own in binned]) / self._loss,
             self._points,
             np.concatenate(noise),
@@ -145,9 +145,11 @@ class Joint:
         begun = {name: place for place, name in enumerate(self._names)}
         points = self._placed(curves, [begun.get(one.model, -1 - at) for at, one in enumerate(targets)])
         new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
-        own = END_SCATTER**2 + np.where(new_size, SIZE_SCATTER**2, 0.0)
+        losses, gradient, by_own = self._laws(self._fit.x, curves)
+        own = END_SCATTER**2 + np.where(new_size, np.sum((by_own * OWN) ** 2, axis=1), 0.0)
         losses, spread = self._fit.forecast(
-            *self._laws(self._fit.x, curves),
+            losses,
+            gradient,
             misfit.covariance(points, self._points, self.scale),
             misfit.covariance(points, points, self.scale) + np.diag(own),
         )
@@ -198,7 +200,7 @@ class Joint:
 
     def _beliefs(self) -> tuple[np.ndarray, np.ndarray]:
         """Centres and widths of all parameters."""
-        off = [(0.0, SIZE_SCATTER)] * len(self._others) + [(0.0, A_SCATTER)] * len(self._others)
+        off = [(0.0, width) for width in OWN for _ in self._others]
         prior = self.prior
         law_of_one = (*_LEVEL, prior.log_alpha, prior.log_b, *_DECAY, _LOG_FIRST)
         centres, widths = np.array(
@@ -206,38 +208,42 @@ class Joint:
         ).T
         return centres, widths
 
-    def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray]:
-        """Losses of all points (points,) in units of the last one seen, and their gradient (points, parameters)."""
+    def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Losses of all points (points,) in units of the last one seen, their gradient (points, parameters), and that by what
+        a size of its own has (points, 4)."""
         parts = [self._law(x, curve) for curve in curves]
-        return np.concatenate([loss for loss, _ in parts]), np.vstack([slope for _, slope in parts])
+        losses, gradient, by_own = zip(*parts, strict=True)
+        return np.concatenate(losses), np.vstack(gradient), np.vstack(by_own)
 
-    def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray]:
-        l0, log_a, by_l0, by_a = self._of_size(x, curve.n_parameters)
+    def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        constants, by_x = self._of_size(x, curve.n_parameters)
         changes = replace(curve.changes, time=np.exp(curve.time))
-        loss, by_law = law(np.concatenate([[l0, log_a], x[2:_FIRST]]), changes)
+        loss, by_law = law(np.concatenate([constants, x[len(OWN) : _FIRST]]), changes)
+        by_own = by_law[:, : len(OWN)]
         first = np.exp(np.clip(x[_FIRST] - FIRST_STEPS * curve.since, -60, 10))
-        slopes = by_law[:, :1] * by_l0 + by_law[:, 1:2] * by_a
-        slopes[:, 2:_FIRST] += by_law[:, 2:]
-        slopes[:, _FIRST] += first
-        return loss + first, slopes
+        gradient = np.einsum("po,ok->pk", by_own, by_x)
+        gradient[:, len(OWN) : _FIRST] += by_law[:, len(OWN) :]
+        gradient[:, _FIRST] += first
+        return loss + first, gradient, by_own
 
-    def _of_size(self, x: np.ndarray, size: float) -> tuple[float, float, np.ndarray, np.ndarray]:
-        """L0 and log A of a size, and their gradients by all parameters."""
+    def _of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+        """L0, log A, log alpha and log B of a size (4,), and their gradient (4, parameters)."""
         r = float(np.log(size / self._size))
         share, alpha_n = 1 / (1 + np.exp(-x[_SHARE])), float(np.exp(np.clip(x[_ALPHA_N], -20, 5)))
         fall = float(np.exp(np.clip(-alpha_n * r, -50, 50)))
-        by_l0, by_a = np.zeros(len(x)), np.zeros(len(x))
-        l0, by_l0[_L0] = x[_L0] * (share + (1 - share) * fall), share + (1 - share) * fall
-        by_l0[_SHARE] = x[_L0] * share * (1 - share) * (1 - fall)
-        by_l0[_ALPHA_N] = -x[_L0] * (1 - share) * fall * alpha_n * r
-        log_a = x[_LOG_A] + x[_KAPPA] * r
-        by_a[_LOG_A], by_a[_KAPPA] = 1.0, r
+        constants, by_x = x[: len(OWN)].copy(), np.zeros((len(OWN), len(x)))
+        by_x[:, : len(OWN)] = np.eye(len(OWN))
+        constants[_L0] *= share + (1 - share) * fall
+        by_x[_L0, _L0] = share + (1 - share) * fall
+        by_x[_L0, _SHARE] = x[_L0] * share * (1 - share) * (1 - fall)
+        by_x[_L0, _ALPHA_N] = -x[_L0] * (1 - share) * fall * alpha_n * r
+        constants[_LOG_A] += x[_KAPPA] * r
+        by_x[_LOG_A, _KAPPA] = r
         if size in self._others:
-            off_l0 = _OFF + self._others.index(int(size))
-            off_a = off_l0 + len(self._others)
-            l0, log_a = l0 + x[off_l0], log_a + x[off_a]
-            by_l0[off_l0] = by_a[off_a] = 1.0
-        return float(l0), float(log_a), by_l0, by_a
+            off = _OFF + self._others.index(int(size)) + len(self._others) * np.arange(len(OWN))
+            constants += x[off]
+            by_x[np.arange(len(OWN)), off] = 1.0
+        return constants, by_x
 
 
 def _chosen(about: History, known: Sequence[History]) -> list[History]:

@@ -102,24 +102,27 @@ class ChinchillaForecaster:
         return self
 
     def _fitted(self, family: Sequence[History]) -> Chinchilla:
-        triples = [
-            np.column_stack(
-                [np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses]
-            )
-            for member in sorted(family, key=lambda member: member.model)
-            for steps, losses in [member.loss_curve]
-            if len(steps) >= MINIMUM_POINTS
-        ]
-        points = np.concatenate(triples) if triples else np.empty((0, 3))
-        points = points[np.all(np.isfinite(points) & (points > 0), axis=1)]
-        if len(np.unique(points[:, 0])) < 3:
-            raise NoForecast("fewer than 3 sizes with a loss curve")
-        return Chinchilla().fit(*points.T).bootstrap(np.random.default_rng(self.seed))
+        return Chinchilla().fit(*points_of(family)).bootstrap(np.random.default_rng(self.seed))
 
     def predict(self, step: float) -> Prediction:
         """Loss of the fitted history's model after `step` steps."""
         size, tokens = float(self.history.n_parameters), step * float(self.history.tokens_per_step)
         return Prediction(float(self.law.predict(size, tokens)), *self.law.interval(size, tokens))
+
+
+def points_of(family: Sequence[History]) -> np.ndarray:
+    """(3, points) sizes, tokens and losses of the curves of a family. NoForecast: fewer than three sizes."""
+    triples = [
+        np.stack([np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses])
+        for member in sorted(family, key=lambda member: member.model)
+        for steps, losses in [member.loss_curve]
+        if len(steps) >= MINIMUM_POINTS
+    ]
+    points = np.concatenate(triples, axis=1) if triples else np.empty((3, 0))
+    points = points[:, np.all(np.isfinite(points) & (points > 0), axis=0)]
+    if len(np.unique(points[0])) < 3:
+        raise NoForecast("fewer than 3 sizes with a loss curve")
+    return points
 
 
 class Combined:

@@ -33,12 +33,16 @@ def refuse_curve(history: History) -> None:
             f"the last {history.broken_rows} logged losses are not numbers, since step {history.broken_since:,}; "
             "the training has failed, or its log has"
         )
+    # Also the rows as they were logged: a loss that runs away looks like spikes to the curve, which leaves them out.
+    for losses, window in ((history.logged, 5), (history.loss_curve[1], 3)):
+        if len(losses) <= window:
+            continue
+        medians = np.median(np.lib.stride_tricks.sliding_window_view(losses, window), axis=1)
+        now, lowest = medians[-1], medians.min()
+        if now > (1 + max(SPIKE, 6 * noise_of(np.log(np.maximum(losses, 1e-12))))) * lowest:
+            raise NoForecast(f"the loss is rising: it is {now:.4g} now and was {lowest:.4g}")
     if history.spikes > MOST_SPIKES:
         raise NoForecast(f"{history.spikes:.0%} of the logged losses are spikes")
-    losses = history.loss_curve[1]
-    noise = max(SPIKE, 6 * noise_of(np.log(np.maximum(losses, 1e-12))))
-    if len(losses) > 3 and (now := float(np.median(losses[-3:]))) > (1 + noise) * losses[:-3].min():
-        raise NoForecast(f"the loss is rising: it is {now:.4g} now and was {losses[:-3].min():.4g}")
 
 
 def refuse_value(history: History, value: float) -> None:

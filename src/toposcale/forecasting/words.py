@@ -23,8 +23,8 @@ def headline(advice: Mapping[str, Any]) -> str:
     """
     if not advice["choice"]:
         because = advice["no_advice_because"]
-        after = "The run ends here" if because == BUDGET_USED_UP else "Go on as planned"
-        return f"No advice: {because}. {after}."
+        after = " The run ends here." if because == BUDGET_USED_UP else ""
+        return f"No advice: {because}.{after}"
     what = {FINISH: "finish", EXTEND: "extend it to use all of the compute"}.get(
         advice["choice"], advice["choice"]
     )
