@@ -1,5 +1,5 @@
-"""`python -m studies.decisions published` judges the decisions of the published training runs, and
-`python -m studies.decisions own [RUN]` those that were taken here. Nothing is trained.
+"""`python -m studies.decisions published` judges the decisions of the published training runs, `... ablation` a third of
+them with parts of the law left out, and `... own [RUN]` the decisions that were taken here. Nothing is trained.
 
 RUN is a folder of results, whose small tables are gathered first.
 """
@@ -13,6 +13,7 @@ import pandas as pd
 
 from studies import small_tables
 from studies.decisions import OWN_TABLES, PUBLISHED_RUNS
+from studies.decisions.ablation import ablation
 from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
     ALTERNATIVE,
@@ -58,6 +59,13 @@ def published(folder: Path = PUBLISHED_RUNS, picture: Path | None = None) -> Non
     _write_results("Results on published runs", folder, made)
     if picture:
         regrets(policies).savefig(picture, metadata={"Date": None})
+
+
+def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
+    """What each part of the law is worth, beside the other numbers of the published runs."""
+    without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
+    small_tables.write(ablation(list(moments(read(folder))), without), folder / "ablation.csv", DIGITS)
+    print(folder / "ablation.csv")
 
 
 def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
@@ -131,9 +139,11 @@ if __name__ == "__main__":
         match sys.argv[1:]:
             case ["published"]:
                 published(picture=Path("docs/images/decisions.svg"))
+            case ["ablation"]:
+                parts_of_the_law()
             case ["own", *runs]:
                 own([Path(run) for run in runs if Path(run, "tables/features.parquet").exists()])
             case _:
-                sys.exit("usage: python -m studies.decisions published | own [RUN ...]")
+                sys.exit("usage: python -m studies.decisions published | ablation | own [RUN ...]")
     except UserError as error:
         sys.exit(f"toposcale: {error}")

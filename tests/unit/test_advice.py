@@ -70,7 +70,7 @@ def test_without_a_plan_the_advice_is_not_sure_and_asks_for_it():
     assert advice["probability"] > 0.9
     assert not advice["sure"]
     assert headline(advice).startswith("Leans to finish")
-    assert "set models.1M.schedule" in advice["find_out_first"]
+    assert "give the schedule of 1M" in advice["find_out_first"]
     assert why in told(advice)
     assert "a decay to come is in no forecast" in told(advice)
 
@@ -80,7 +80,7 @@ def test_without_tokens_there_is_a_forecast_and_no_decision():
     advice = advise(live, [], TWICE)
     assert advice["forecast"] is not None
     assert advice["spent_flop"] is None
-    assert told(advice).splitlines()[-1].strip().startswith("=> No advice: set models.1M.tokens_per_step")
+    assert told(advice).splitlines()[-1].strip().startswith("=> No advice: give tokens_per_step of 1M")
 
 
 def test_one_candidate_is_nothing_to_choose_between():

@@ -69,7 +69,7 @@ def decide(
 ) -> Decision:
     """The decision between all candidates whose forecasts are plausible. NoForecast: why there is none."""
     if not np.isfinite(history.tokens_per_step):
-        raise NoForecast(f"set models.{history.model}.tokens_per_step, the tokens of one step")
+        raise NoForecast(f"give tokens_per_step of {history.model}, the tokens of one step")
     found = candidates(history, others, question.remaining, question.sizes)
     if not found:
         raise NoForecast(BUDGET_USED_UP)
@@ -255,7 +255,7 @@ def _find_out(history: History, decision: Decision, law: Joint) -> str:
     if not second or (best.is_sure and history.plan_known):
         return ""
     if not history.plan_known:
-        return f"the plan: set models.{history.model}.schedule; whether the rate will fall decides"
+        return f"the plan: give the schedule of {history.model}; whether the rate will fall decides"
     if best.at_stake < LITTLE:
         return f"nothing: only {best.at_stake:.3f} nats are at stake"
     if law.n_sizes < 2 and (best.candidate.is_start or second[0].candidate.is_start):

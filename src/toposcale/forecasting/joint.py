@@ -37,8 +37,9 @@ POINTS, POINTS_OF_OTHERS = 20, 10
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
 
-OWN = (0.005, 0.04, 0.1, 0.25)
-"""How far a size lies off the law of sizes: L0 as a share of the loss, and the logarithms of A, alpha and B."""
+OWN = {0: 0.005, 1: 0.04, 2: 0.1, 3: 0.25, 7: 1.0}
+"""How far a size lies off the law of sizes: L0 as a share of the loss, and the logarithms of A, alpha, B and F, each at
+the place of its parameter."""
 
 END_SCATTER = 0.0025
 """By how much of the loss an end lies off all that its own curve says."""
@@ -50,12 +51,12 @@ FIRST_STEPS = 1.8
 """Exponent of what the first steps cost."""
 
 # The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other
-# size what its L0, log A, log alpha and log B are off. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma
-# no curve tells before it decays: their centres are the order of magnitude that Luo et al. publish.
-_L0, _LOG_A, _FIRST, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 7, 8, 9, 10, 11
+# size what it is off in `OWN`. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma no curve
+# tells before it decays: their centres are the order of magnitude that Luo et al. publish.
+_L0, _LOG_A, _LOG_F, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 7, 8, 9, 10, 11
 _LEVEL = ((float(CENTRES[0]), 0.15), (float(CENTRES[1]), 1.0))  # L0, log A
 _DECAY = tuple(zip(CENTRES[4:].tolist(), (0.5, 0.2, 0.15), strict=True))  # log C, log beta, gamma
-_LOG_FIRST = (float(np.log(0.015)), 1.2)
+_FIRST = (float(np.log(0.015)), 1.2)
 
 
 class Target(NamedTuple):
@@ -146,7 +147,7 @@ class Joint:
         points = self._placed(curves, [begun.get(one.model, -1 - at) for at, one in enumerate(targets)])
         new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
         losses, gradient, by_own = self._laws(self._fit.x, curves)
-        own = END_SCATTER**2 + np.where(new_size, np.sum((by_own * OWN) ** 2, axis=1), 0.0)
+        own = END_SCATTER**2 + np.where(new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0)
         losses, spread = self._fit.forecast(
             losses,
             gradient,
@@ -200,17 +201,17 @@ class Joint:
 
     def _beliefs(self) -> tuple[np.ndarray, np.ndarray]:
         """Centres and widths of all parameters."""
-        off = [(0.0, width) for width in OWN for _ in self._others]
+        off = [(0.0, width) for width in OWN.values() for _ in self._others]
         prior = self.prior
-        law_of_one = (*_LEVEL, prior.log_alpha, prior.log_b, *_DECAY, _LOG_FIRST)
+        law_of_one = (*_LEVEL, prior.log_alpha, prior.log_b, *_DECAY, _FIRST)
         centres, widths = np.array(
             [*law_of_one, prior.kappa, prior.share_of(self._size), prior.log_alpha_n, *off]
         ).T
         return centres, widths
 
     def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Losses of all points (points,) in units of the last one seen, their gradient (points, parameters), and that by what
-        a size of its own has (points, 4)."""
+        """Losses of all points (points,) in units of the last one seen, their gradient (points, parameters), and that by
+        what a size has of its own (points, own)."""
         parts = [self._law(x, curve) for curve in curves]
         losses, gradient, by_own = zip(*parts, strict=True)
         return np.concatenate(losses), np.vstack(gradient), np.vstack(by_own)
@@ -218,21 +219,17 @@ class Joint:
     def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         constants, by_x = self._of_size(x, curve.n_parameters)
         changes = replace(curve.changes, time=np.exp(curve.time))
-        loss, by_law = law(np.concatenate([constants, x[len(OWN) : _FIRST]]), changes)
-        by_own = by_law[:, : len(OWN)]
-        first = np.exp(np.clip(x[_FIRST] - FIRST_STEPS * curve.since, -60, 10))
-        gradient = np.einsum("po,ok->pk", by_own, by_x)
-        gradient[:, len(OWN) : _FIRST] += by_law[:, len(OWN) :]
-        gradient[:, _FIRST] += first
-        return loss + first, gradient, by_own
+        loss, slopes = law(constants[:_LOG_F], changes)
+        first = np.exp(np.clip(constants[_LOG_F] - FIRST_STEPS * curve.since, -60, 10))
+        slopes = np.column_stack([slopes, first])
+        return loss + first, slopes @ by_x, slopes[:, list(OWN)]
 
     def _of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
-        """L0, log A, log alpha and log B of a size (4,), and their gradient (4, parameters)."""
+        """The constants of the law for a size (8,), and their gradient (8, parameters)."""
         r = float(np.log(size / self._size))
         share, alpha_n = 1 / (1 + np.exp(-x[_SHARE])), float(np.exp(np.clip(x[_ALPHA_N], -20, 5)))
         fall = float(np.exp(np.clip(-alpha_n * r, -50, 50)))
-        constants, by_x = x[: len(OWN)].copy(), np.zeros((len(OWN), len(x)))
-        by_x[:, : len(OWN)] = np.eye(len(OWN))
+        constants, by_x = x[: _LOG_F + 1].copy(), np.eye(_LOG_F + 1, len(x))
         constants[_L0] *= share + (1 - share) * fall
         by_x[_L0, _L0] = share + (1 - share) * fall
         by_x[_L0, _SHARE] = x[_L0] * share * (1 - share) * (1 - fall)
@@ -241,8 +238,8 @@ class Joint:
         by_x[_LOG_A, _KAPPA] = r
         if size in self._others:
             off = _OFF + self._others.index(int(size)) + len(self._others) * np.arange(len(OWN))
-            constants += x[off]
-            by_x[np.arange(len(OWN)), off] = 1.0
+            constants[list(OWN)] += x[off]
+            by_x[list(OWN), off] = 1.0
         return constants, by_x
 
 

@@ -90,7 +90,7 @@ def told_of_finished(history: History) -> str:
     text += "" if loss is None else f", {history.metric} {loss:.4g}"
     if history.plan_known and history.plan != "rows":
         return text
-    return f"{text}; if it goes on after that step, set models.{history.model}.schedule"
+    return f"{text}; if it goes on after that step, give its schedule"
 
 
 def _plan(advice: Mapping[str, Any]) -> str:
