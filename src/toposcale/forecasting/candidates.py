@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,16 @@ class Candidate(NamedTuple):
         return self.name.startswith("start ")
 
 
+def flop(n_parameters: Any, tokens: Any) -> Any:
+    """Training compute C = 6 N D (Kaplan et al. 2020, arXiv 2001.08361), in FLOP; of numbers or arrays."""
+    return 6.0 * n_parameters * tokens
+
+
 def compute_of(history: History, step: np.ndarray | float) -> np.ndarray:
-    """Training compute C = 6 N D in FLOP after `step` steps."""
-    return 6.0 * history.n_parameters * history.tokens_per_step * np.asarray(step, dtype=np.float64)
+    """Training compute after `step` steps, FLOP."""
+    return np.asarray(
+        flop(history.n_parameters, history.tokens_per_step * np.asarray(step, dtype=np.float64))
+    )
 
 
 def rest_of(history: History) -> float:
@@ -79,13 +86,13 @@ def candidates(
             named.append((f"{multiple:g} x {history.model}", size, history))
     for name, size, like in named:
         tokens = like.tokens_per_step if np.isfinite(like.tokens_per_step) else history.tokens_per_step
-        steps = int(remaining / (6.0 * size * tokens))
+        steps = int(remaining / flop(size, tokens))
         if not FEWEST_STEPS <= steps <= MOST_STEPS:
             continue
         shape = like if like.plan_known and not len(like.loss_curve[0]) else history
         rates = stretched(whole_plan(shape), steps)
         found.append(
-            Candidate(f"start {name}", Target(size, rates, steps, tokens), steps, 6.0 * size * tokens * steps)
+            Candidate(f"start {name}", Target(size, rates, steps, tokens), steps, flop(size, tokens * steps))
         )
     return found
 

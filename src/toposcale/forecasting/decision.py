@@ -12,6 +12,7 @@ from toposcale.forecasting.candidates import (
     FINISH,
     MOST_STEPS,
     Candidate,
+    flop,
     stretched,
     whole_plan,
 )
@@ -105,7 +106,7 @@ def steps_to(joint: Joint, history: History, loss: float) -> tuple[float, float,
 def best_size(joint: Joint, history: History, remaining: float) -> tuple[float, float, float]:
     """Size of the lowest forecast for a fresh start with `remaining` FLOP, and the sizes within 0.01 nats of it."""
     sizes = history.n_parameters * np.geomspace(1 / 16, 64, 61)
-    steps = (remaining / (6.0 * sizes * history.tokens_per_step)).astype(int)
+    steps = (remaining / flop(sizes, history.tokens_per_step)).astype(int)
     usable = (steps >= FEWEST_STEPS) & (steps <= MOST_STEPS)
     sizes, steps = sizes[usable], steps[usable]
     if not len(sizes):

@@ -42,10 +42,10 @@ _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.555, 0.211),
-    log_b=Belief(-3.147, 0.242),
-    kappa=Belief(0.102, 0.088),
-    share=Belief(0.748, 0.430),
-    log_alpha_n=Belief(-1.203, 0.277),
+    log_alpha=Belief(-0.682, 0.198),
+    log_b=Belief(-3.112, 0.238),
+    kappa=Belief(0.117, 0.099),
+    share=Belief(0.691, 0.421),
+    log_alpha_n=Belief(-1.207, 0.258),
 )
 """Learnt from all published families."""
