@@ -12,10 +12,7 @@ sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 
 import configuration
 import environment
-import plan
 import recorded
-import sweep
-from fingerprint import fingerprint
 from toposcale.io.errors import UserError
 
 # A file that is named with --configfile takes the place of the default one; it is not merged into it.

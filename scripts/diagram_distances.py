@@ -6,10 +6,12 @@ from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    diagrams = [
-        None if tables.read_warnings(path) else tables.read(schemas.DIAGRAMS, path)
-        for path in _job.of_steps(snakemake.input, snakemake.params.steps)
-    ]
+    gaps = {row["step"] for path in snakemake.input for row in tables.read_warnings(path)}
+    found = {}
+    for path in snakemake.input:
+        found |= tables.by_step(tables.read(schemas.DIAGRAMS, path))
+    nothing = schemas.DIAGRAMS.schema.empty_table()
+    diagrams = [None if step in gaps else found.get(step, nothing) for step in snakemake.params.steps]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
     moved = diagram_distances.consecutive_distances(diagrams)
     parts = [

@@ -10,9 +10,9 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
-    clouds = map(_clouds.read, _job.each(snakemake.input.clouds))
+    clouds = (item for path in snakemake.input for item in _clouds.read(path).items())
     parts = []
-    for step, (earlier, later) in zip(params.steps[1:], pairwise(clouds), strict=True):
+    for (_, earlier), (step, later) in pairwise(clouds):
         if not len(earlier.texts) or not len(later.texts):
             continue  # a gap
         features = divergence(

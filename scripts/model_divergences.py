@@ -1,5 +1,7 @@
 """How differently two models place the same texts after the same share of their training."""
 
+from functools import lru_cache
+
 import _clouds
 import _job
 from toposcale.features.divergences import divergence
@@ -8,9 +10,10 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     params = snakemake.params
+    read = lru_cache(maxsize=2)(_clouds.read)  # one file may hold all checkpoints of a model
     rows = []
     for pair, first, second in zip(params.pairs, snakemake.input.first, snakemake.input.second, strict=True):
-        clouds = _clouds.read(first), _clouds.read(second)
+        clouds = read(first)[pair["step"]], read(second)[pair["other_step"]]
         if not all(len(cloud.texts) for cloud in clouds):
             continue  # a gap
         seed = (params.seed, pair["model"], pair["other_model"], "divergence subsets")

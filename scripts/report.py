@@ -40,7 +40,7 @@ def main(snakemake):
         listings=[listing(path) for path in given.listings],
         warnings=listing(given.warnings),
         comparison=listing(given.comparison),
-        taken=" ".join(in_one_sentence(pd.read_csv(path)) for path in _job.each(given.taken)),
+        taken=" ".join(in_one_sentence(pd.read_csv(path)) for path in given.taken),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
             {Path(path).stem: tables.read_metadata(path) for path in given.made},

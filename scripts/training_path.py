@@ -14,9 +14,7 @@ def main(snakemake):
     params, output, metadata = snakemake.params, snakemake.output, _job.provenance(snakemake)
     name, settings = snakemake.wildcards.model, params.settings
     points = {}
-    for step, checkpoint in zip(
-        params.steps, _job.of_steps(snakemake.input.checkpoints, params.steps), strict=True
-    ):
+    for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True):
         model, tokenizer = _landscape.load(checkpoint, settings)
         points[step] = {key: tensor.detach() for key, tensor in model.module.named_parameters()}
     loss = _landscape.probe_losses(model, tokenizer, snakemake.input.corpus, settings)[0]

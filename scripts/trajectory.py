@@ -9,7 +9,7 @@ from toposcale.io import schemas, tables, tensor_files
 
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
-    parts = [tensor_files.read(path)[0] for path in _job.of_steps(snakemake.input, params.steps)]
+    parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
     settings = trajectory.Settings(**params.settings)

@@ -49,6 +49,7 @@ TABLE_FILES = {
 }
 
 
+# rule correlations, ...
 for name, analysis in ANALYSED.items():
 
     rule:
@@ -114,17 +115,8 @@ rule advice:
         "../../envs/toposcale.yaml"
     params:
         run=RUN,
-        models={name: facts_of(name) for name in MODELS},
-        # A monitor writes the rows of a model as a run does, in a folder of its own.
-        folders={
-            name: MODELS[name].settings["path"] if name in MONITORED else RUN
-            for name in WITH_FEATURES
-        },
-        weights={
-            name: MODELS[name].settings["checkpoints"][MODELS[name].steps[-1]]
-            for name in WITH_WEIGHTS
-            if MODELS[name].kind == "folder"
-        },
+        models={name: model.facts for name, model in MODELS.items()},
+        files=lambda wildcards: {name: files_so_far(name) for name in WITH_FEATURES},
         curves=CURVES,
         planned=[name for name, model in MODELS.items() if model.kind == "planned"],
         tables=config["metrics"]["tables"],
@@ -154,4 +146,4 @@ rule tables:
         TRAINING_LOGS,
         rules.landscape.input,
         rules.warnings_table.output,
-        [] if config["hub"]["keep"] else of_every_checkpoint(RELEASED, PUBLISHED),
+        [] if config["hub"]["keep"] else WORK["weights"].files(RELEASED, PUBLISHED),

@@ -59,7 +59,7 @@ rule report:
         lock=str(HOME / "requirements.lock"),
         code=fingerprint("report.py"),
     message:
-        "The report: {output.page}"
+        "Writing the report"
     script:
         "../../scripts/report.py"
 
@@ -69,8 +69,10 @@ rule explorer:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        diagrams=weight_diagrams,
-        other_diagrams=TABLE_FILES.get("diagrams", []),
+        diagrams=lambda wildcards: [
+            *weight_diagrams(wildcards),
+            *([TABLE_FILES["diagrams"]] if "diagrams" in TABLE_FILES else []),
+        ],
         surfaces=TABLE_FILES.get("surfaces", []),
         page=page_files("explorer"),
     output:
@@ -83,9 +85,8 @@ rule explorer:
         mem_mb=on_attempt(2000),
     params:
         run=config["run"],
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
         code=fingerprint("explorer.py"),
     message:
-        "The explorer: {output}"
+        "Writing the explorer"
     script:
         "../../scripts/explorer.py"

@@ -11,65 +11,56 @@ LEFT_OUT = (
 )
 
 
-# Tables that only gather the files of producers, by the rules features_table, diagrams_table and so on. For each table:
-# what is asked of each (model, checkpoint), as arguments of `of_every_checkpoint`, and the files of each model.
+# Diagrams of the last checkpoint of a model are shown of these sources.
+LAST = [
+    (source, model)
+    for source in ("weights", "embeddings", "landscape")
+    for model in WORK[source].steps
+]
+# Tables that only gather the files of producers, and these files.
 GATHERED = {
-    "features": (
-        [(FEATURES, models, source) for source, models in MODELS_OF.items()],
-        [
+    "features": [
+        path
+        for source, models in MODELS_OF.items()
+        for path in [
+            *WORK[source].files(FEATURES, source=source),
             *(
-                path
-                for source, models in MODELS_OF.items()
+                of_every_model(DISTANCES, models, source=source)
                 if source != "weights" or config["weights"]["distances"]
-                for path in of_every_model(DISTANCES, models, source=source)
+                else []
             ),
-            *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
-            *of_every_model(DIVERGENCES, DIVERGING),
-        ],
-    ),
-    "diagrams": (
-        [
-            (DIAGRAMS, EMBEDDED, "embeddings"),
-            (DIAGRAMS, LANDSCAPED, "landscape"),
-        ],
-        [],
-    ),
-    "last_diagrams": (
-        [],
-        [
-            DIAGRAMS.format(source=source, model=model, step=steps(model, source)[-1])
-            for source, models in (
-                ("weights", WITH_FEATURES),
-                ("embeddings", EMBEDDED),
-                ("landscape", LANDSCAPED),
-            )
-            for model in models
-        ],
-    ),
-    "surfaces": ([(SURFACE, LANDSCAPED, "landscape")], []),
-    "densities": ([(DENSITY, LANDSCAPED, "landscape")], []),
-    "profiles": (
-        [(PROFILE, LANDSCAPED, "landscape")],
-        of_every_model(PATH_PROFILES, WITH_PATH),
-    ),
-    "path_surfaces": ([], of_every_model(PATH_SURFACE, WITH_PATH)),
-    "trajectories": ([], of_every_model(TRAJECTORY, WITH_PATH)),
+        ]
+    ]
+    + of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY)
+    + of_every_model(DIVERGENCES, DIVERGING),
+    "diagrams": WORK["embeddings"].files(DIAGRAMS, source="embeddings")
+    + WORK["landscape"].files(DIAGRAMS, source="landscape"),
+    "last_diagrams": [
+        WORK[source].files(DIAGRAMS, [model], source=source)[-1]
+        for source, model in LAST
+    ],
+    "surfaces": WORK["landscape"].files(SURFACES),
+    "densities": WORK["landscape"].files(DENSITIES),
+    "profiles": WORK["landscape"].files(PROFILES)
+    + of_every_model(PATH_PROFILES, WITH_PATH),
+    "path_surfaces": of_every_model(PATH_SURFACE, WITH_PATH),
+    "trajectories": of_every_model(TRAJECTORY, WITH_PATH),
 }
 # Every run has a features table; the others are made where there is something to gather.
 GATHERED = {
-    table: (kinds, own)
-    for table, (kinds, own) in GATHERED.items()
-    if table == "features" or own or any(models for _, models, _ in kinds)
+    table: parts for table, parts in GATHERED.items() if parts or table == "features"
 }
 
 
-for table, (kinds, own) in GATHERED.items():
+# rule features_table, rule diagrams_table, rule last_diagrams_table, rule surfaces_table, rule densities_table,
+# rule profiles_table, rule path_surfaces_table, rule trajectories_table
+for table, parts in GATHERED.items():
 
     rule:
         name:
             f"{table}_table"
         input:
-            parts=[path for kind in kinds for path in of_every_checkpoint(*kind)] + own,
+            parts=parts,
             left_out=LEFT_OUT,
         output:
             f"{TABLES}/{table}.parquet",
@@ -82,7 +73,12 @@ for table, (kinds, own) in GATHERED.items():
             mem_mb=on_attempt(2000),
         params:
             table=table,
-            steps=steps_by_folder(*kinds),
+            # One job's file may hold all checkpoints: of each part, the step whose rows count.
+            only=(
+                [WORK[source].steps[model][-1] for source, model in LAST]
+                if table == "last_diagrams"
+                else []
+            ),
             code=fingerprint("gather.py"),
         message:
             "Gathering {params.table}"
@@ -92,8 +88,8 @@ for table, (kinds, own) in GATHERED.items():
 
 rule model_divergences:
     input:
-        first=[CLOUDS.format(**first) for first, _ in COMPARED_CLOUDS],
-        second=[CLOUDS.format(**second) for _, second in COMPARED_CLOUDS],
+        first=[WORK["embeddings"].file(CLOUDS, *one) for one, _ in COMPARED_CLOUDS],
+        second=[WORK["embeddings"].file(CLOUDS, *two) for _, two in COMPARED_CLOUDS],
     output:
         **table_files("divergences"),
     log:
@@ -104,13 +100,8 @@ rule model_divergences:
         runtime=on_attempt(60),
     params:
         pairs=[
-            {
-                "model": first["model"],
-                "step": int(first["step"]),
-                "other_model": second["model"],
-                "other_step": int(second["step"]),
-            }
-            for first, second in COMPARED_CLOUDS
+            {"model": one, "step": step, "other_model": other, "other_step": then}
+            for (one, step), (other, then) in COMPARED_CLOUDS
         ],
         repeats=config["embeddings"]["repeats"],
         seed=config["embeddings"]["seed"],
@@ -141,7 +132,6 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
         code=fingerprint("vectors.py"),
     message:
         "Persistence images and landscapes of the weights"
@@ -149,16 +139,11 @@ rule vectors_table:
         "../../scripts/vectors.py"
 
 
-METRIC_KINDS = [
-    (TRAINING_METRICS, TRAINED, "training"),
-    (EMBEDDING_METRICS, EMBEDDED, "embeddings"),
-]
-
-
 rule metrics_table:
     input:
         metrics=[
-            *(path for kind in METRIC_KINDS for path in of_every_checkpoint(*kind)),
+            *WORK["training"].files(TRAINING_METRICS),
+            *WORK["embeddings"].files(EMBEDDING_METRICS),
             *monitored_files("metrics/monitor"),
             *of_every_model(CURVE_METRICS, CURVES),
         ],
@@ -177,7 +162,6 @@ rule metrics_table:
     params:
         models=list(MODELS),
         checkpoints={name: MODELS[name].steps for name in TRAINED},
-        steps=steps_by_folder(*METRIC_KINDS),
         # In a list, since Snakemake looks for wildcards in a text.
         harness=[config["metrics"]["harness"]],
         tasks=config["metrics"]["tasks"],
@@ -200,7 +184,7 @@ rule metrics_table:
 rule models_table:
     input:
         checkpoints=last_checkpoints,
-        sizes=of_every_checkpoint(SIZE, PUBLISHED),
+        sizes=WORK["weights"].files(SIZE, PUBLISHED),
         curves=list(CURVES.values()),
         logs=of_every_model(MODEL_LOG, [*CURVES, *MONITORED]),
         schedule_files=list(SCHEDULE_FILES.values()),
@@ -212,7 +196,7 @@ rule models_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        models={name: facts_of(name) for name in MODELS},
+        models={name: model.facts for name, model in MODELS.items()},
         with_weights=[name for name in WITH_WEIGHTS if name not in PUBLISHED],
         with_curve=list(CURVES),
         with_log=[*CURVES, *MONITORED],
