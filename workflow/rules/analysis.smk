@@ -49,7 +49,8 @@ TABLE_FILES = {
 }
 
 
-# rule correlations, ...
+# rule correlations, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
+# rule decisions, rule comparison, rule summary, rule graph_dependence, rule landscape_information
 for name, analysis in ANALYSED.items():
 
     rule:

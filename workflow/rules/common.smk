@@ -85,7 +85,7 @@ COMPARED_CLOUDS = plan.at_the_same_share(
 def one_of(names):
     """A wildcard constraint: one of some names, or nothing where there are none.
 
-    All runs of a cell share a pattern: Snakemake compiles one for every file that a rule makes.
+    Runs of one cell of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
     """
     cells = {
         re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None

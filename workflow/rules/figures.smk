@@ -12,6 +12,8 @@ DRAWN = {
 SUBJECTS = list(dict.fromkeys(figure.subject for figure in DRAWN.values()))
 
 
+# rule figures_overview, rule figures_training, rule figures_weights, rule figures_embeddings, rule figures_loss_landscape,
+# rule figures_statistics, rule figures_forecasts_and_decisions
 for subject in SUBJECTS:
 
     rule:

@@ -1,4 +1,4 @@
-# Models of kind gpt: trained one checkpoint a job, or one model a job. The checkpoints are the same bytes.
+# Models of kind gpt: trained one checkpoint a job, or one model a job. The checkpoints have the same bytes.
 
 # A file for each checkpoint, whatever one job trains.
 CHECKPOINT = f"{RUN}/checkpoints/{{model}}/{{span}}.safetensors"
