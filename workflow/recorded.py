@@ -23,7 +23,7 @@ _HOW = ("jobs", "threads", "device", "cache", "keep")
 
 
 def mark(results: Path) -> Path:
-    """The file that shows that Snakemake's records of a run are there: it lies beside them, and is written with `RECORD`."""
+    """The file that shows that Snakemake's records of a run are there: it lies beside them."""
     return Path(".snakemake", "toposcale", results.name)
 
 
