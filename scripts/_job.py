@@ -108,13 +108,13 @@ def measured(
 def write(
     snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequence[Mapping[str, Any]] = ()
 ) -> None:
-    """Write one file a named output: the rows of all checkpoints of the job, and what is to note about them.
+    """Write one file a named output: all its rows, and what is to note about them.
 
     An output is named after its table, with or without the source of the rows before it (landscape_features).
     """
     metadata = tables.with_warnings(provenance(snakemake), noted)
     for name, own in parts.items():
-        table = schemas.BY_NAME[name.rpartition("_")[2]]
+        table = schemas.BY_NAME.get(name) or schemas.BY_NAME[name.rpartition("_")[2]]
         tables.write(tables.joined(table, own), snakemake.output[name], metadata)
 
 

@@ -18,7 +18,7 @@ def main(snakemake):
         tables.feature_rows(features, step=step, **where)
         for step, features in zip(snakemake.params.steps[1:], moved, strict=True)
     ]
-    tables.write(tables.joined(schemas.FEATURES, parts), snakemake.output[0], _job.provenance(snakemake))
+    _job.write(snakemake, {"features": parts})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def main(snakemake):
         )
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
-    tables.write(tables.joined(schemas.FEATURES, parts), snakemake.output[0], _job.provenance(snakemake))
+    _job.write(snakemake, {"features": parts})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import numpy as np
 
 import _job
 from toposcale.features import trajectory
-from toposcale.io import schemas, tables, tensor_files
+from toposcale.io import tables, tensor_files
 
 
 def main(snakemake):
@@ -18,7 +18,7 @@ def main(snakemake):
         tables.feature_rows(features, model=model, step=step, source="trajectory")
         for step, features in found.items()
     ]
-    tables.write(tables.joined(schemas.FEATURES, rows), snakemake.output[0], _job.provenance(snakemake))
+    _job.write(snakemake, {"features": rows})
 
 
 if __name__ == "__main__":

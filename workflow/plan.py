@@ -202,9 +202,11 @@ class Producer:
     whole: Set[str] = frozenset()
     """The models of which one job does all checkpoints."""
 
-    def spans(self, model: str) -> list[str]:
-        """The span of each job on a model."""
-        return [ALL] if model in self.whole else list(map(span_of, self.steps[model]))
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The folders of live monitors, by model: they hold files of one checkpoint under the names that a run gives them."""
+
+    run: str = ""
+    """The folder of the run, with which patterns begin."""
 
     def steps_of(self, model: str, span: str) -> list[int]:
         """The checkpoints that a job does."""
@@ -213,14 +215,15 @@ class Producer:
     def file(self, pattern: str, model: str, step: int, **wildcards: str) -> str:
         """The file of a pattern with {model} and {span} that holds a checkpoint."""
         span = ALL if model in self.whole else span_of(step)
-        return pattern.format(model=model, span=span, **wildcards)
+        name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
+        return self.elsewhere.get(model, self.run) + name
 
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
         """The files of all jobs, or of those on some models."""
         return [
-            pattern.format(model=model, span=span, **wildcards)
+            self.file(pattern, model, step, **wildcards)
             for model in (self.steps if models is None else models)
-            for span in self.spans(model)
+            for step in (self.steps[model][:1] if model in self.whole else self.steps[model])
         ]
 
 

@@ -84,6 +84,14 @@ def test_jobs_of_a_checkpoint_and_of_a_model():
     assert work.file("{model}/{span}", "b", 5) == "b/step-00000005"
 
 
+def test_files_of_a_live_monitor_are_those_of_its_folder():
+    work = plan.Producer({"a": (0,), "b": (5,)}, elsewhere={"b": "topology"}, run="results/mine")
+    assert work.files("results/mine/features/{model}/{span}") == [
+        "results/mine/features/a/step-00000000",
+        "topology/features/b/step-00000005",
+    ]
+
+
 def test_models_with_other_checkpoints_are_trained_by_a_rule_of_their_own():
     steps = {"a": (0, 2), "b": (0, 4), "c": (0, 2)}
     [one] = plan.trainings(plan.Producer(steps))

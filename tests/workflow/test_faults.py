@@ -31,14 +31,12 @@ FEATURES_TABLE = urlsafe_b64encode(b"results/small/tables/features.parquet").dec
 MOMENTS = [
     ("job", "os.rename", rf"checkpoints/one/{STEP}2\.safetensors$", "self", "nothing"),
     ("job", "os.rename", rf"metrics/training/one/{STEP}2\.parquet$", "both", r"one/step-00000002\."),
-    ("job", "open", rf"logs/weight_features/one/{STEP}2\.log$", "self", "nothing"),
     ("job", "os.rename", rf"diagrams/weights/one/{STEP}2\.parquet$", "snakemake", rf"weights/one/{STEP}2\."),
     ("snakemake", "open", rf"\.snakemake/metadata/{FEATURES_TABLE}$", "self", r"tables/features\."),
-    ("job", "os.rename", r"tables/scaling\.parquet$", "self", "nothing"),
     (
         "job",
         "os.rename",
-        r"tables/size_extrapolation\.csv$",
+        r"tables/scaling\.csv$",
         "snakemake",
         r"tables/(scaling|size_extrapolation)\.",
     ),

@@ -85,7 +85,7 @@ rule warnings_table:
     input:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
-        duplicates=of_every_model(DUPLICATES, PUBLISHED),
+        duplicates=expand(DUPLICATES, model=PUBLISHED),
         corpus=rules.corpus.output.description if RUNNABLE else [],
     output:
         **table_files("warnings"),

@@ -55,7 +55,10 @@ LANDSCAPED = {
 # The work of each producer, cut into jobs.
 WORK = {
     source: plan.Producer(
-        steps, set(TRAINED) if config[section]["jobs"] == "model" else set()
+        steps,
+        whole=set(TRAINED) if config[section]["jobs"] == "model" else set(),
+        elsewhere={name: MODELS[name].settings["path"] for name in MONITORED},
+        run=RUN,
     )
     for source, section, steps in (
         ("training", "training", {name: MODELS[name].steps for name in TRAINED}),
@@ -114,7 +117,6 @@ localrules:
     fetch,
     release,
     corpus,
-    monitored,
     figures,
     landscape,
     resolved_configuration,
@@ -146,11 +148,6 @@ def steps_of(source=None):
     return lambda wildcards: WORK[source or wildcards.source].steps_of(
         wildcards.model, wildcards.get("span", plan.ALL)
     )
-
-
-def of_every_model(pattern, models=MODELS, **wildcards):
-    """The files of each model that a pattern with {model} and perhaps more stands for."""
-    return expand(pattern, model=models, **wildcards)
 
 
 def previous(pattern):

@@ -12,9 +12,9 @@ EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/{{span}}.parquet"
 SURFACES = f"{RUN}/landscape/surfaces/{{model}}/{{span}}.parquet"
 DENSITIES = f"{RUN}/landscape/densities/{{model}}/{{span}}.parquet"
 PROFILES = f"{RUN}/landscape/profiles/{{model}}/{{span}}.parquet"
-PATH_SURFACE = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
+PATH_SURFACES = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
 PATH_PROFILES = f"{RUN}/landscape/path_profiles/{{model}}.parquet"
-TRAJECTORY = f"{RUN}/landscape/trajectories/{{model}}.parquet"
+TRAJECTORIES = f"{RUN}/landscape/trajectories/{{model}}.parquet"
 
 # The trajectory's plane needs every checkpoint of a model at once: models trained here.
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
@@ -45,26 +45,6 @@ rule weight_features:
         "Topology of the weights of {wildcards.model}, {wildcards.span}"
     script:
         "../../scripts/weight_features.py"
-
-
-rule monitored:
-    input:
-        unpack(monitored_snapshot),
-    output:
-        features=FEATURES.replace("{source}", "weights"),
-        diagrams=DIAGRAMS.replace("{source}", "weights"),
-    log:
-        f"{LOGS}/monitored/{{model}}/{{span}}.log",
-    wildcard_constraints:
-        model=one_of(MONITORED),
-    conda:
-        "../../envs/toposcale.yaml"
-    params:
-        code=fingerprint("monitored.py"),
-    message:
-        "What the monitor saw of {wildcards.model}, {wildcards.span}"
-    script:
-        "../../scripts/monitored.py"
 
 
 rule embeddings:
@@ -112,7 +92,7 @@ rule diagram_distances:
             DIAGRAMS, [wildcards.model], source=wildcards.source
         ),
     output:
-        DISTANCES,
+        features=DISTANCES,
     log:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
     wildcard_constraints:
@@ -134,7 +114,7 @@ rule divergences:
     input:
         lambda wildcards: WORK["embeddings"].files(CLOUDS, [wildcards.model]),
     output:
-        DIVERGENCES,
+        features=DIVERGENCES,
     log:
         f"{LOGS}/divergences/{{model}}.log",
     wildcard_constraints:

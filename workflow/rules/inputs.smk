@@ -50,11 +50,6 @@ def resident_before(wildcards):
     return chain[place] if place >= 0 else []
 
 
-def weight_diagrams(wildcards):
-    """The diagrams of all weights. (Of a list, Snakemake would compute a hash for each of its files.)"""
-    return WORK["weights"].files(DIAGRAMS, source="weights")
-
-
 @functools.cache
 def sizes_in_folder(model):
     """Weights, and entries of the largest matrix, of a folder's checkpoints, which are of one shape."""
@@ -112,49 +107,31 @@ def last_checkpoints(wildcards):
     ]
 
 
-def monitored_folder(model):
-    """Where a live monitor writes the rows of a model."""
-    return Folder(Path(MODELS[model].settings["path"]), model)
-
-
-def monitored_snapshot(wildcards):
-    """An input function: what a live monitor wrote of one snapshot."""
-    folder, step = monitored_folder(wildcards.model), plan.step_of(wildcards.span)
-    return {
-        kind: str(folder.file(f"{kind}/weights", step))
-        for kind in ("features", "diagrams")
-    }
-
-
 def monitored_files(kind, models=MONITORED):
     """The files of one kind that live monitors have written so far."""
-    return [
-        str(path)
-        for model in models
-        for path in monitored_folder(model).files(kind).values()
-    ]
+    folders = [Folder(Path(MODELS[model].settings["path"]), model) for model in models]
+    return [str(path) for folder in folders for path in folder.files(kind).values()]
 
 
 def files_so_far(model):
     """What tells how far a model has come, by kind: files that are there, or will be."""
-    if model in MONITORED:
-        kinds = {"training": "training", "metrics": "metrics/monitor"}
-        kinds["features"] = "features/weights"
-        return {kind: monitored_files(name, [model]) for kind, name in kinds.items()}
 
     def of(source, pattern):
         mine = [model] if model in WORK[source].steps else []
         return WORK[source].files(pattern, mine, source=source)
 
+    monitored = [model] if model in MONITORED else []
+    one_log = [MODEL_LOG.format(model=model)]
     return {
-        "training": (
-            [MODEL_LOG.format(model=model)]
-            if model in WORK["training"].whole
-            else of("training", TRAINING_LOG)
-        ),
+        "training": [
+            *(one_log if model in WORK["training"].whole else []),
+            *of("training", TRAINING_LOG),
+            *monitored_files("training", monitored),
+        ],
         "metrics": [
             *of("training", TRAINING_METRICS),
             *of("embeddings", EMBEDDING_METRICS),
+            *monitored_files("metrics/monitor", monitored),
         ],
         "features": [path for source in MODELS_OF for path in of(source, FEATURES)],
         # The weights of a published model may be gone again; its size was noted when they were fetched.

@@ -58,8 +58,8 @@ rule training_path:
         checkpoints=checkpoints_of("training"),
         corpus=rules.corpus.output.tokens,
     output:
-        surface=PATH_SURFACE,
-        trajectory=TRAJECTORY,
+        path_surfaces=PATH_SURFACES,
+        trajectories=TRAJECTORIES,
         profiles=PATH_PROFILES,
     log:
         f"{LOGS}/training_path/{{model}}.log",
@@ -86,7 +86,7 @@ rule trajectory:
     input:
         lambda wildcards: WORK["training"].files(SKETCH, [wildcards.model]),
     output:
-        TRAJECTORY_FEATURES,
+        features=TRAJECTORY_FEATURES,
     log:
         f"{LOGS}/trajectory/{{model}}.log",
     wildcard_constraints:
@@ -113,7 +113,7 @@ rule landscape:
             if source in MODELS_OF
             for path in WORK[source].files(FEATURES, source=source)
         ],
-        of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
+        expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
         [
             f"{TABLES}/{table}.parquet"
             for table in (

@@ -69,8 +69,8 @@ rule explorer:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        diagrams=lambda wildcards: [
-            *weight_diagrams(wildcards),
+        diagrams=[
+            *WORK["weights"].files(DIAGRAMS, source="weights"),
             *([TABLE_FILES["diagrams"]] if "diagrams" in TABLE_FILES else []),
         ],
         surfaces=TABLE_FILES.get("surfaces", []),

@@ -5,7 +5,7 @@ TABLES = f"{RUN}/tables"
 
 # A revision that serves another one's weights is no observation of its own.
 LEFT_OUT = (
-    of_every_model(DUPLICATES, PUBLISHED)
+    expand(DUPLICATES, model=PUBLISHED)
     if config["hub"]["duplicates"] == "leave_out"
     else []
 )
@@ -25,14 +25,14 @@ GATHERED = {
         for path in [
             *WORK[source].files(FEATURES, source=source),
             *(
-                of_every_model(DISTANCES, models, source=source)
+                expand(DISTANCES, model=models, source=source)
                 if source != "weights" or config["weights"]["distances"]
                 else []
             ),
         ]
     ]
-    + of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY)
-    + of_every_model(DIVERGENCES, DIVERGING),
+    + expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY)
+    + expand(DIVERGENCES, model=DIVERGING),
     "diagrams": WORK["embeddings"].files(DIAGRAMS, source="embeddings")
     + WORK["landscape"].files(DIAGRAMS, source="landscape"),
     "last_diagrams": [
@@ -42,9 +42,9 @@ GATHERED = {
     "surfaces": WORK["landscape"].files(SURFACES),
     "densities": WORK["landscape"].files(DENSITIES),
     "profiles": WORK["landscape"].files(PROFILES)
-    + of_every_model(PATH_PROFILES, WITH_PATH),
-    "path_surfaces": of_every_model(PATH_SURFACE, WITH_PATH),
-    "trajectories": of_every_model(TRAJECTORY, WITH_PATH),
+    + expand(PATH_PROFILES, model=WITH_PATH),
+    "path_surfaces": expand(PATH_SURFACES, model=WITH_PATH),
+    "trajectories": expand(TRAJECTORIES, model=WITH_PATH),
 }
 # Every run has a features table; the others are made where there is something to gather.
 GATHERED = {
@@ -121,7 +121,7 @@ rule measured:
 
 rule vectors_table:
     input:
-        weight_diagrams,
+        WORK["weights"].files(DIAGRAMS, source="weights"),
     output:
         f"{TABLES}/vectors.parquet",
     log:
@@ -145,9 +145,9 @@ rule metrics_table:
             *WORK["training"].files(TRAINING_METRICS),
             *WORK["embeddings"].files(EMBEDDING_METRICS),
             *monitored_files("metrics/monitor"),
-            *of_every_model(CURVE_METRICS, CURVES),
+            *expand(CURVE_METRICS, model=CURVES),
         ],
-        training=of_every_model(MODEL_LOG, TRAINED),
+        training=expand(MODEL_LOG, model=TRAINED),
         tables=config["metrics"]["tables"],
         harness=harness_files(),
         left_out=LEFT_OUT,
@@ -186,7 +186,7 @@ rule models_table:
         checkpoints=last_checkpoints,
         sizes=WORK["weights"].files(SIZE, PUBLISHED),
         curves=list(CURVES.values()),
-        logs=of_every_model(MODEL_LOG, [*CURVES, *MONITORED]),
+        logs=expand(MODEL_LOG, model=[*CURVES, *MONITORED]),
         schedule_files=list(SCHEDULE_FILES.values()),
     output:
         models=f"{TABLES}/models.parquet",

@@ -58,7 +58,7 @@ for number, (span, made, models) in enumerate(plan.trainings(WORK["training"]), 
             "../../scripts/train.py"
 
 
-TRAINING_LOGS = of_every_model(MODEL_LOG, [*TRAINED, *MONITORED, *CURVES])
+TRAINING_LOGS = expand(MODEL_LOG, model=[*TRAINED, *MONITORED, *CURVES])
 CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
 
 
