@@ -71,7 +71,7 @@ for name, analysis in ANALYSED.items():
         params:
             analysis=name,
             settings={key: ANALYSIS_SETTINGS[key] for key in analysis.settings},
-            code=fingerprint(
+            code=code_of(
                 "analyse.py",
                 f"toposcale.analysis.{analysis.function.partition('.')[0]}",
             ),
@@ -101,7 +101,7 @@ rule warnings_table:
             if model.not_runnable
         },
         leave_out=config["hub"]["duplicates"] == "leave_out",
-        code=fingerprint("warnings_table.py"),
+        code=code_of("warnings_table.py"),
     message:
         "What to know before trusting a number"
     script:

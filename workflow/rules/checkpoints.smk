@@ -31,7 +31,7 @@ rule duplicates:
         downloads=1,
     params:
         source=settings_of("repo", "revisions", "steps"),
-        code=fingerprint("duplicates.py"),
+        code=code_of("duplicates.py"),
     message:
         "Comparing the revisions of {wildcards.model}"
     script:
@@ -91,7 +91,7 @@ rule fetch:
     params:
         source=settings_of("repo", "revisions"),
         leave_out=config["hub"]["duplicates"] == "leave_out",
-        code=fingerprint("fetch.py"),
+        code=code_of("fetch.py"),
     message:
         "Fetching {wildcards.model} at {wildcards.span}"
     script:
@@ -109,7 +109,7 @@ rule release:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        code=fingerprint("release.py"),
+        code=code_of("release.py"),
     message:
         "Removing {wildcards.model} at {wildcards.span} from the cache"
     script:

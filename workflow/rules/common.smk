@@ -143,6 +143,11 @@ def without(section, *keys):
     return {key: value for key, value in section.items() if key not in keys}
 
 
+def code_of(*script_and_modules):
+    """A params function: what tells the code of a rule from other code. Only the rules that are asked for are read."""
+    return lambda wildcards: fingerprint(*script_and_modules)
+
+
 def steps_of(source=None):
     """A params function: the checkpoints that a job on a source, or on that of the wildcard, does."""
     return lambda wildcards: WORK[source or wildcards.source].steps_of(

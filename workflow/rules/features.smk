@@ -40,7 +40,7 @@ rule weight_features:
         settings=without(config["weights"], "jobs", "distances", "threads"),
         steps=steps_of("weights"),
         leave_gaps=not_made_here,
-        code=fingerprint("weight_features.py"),
+        code=code_of("weight_features.py"),
     message:
         "Topology of the weights of {wildcards.model}, {wildcards.span}"
     script:
@@ -79,7 +79,7 @@ rule embeddings:
         steps=steps_of("embeddings"),
         leave_gaps=not_made_here,
         tokenizer=own_tokenizer,
-        code=fingerprint("embeddings.py"),
+        code=code_of("embeddings.py"),
     message:
         "Embeddings and perplexity of {wildcards.model}, {wildcards.span}"
     script:
@@ -103,7 +103,7 @@ rule diagram_distances:
         runtime=on_attempt(30),
     params:
         steps=steps_of(),
-        code=fingerprint("diagram_distances.py"),
+        code=code_of("diagram_distances.py"),
     message:
         "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
     script:
@@ -127,7 +127,7 @@ rule divergences:
         steps=steps_of("embeddings"),
         repeats=config["embeddings"]["repeats"],
         seed=config["embeddings"]["seed"],
-        code=fingerprint("divergences.py"),
+        code=code_of("divergences.py"),
     message:
         "Divergence between consecutive embeddings of {wildcards.model}"
     script:

@@ -36,7 +36,7 @@ for subject in SUBJECTS:
             figures=list(drawn_together(subject)),
             dpi=config["figures"]["dpi"],
             tasks=config["metrics"]["tasks"],
-            code=fingerprint(
+            code=code_of(
                 "figures.py",
                 *(
                     f"toposcale.figures.{figure.module}"

@@ -46,7 +46,7 @@ rule loss_landscape:
         steps=steps_of("landscape"),
         leave_gaps=not_made_here,
         tokenizer=own_tokenizer,
-        code=fingerprint("loss_landscape.py"),
+        code=code_of("loss_landscape.py"),
     message:
         "Loss landscape of {wildcards.model}, {wildcards.span}"
     script:
@@ -75,7 +75,7 @@ rule training_path:
         settings=PATH_SETTINGS,
         steps=steps_of("training"),
         profiled=steps_of("landscape"),
-        code=fingerprint("training_path.py"),
+        code=code_of("training_path.py"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
     script:
@@ -98,7 +98,7 @@ rule trajectory:
     params:
         steps=steps_of("training"),
         settings=without(config["trajectory"], "enabled"),
-        code=fingerprint("trajectory.py"),
+        code=code_of("trajectory.py"),
     message:
         "Topology of the training trajectory of {wildcards.model}"
     script:

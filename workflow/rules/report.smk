@@ -57,7 +57,7 @@ rule report:
     params:
         logs=LOGS,
         lock=str(HOME / "requirements.lock"),
-        code=fingerprint("report.py"),
+        code=code_of("report.py"),
     message:
         "Writing the report"
     script:
@@ -85,7 +85,7 @@ rule explorer:
         mem_mb=on_attempt(2000),
     params:
         run=config["run"],
-        code=fingerprint("explorer.py"),
+        code=code_of("explorer.py"),
     message:
         "Writing the explorer"
     script:

@@ -79,7 +79,7 @@ for table, parts in GATHERED.items():
                 if table == "last_diagrams"
                 else []
             ),
-            code=fingerprint("gather.py"),
+            code=code_of("gather.py"),
         message:
             "Gathering {params.table}"
         script:
@@ -105,7 +105,7 @@ rule model_divergences:
         ],
         repeats=config["embeddings"]["repeats"],
         seed=config["embeddings"]["seed"],
-        code=fingerprint("model_divergences.py"),
+        code=code_of("model_divergences.py"),
     message:
         "Divergence between the embeddings of different models"
     script:
@@ -132,7 +132,7 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        code=fingerprint("vectors.py"),
+        code=code_of("vectors.py"),
     message:
         "Persistence images and landscapes of the weights"
     script:
@@ -174,7 +174,7 @@ rule metrics_table:
             for name, model in MODELS.items()
             if config["metrics"]["harness"]
         },
-        code=fingerprint("metrics_table.py"),
+        code=code_of("metrics_table.py"),
     message:
         "Gathering the metrics of every checkpoint"
     script:
@@ -200,7 +200,7 @@ rule models_table:
         with_weights=[name for name in WITH_WEIGHTS if name not in PUBLISHED],
         with_curve=list(CURVES),
         with_log=[*CURVES, *MONITORED],
-        code=fingerprint("models_table.py"),
+        code=code_of("models_table.py"),
     message:
         "Listing the models and their plans"
     script:

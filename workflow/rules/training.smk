@@ -51,7 +51,7 @@ for number, (span, made, models) in enumerate(plan.trainings(WORK["training"]), 
             sketch=config["training"]["sketch"] if WITH_TRAJECTORY else {},
             device=config["training"]["device"],
             steps=steps_of("training"),
-            code=fingerprint("train.py"),
+            code=code_of("train.py"),
         message:
             "Training {wildcards.model}" + ("" if whole else ", {wildcards.span}")
         script:
@@ -76,7 +76,7 @@ rule loss_table:
         "../../envs/toposcale.yaml"
     params:
         steps=lambda wildcards: MODELS[wildcards.model].steps,
-        code=fingerprint("loss_table.py"),
+        code=code_of("loss_table.py"),
     message:
         "Loss curve of {wildcards.model}"
     script:
@@ -102,7 +102,7 @@ rule training_log:
         "../../envs/toposcale.yaml"
     params:
         table="training",
-        code=fingerprint("gather.py"),
+        code=code_of("gather.py"),
     message:
         "Training log of {wildcards.model}"
     script:
