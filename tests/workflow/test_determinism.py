@@ -1,5 +1,6 @@
 """Gathered tables have the same bytes, whatever the number of cores and however the work is cut into jobs."""
 
+import pandas as pd
 import pytest
 
 import faults
@@ -23,7 +24,9 @@ def test_the_same_bytes_whatever_the_cores_and_jobs(tmp_path):
             workspace.config[section]["jobs"] = jobs
         said = workspace.snakemake("measured", "landscape", *TABLES, cores=cores).stderr
         assert [said.count(f": {what}") for what in STARTED] == counts
-        made[jobs] = workspace.tables()
+        found = {path.name: path.read_bytes() for path in workspace.results.glob("checkpoints/one/*")}
+        log = pd.read_parquet(workspace.results / "training/one.parquet")
+        made[jobs] = workspace.tables() | found | {"log": log.to_csv()}
     names = {"features", "metrics", "models", "surfaces", "diagrams", "last_diagrams", "vectors", "scaling"}
     assert {f"{name}.parquet" for name in names} <= set(made["model"])
     assert made["model"] == made["checkpoint"]

@@ -132,6 +132,9 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     features = table(own, "features").query("feature == 'frobenius_norm' and source == 'weights'")
     measured = sorted(set(range(EVERY, STEPS + 1, EVERY)) - {30, 40})
     assert sorted(features.loc[features["layer"] == "all", "step"]) == measured
+    # No distance leads to or from a gap.
+    moved = table(own, "features").query("feature == 'h0_wasserstein_1'")
+    assert set(moved["step"]) == {20, 60}
     warnings = table(own, "warnings")
     assert set(warnings["model"]) == {"mine"}
     assert (warnings["remedy"] != "").all()

@@ -17,22 +17,24 @@ LAST = [
     for source in ("weights", "embeddings", "landscape")
     for model in WORK[source].steps
 ]
+# Sources whose diagrams are compared from checkpoint to checkpoint.
+MOVING = [
+    source
+    for source in MODELS_OF
+    if source != "weights" or config["weights"]["distances"]
+]
 # Tables that only gather the files of producers, and these files.
 GATHERED = {
     "features": [
-        path
-        for source, models in MODELS_OF.items()
-        for path in [
-            *WORK[source].files(FEATURES, source=source),
-            *(
-                expand(DISTANCES, model=models, source=source)
-                if source != "weights" or config["weights"]["distances"]
-                else []
-            ),
-        ]
-    ]
-    + expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY)
-    + expand(DIVERGENCES, model=DIVERGING),
+        *(file for one in MODELS_OF for file in WORK[one].files(FEATURES, source=one)),
+        *(
+            file
+            for one in MOVING
+            for file in expand(DISTANCES, model=MODELS_OF[one], source=one)
+        ),
+        *expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
+        *expand(DIVERGENCES, model=DIVERGING),
+    ],
     "diagrams": WORK["embeddings"].files(DIAGRAMS, source="embeddings")
     + WORK["landscape"].files(DIAGRAMS, source="landscape"),
     "last_diagrams": [
