@@ -132,9 +132,6 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     features = table(own, "features").query("feature == 'frobenius_norm' and source == 'weights'")
     measured = sorted(set(range(EVERY, STEPS + 1, EVERY)) - {30, 40})
     assert sorted(features.loc[features["layer"] == "all", "step"]) == measured
-    # No distance leads to or from a gap.
-    moved = table(own, "features").query("feature == 'h0_wasserstein_1'")
-    assert set(moved["step"]) == {20, 60}
     warnings = table(own, "warnings")
     assert set(warnings["model"]) == {"mine"}
     assert (warnings["remedy"] != "").all()
@@ -181,4 +178,7 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     own.snakemake("results/small/tables/warnings.parquet")
     warnings = table(own, "warnings").set_index("steps")
     assert "pytorch_model.bin" in warnings.loc["20", "warning"]
-    assert 20 not in set(table(own, "features")["step"])
+    features = table(own, "features")
+    assert 20 not in set(features["step"])
+    # No distance leads to or from the gap.
+    assert set(features.query("feature == 'h0_wasserstein_1'")["step"]) == {40, 50, 60}
