@@ -11,15 +11,28 @@ ifneq ($(words $(ENVIRONMENT)),1)
 $(error $(ENVIRONMENT): Snakemake cannot use an environment whose path has a space; put it elsewhere, for example: make run VENV=$(HOME)/toposcale-venv)
 endif
 
-SNAKEMAKE = $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
+# With no core to use Snakemake would wait for ever.
+ifneq ($(CORES),all)
+ifneq ($(shell test "$(CORES)" -ge 1 2> /dev/null && echo right),right)
+$(error toposcale: CORES=$(CORES), but it must be all, or a number of at least 1)
+endif
+endif
+
+# Snakemake runs code that it finds in a configuration, so the file is read here first.
+SNAKEMAKE = $(BIN)/python workflow/configuration.py check "$(CONFIG)" && \
+  $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
+# What is locked after a failure was locked by another run.
+LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
+  echo "toposcale: another run is at work in this folder, or was killed; if it was killed: make unlock" >&2; exit 1; }
 
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
 .PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study decisions check-gpu reference clean distclean config-is-there
 
+# With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE)
+	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.
@@ -63,7 +76,7 @@ bench: $(VENV)/.test $(VENV)/.peers
 
 # The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
 nulls: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nulls
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
 # The study of docs/study.md: trains what is missing, then computes every number; with ONLY=analysis, computes alone.
 study: $(VENV)/.runtime
@@ -71,14 +84,14 @@ ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/study.yaml -- measured
 	$(BIN)/snakemake --cores $(CORES) --configfile config/study-data.yaml -- measured
 endif
-	$(BIN)/python scripts/study.py docs/study results/study results/study-data
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study studies/study/tables results/study results/study-data
 
 # The decisions of docs/decisions.md: trains every alternative that is missing, then computes every number; ONLY=analysis as above.
 decisions: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
-	$(BIN)/python scripts/decisions.py docs/decisions results/decisions
+	$(BIN)/python -m studies.decisions studies/decisions/tables results/decisions
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime

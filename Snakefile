@@ -10,10 +10,10 @@ min_version("9.27")
 HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 
+import config_files
 import configuration
 import environment
 import recorded
-from toposcale.io.errors import UserError
 
 # A file that is named with --configfile takes the place of the default one; it is not merged into it.
 DEFAULT = (
@@ -21,18 +21,20 @@ DEFAULT = (
     if Path("config/config.yaml").exists()
     else HOME / "config/config.yaml"
 )
+with environment.mistakes_in_a_line():
+    environment.refuse_space(sys.executable)
+    if not workflow.overwrite_configfiles:
+        # Before Snakemake reads it, since Snakemake runs code that a file holds.
+        config_files.read(DEFAULT)
 if not workflow.overwrite_configfiles:
 
     configfile: str(DEFAULT)
 
 
-try:
-    environment.refuse_space(sys.executable)
-    config = configuration.resolve(configuration.rebase(config, workflow.configfiles))
-    configuration.check_files(config)
+with environment.mistakes_in_a_line():
+    config = configuration.resolve(config_files.rebased(config, workflow.configfiles))
+    config_files.check_files(config)
     recorded.check(config, Path("results", config["run"]))
-except (UserError, configuration.ConfigurationError) as error:
-    sys.exit(f"toposcale: {error}")
 
 
 include: "workflow/rules/common.smk"

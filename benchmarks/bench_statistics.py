@@ -11,7 +11,7 @@ import pandas as pd
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.early_stopping import early_stopping_table
 from toposcale.analysis.ranking import ranking_tables
-from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
+from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
 from toposcale.analysis.verdicts import verdict_tables
 
@@ -65,8 +65,7 @@ def rows() -> Iterator[Line]:
 
     timed(verdict_tables, features, metrics, models)
     timed(ranking_tables, features, metrics, seed=1)
-    timed(scaling_table, features, metrics, models, seed=1)
-    timed(size_extrapolation_table, features, metrics, models)
+    timed(scaling_tables, features, metrics, models, seed=1)
     timed(transition_tables, features, metrics)
     timed(early_stopping_table, features, metrics)
     yield Row("statistics of a paper run, 12 tables", total, LIMIT)

@@ -10,7 +10,13 @@ copyright = author = "the toposcale authors"
 
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/*/results.md", "config/README.md", "results/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "studies/*/tables/results.md",
+    "config/README.md",
+    "results/README.md",
+]
 exclude_patterns = [".*", "build"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4

@@ -101,8 +101,18 @@ def measured(
                 raise
             reason = checkpoints.readable(str(error), checkpoint)
             logging.warning("%s", reason)
-            noted += gaps(model, {step: reason}, concerns)
+            noted += gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
         yield step, found
+
+
+def _remedy(model: str, checkpoint: str) -> str:
+    """What mends a gap: a published checkpoint is fetched anew where that is asked for."""
+    if Path(checkpoint).suffix != ".json":
+        return ""
+    return (
+        f"once it is mended on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun), which fetches it anew; "
+        f"or leave its step out of models.{model}.steps"
+    )
 
 
 def write(
@@ -114,7 +124,7 @@ def write(
     """
     metadata = tables.with_warnings(provenance(snakemake), noted)
     for name, own in parts.items():
-        table = schemas.BY_NAME.get(name) or schemas.BY_NAME[name.rpartition("_")[2]]
+        table = schemas.TABLES.get(name) or schemas.TABLES[name.rpartition("_")[2]]
         tables.write(tables.joined(table, own), snakemake.output[name], metadata)
 
 
@@ -137,7 +147,7 @@ def digest(settings: Any) -> str:
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """The (model, step) pairs that the files of `duplicates.py` name."""
     facts = [read_json(path) for path in paths]
-    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"] or {}}
+    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"]}
 
 
 @contextmanager
@@ -169,5 +179,6 @@ def _fail(rule: str, message: str, log: Path) -> None:
     cause = f"toposcale: {rule}: {' '.join(message.split())}"
     with suppress(OSError):
         log.with_suffix(CAUSE).write_text(cause + "\n", encoding="utf-8")  # for the last line of the run
-    print(cause, file=sys.stderr)
+    if rule != "advice":  # `make advice` prints nothing but the last line, which is the cause
+        print(cause, file=sys.stderr)
     raise SystemExit(1)

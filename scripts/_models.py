@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from toposcale import checkpoints
+from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
-from toposcale.statistics.testable import warmup_of
-from toposcale.training.schedules import planned, schedule_of
+from toposcale.training.schedules import planned, schedule_of, warmup_of
 
 
 def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=()):
@@ -16,10 +16,15 @@ def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, st
     state of a Trainer. steps, rates: the learning rates of the training log.
     """
     known = {key: value for key, value in facts.items() if value is not None}
-    last = [known.pop("last_checkpoint", None), max(steps, default=None)]
+    logged, end = max(map(int, steps), default=None), known.get("final_step")
+    if curve is not None and end and logged and logged > 1.01 * end:
+        raise UserError(
+            f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})"
+        )
+    last = [known.pop("last_checkpoint", None), logged]
     if schedule := known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
-    told = {"final_step": max((int(step) for step in last if step is not None), default=None)}
+    told = {"final_step": max((step for step in last if step is not None), default=None)}
     if n_parameters:
         told["n_parameters"] = n_parameters
     checkpoint = None if weights is None else checkpoints.locate(weights)

@@ -24,7 +24,7 @@ def read_features(path):
 def read_training(paths):
     """The training logs, a file a model, as one frame with the model's name in a column."""
     logs = {Path(path).stem: read(path) for path in paths}
-    nothing = schemas.TRAINING.schema.empty_table().to_pandas().assign(model="")
+    nothing = schemas.TABLES["training"].schema.empty_table().to_pandas().assign(model="")
     return pd.concat([nothing, *(log.assign(model=model) for model, log in logs.items())], ignore_index=True)
 
 
@@ -41,11 +41,14 @@ def read_inputs(snakemake, names):
     return {name: _READERS.get(name, read)(snakemake.input[name]) for name in names}
 
 
-def write(snakemake, frames):
-    """Each frame as Parquet, and the same rows as CSV for people: the outputs `{name}` and `{name}_csv`."""
-    metadata = _job.provenance(snakemake)
+def write(snakemake, frames, **more):
+    """Each frame as Parquet, and the same rows as CSV for people: the outputs `{name}` and `{name}_csv`.
+
+    more: what else stands in the metadata of the Parquet files.
+    """
+    metadata = _job.provenance(snakemake) | more
     for name, frame in frames.items():
-        table = schemas.BY_NAME[name]
+        table = schemas.TABLES[name]
         data = pa.Table.from_pandas(frame[table.names], table.schema, preserve_index=False)
         tables.write(data, snakemake.output[name], metadata)
         tables.write_csv(data, snakemake.output[f"{name}_csv"])

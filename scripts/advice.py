@@ -17,7 +17,7 @@ from toposcale.io.files import atomic_write
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     curves = {name: loss_curves.read(path) for name, path in params.curves.items()}
-    joined = [tables.read_user_table(schemas.METRICS, path) for path in params.tables]
+    joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
     found = {
         name: Files(name, params.files.get(name, {}), curves.get(name), joined) for name in params.models
     }
@@ -35,8 +35,8 @@ def main(snakemake):
         pd.concat([files.features for files in begun.values()]),
         pd.concat([files.metrics for files in begun.values()]),
         pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
-        schemas.MODELS.frame([row for row, _ in plans]),
-        schedules=schemas.SCHEDULES.frame([knot for _, knots in plans for knot in knots]),
+        schemas.TABLES["models"].frame([row for row, _ in plans]),
+        schedules=schemas.TABLES["schedules"].frame([knot for _, knots in plans for knot in knots]),
     )
     under_way = [history for history in histories if history.model in begun and not history.is_over]
     given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
@@ -61,13 +61,17 @@ class Files:
     def __init__(self, name, paths, curve, joined):
         there = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
         self.weights, self.sizes = there.get("weights", []), there.get("sizes", [])
-        metrics = [tables.gather(schemas.METRICS, there.get("metrics", []))]
+        metrics = [tables.gather(schemas.TABLES["metrics"], there.get("metrics", []))]
         metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
         if curve is not None:
             metrics.append(curve.metric_rows(name))
-        log = curve.log() if curve is not None else tables.gather(schemas.TRAINING, there.get("training", []))
+        log = (
+            curve.log()
+            if curve is not None
+            else tables.gather(schemas.TABLES["training"], there.get("training", []))
+        )
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
-        self.features = tables.gather(schemas.FEATURES, there.get("features", [])).to_pandas()
+        self.features = tables.gather(schemas.TABLES["features"], there.get("features", [])).to_pandas()
 
 
 def plan_of(name, files, facts, curve):

@@ -12,7 +12,7 @@ def main(snakemake):
     given = _tables.read_inputs(snakemake, analysis.reads)
     made = load(name)(**given, **snakemake.params.settings)
     # In a run of loss curves alone there is no feature to analyse: a table that is left out is empty.
-    nothing = {table: schemas.BY_NAME[table].frame([]) for table in analysis.makes}
+    nothing = {table: schemas.TABLES[table].frame([]) for table in analysis.makes}
     _tables.write(snakemake, nothing | made)
 
 

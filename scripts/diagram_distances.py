@@ -9,8 +9,8 @@ def main(snakemake):
     gaps = {row["step"] for path in snakemake.input for row in tables.read_warnings(path)}
     found = {}
     for path in snakemake.input:
-        found |= tables.by_step(tables.read(schemas.DIAGRAMS, path))
-    nothing = schemas.DIAGRAMS.schema.empty_table()
+        found |= tables.by_step(tables.read(schemas.TABLES["diagrams"], path))
+    nothing = schemas.TABLES["diagrams"].schema.empty_table()
     diagrams = [None if step in gaps else found.get(step, nothing) for step in snakemake.params.steps]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
     moved = diagram_distances.consecutive_distances(diagrams)

@@ -15,9 +15,8 @@ def main(snakemake):
     for (_, earlier), (step, later) in pairwise(clouds):
         if not len(earlier.texts) or not len(later.texts):
             continue  # a gap
-        features = divergence(
-            earlier, later, repeats=params.repeats, seed=(params.seed, model, "divergence subsets")
-        )
+        seed = (_clouds.SEED, model, "divergence subsets")
+        features = divergence(earlier, later, repeats=params.repeats, seed=seed)
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
     _job.write(snakemake, {"features": parts})

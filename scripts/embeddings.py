@@ -31,20 +31,14 @@ def main(snakemake):
         if loaded:
             texts, passed = embed(*loaded, text, settings)
             clouds[step] = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
-            features, diagrams = embeddings.compute_features(
-                passed.embeddings, summary_settings(settings), model=model
-            )
+            summary = embeddings.Settings(settings["components"], settings["repeats"])
+            features, diagrams = embeddings.compute_features(passed.embeddings, summary, model=model)
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
         rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
-        rows["metrics"].append(tables.from_rows(schemas.METRICS, metrics))
+        rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
     _clouds.write(snakemake.output.clouds, clouds, _job.provenance(snakemake))
     _job.write(snakemake, rows, noted)
-
-
-def summary_settings(settings):
-    names = ("components", "max_dimension", "repeats", "seed")
-    return embeddings.Settings(**{name: settings[name] for name in names})
 
 
 def load(checkpoint, settings, tokenizer_folder, threads):

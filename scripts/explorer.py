@@ -10,7 +10,9 @@ def main(snakemake):
     given = snakemake.input
     read = {name: _tables.read(given[name]) for name in ("models", "metrics")}
     features = _tables.read_features(given.features)
-    diagrams = tables.gather(schemas.DIAGRAMS, given.diagrams).to_pandas(strings_to_categorical=True)
+    diagrams = tables.gather(schemas.TABLES["diagrams"], given.diagrams).to_pandas(
+        strings_to_categorical=True
+    )
     page = explorer.explorer(
         run=snakemake.params.run,
         features=features,

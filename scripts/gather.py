@@ -7,7 +7,7 @@ from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    table, only = schemas.BY_NAME[snakemake.params.table], snakemake.params.get("only")
+    table, only = schemas.TABLES[snakemake.params.table], snakemake.params.get("only")
     paths = snakemake.input.parts
     parts = (tables.read(table, path) for path in paths)
     if only:

@@ -15,19 +15,19 @@ def main(snakemake):
     rows, noted = {name: [] for name, _ in snakemake.output.items()}, []
     for step, loaded in _job.measured(snakemake, "landscape", noted, _landscape.load, settings, tokenizer):
         where = {"model": snakemake.wildcards.model, "step": step}
-        found = measure(*loaded, snakemake, **where) if loaded else NOTHING
+        found = measure(*loaded, snakemake) if loaded else NOTHING
         for name, own in rows_of(found, **where).items():
             if name in rows:
                 rows[name].append(own)
     _job.write(snakemake, rows, noted)
 
 
-def measure(loaded, tokenizer, snakemake, **where):
+def measure(loaded, tokenizer, snakemake):
     """The landscape around one checkpoint."""
-    settings = snakemake.params.settings
+    settings, model = snakemake.params.settings, snakemake.wildcards.model
     losses = _landscape.probe_losses(loaded, tokenizer, snakemake.input.corpus, settings)
     parameters = dict(loaded.module.named_parameters())
-    return landscape.compute_features(losses, parameters, settings_of(settings), **where)
+    return landscape.compute_features(losses, parameters, settings_of(settings), model=model)
 
 
 def rows_of(found, **where):
@@ -50,19 +50,17 @@ def rows_of(found, **where):
         for row in _landscape.profile_rows(profile, plane, **where)
     ]
     return rows | {
-        "surfaces": tables.from_rows(schemas.SURFACES, surfaces),
-        "densities": tables.from_rows(schemas.DENSITIES, density_rows(found.density, **where)),
-        "profiles": tables.from_rows(schemas.PROFILES, profiles),
+        "surfaces": tables.from_rows(schemas.TABLES["surfaces"], surfaces),
+        "densities": tables.from_rows(schemas.TABLES["densities"], density_rows(found.density, **where)),
+        "profiles": tables.from_rows(schemas.TABLES["profiles"], profiles),
     }
 
 
 def settings_of(settings):
-    clouds = None
-    if settings["gradients"]:
-        clouds = gradients.Settings(settings["max_points"], settings["max_dimension"], settings["seed"])
+    clouds = gradients.Settings() if settings["gradients"] else None
     names = set(LandscapeSettings.__dataclass_fields__) & set(settings)
     measured = LandscapeSettings(**{name: settings[name] for name in names})
-    others = {name: settings[name] for name in ("directions", "density_runs", "density_steps")}
+    others = {name: settings[name] for name in ("density_runs", "density_steps")}
     return landscape.Settings(measured, gradients=clouds, **others)
 
 

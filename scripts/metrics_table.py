@@ -13,9 +13,9 @@ from toposcale.io.notes import note
 
 def main(snakemake):
     params, given = snakemake.params, snakemake.input
-    parts = [tables.gather(schemas.METRICS, given.metrics)]
+    parts = [tables.gather(schemas.TABLES["metrics"], given.metrics)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in given.training]
-    joined = {path: tables.read_user_table(schemas.METRICS, path) for path in given.tables}
+    joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in given.tables}
     noted = [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
     parts += joined.values()
     [folder] = params.harness
@@ -25,12 +25,14 @@ def main(snakemake):
             for name, settings in params.evaluated.items()
         }
         parts.append(
-            tables.from_rows(schemas.METRICS, lm_eval.read_results(folder, models, tasks=params.tasks))
+            tables.from_rows(
+                schemas.TABLES["metrics"], lm_eval.read_results(folder, models, tasks=params.tasks)
+            )
         )
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), noted)
-    tables.write(tables.sort(schemas.METRICS, rows), snakemake.output[0], metadata)
+    tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)
 
 
 def each_once(rows):
@@ -64,7 +66,7 @@ def unknown_models(table, path, models):
 
 def training_losses(path, steps):
     """The loss of each checkpoint's weights on the batch of its step."""
-    log = tables.read(schemas.TRAINING, path)
+    log = tables.read(schemas.TABLES["training"], path)
     log = log.filter(pc.is_in(log["step"], pa.array(steps)))
     return pa.table(
         {
@@ -73,7 +75,7 @@ def training_losses(path, steps):
             "metric": ["training_loss"] * len(log),
             "value": log["loss"],
         },
-        schema=schemas.METRICS.schema,
+        schema=schemas.TABLES["metrics"].schema,
     )
 
 

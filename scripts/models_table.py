@@ -15,14 +15,16 @@ def main(snakemake):
     for name, facts in params.models.items():
         known = {"weights": weights.get(name), "n_parameters": sizes.get(name), "curve": curves.get(name)}
         if name in logs:
-            log = tables.read(schemas.TRAINING, logs[name])
+            log = tables.read(schemas.TABLES["training"], logs[name])
             known |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
         row, plan = _models.row_and_plan(name, facts, **known)
         rows.append(row)
         schedules += plan
     metadata = _job.provenance(snakemake)
-    tables.write(tables.from_rows(schemas.MODELS, rows), snakemake.output.models, metadata)
-    tables.write(tables.from_rows(schemas.SCHEDULES, schedules), snakemake.output.schedules, metadata)
+    tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
+    tables.write(
+        tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata
+    )
 
 
 if __name__ == "__main__":

@@ -4,15 +4,13 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-import pandas as pd
 import yaml
 
 import _job
 import _tables
 from toposcale import figures
-from toposcale.analysis.taken_decisions import in_one_sentence
 from toposcale.io import files, tables
-from toposcale.pages import judged, provenance, report
+from toposcale.pages import provenance, report
 
 PARTS = ("models", "summary", "metrics", "features")
 
@@ -22,8 +20,6 @@ def main(snakemake):
     config = yaml.safe_load(Path(given.configuration).read_text())
     corpus = files.read_json(given.corpus) if given.corpus else None
     read = _tables.read_inputs(snakemake, PARTS)
-    tests = _tables.read_inputs(snakemake, ("power", "sensitivity", "verdicts"))
-    candidates = _tables.read_inputs(snakemake, ("candidates",))["candidates"]
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)
@@ -32,15 +28,10 @@ def main(snakemake):
         config_text=Path(given.configuration).read_text(),
         **provenance.what_was_run(config, corpus, read["models"], read["features"]),
         **read,
-        judged={
-            "power": judged.power_charts(**tests, tasks=config["metrics"]["tasks"]),
-            "decisions": judged.decision_charts(candidates),
-        },
         pictures=[picture(Path(path)) for path in given.figures],
-        listings=[listing(path) for path in given.listings],
+        listings=listings(given.made),
         warnings=listing(given.warnings),
         comparison=listing(given.comparison),
-        taken=" ".join(in_one_sentence(pd.read_csv(path)) for path in given.taken),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
             {Path(path).stem: tables.read_metadata(path) for path in given.made},
@@ -70,6 +61,12 @@ def picture(path):
 
 def listing(path):
     return report.listing(Path(path).stem, _tables.read(path))
+
+
+def listings(paths):
+    """Those of the tables that the page lists, in its order."""
+    found = {Path(path).stem: path for path in paths}
+    return [listing(found[name]) for name in report.LISTED if name in found]
 
 
 if __name__ == "__main__":

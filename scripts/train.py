@@ -74,8 +74,8 @@ class TrainingJob:
         for step, checkpoint in zip(self.steps, made.checkpoints, strict=True):
             os.replace(self.part("checkpoint", step), checkpoint)
         metadata = _job.provenance(self.snakemake)
-        tables.write(tables.gather(schemas.TRAINING, self.parts("log")), made.log, metadata)
-        tables.write(tables.gather(schemas.METRICS, self.parts("metrics")), made.metrics, metadata)
+        tables.write(tables.gather(schemas.TABLES["training"], self.parts("log")), made.log, metadata)
+        tables.write(tables.gather(schemas.TABLES["metrics"], self.parts("metrics")), made.metrics, metadata)
         if self.sketch:
             sketches = [tensor_files.read(path)[0] for path in self.parts("sketch")]
             joined = {name: np.concatenate([part[name] for part in sketches]) for name in sketches[0]}
@@ -123,14 +123,14 @@ class TrainingJob:
         trainer.save_weights(self.part("checkpoint", until), state, self.metadata)
         if self.sketch:
             self.sketch.save(self.part("sketch", until), self.metadata)
-        tables.write(tables.from_rows(schemas.TRAINING, rows), self.part("log", until))
+        tables.write(tables.from_rows(schemas.TABLES["training"], rows), self.part("log", until))
         loss = trainer.validation_loss(state.model, self.windows)
         gap = loss - trainer.validation_loss(state.model, self.seen)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}
             for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
         ]
-        tables.write(tables.from_rows(schemas.METRICS, rows), self.part("metrics", until))
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), self.part("metrics", until))
         # Last: what it belongs to is whole.
         trainer.save_optimiser(self.optimiser, state, self.metadata | {"job": self.signature()})
 

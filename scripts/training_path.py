@@ -38,9 +38,9 @@ def main(snakemake):
         where = {"model": name, "step": later}
         profiles += _landscape.profile_rows(profile_of(line), "from the checkpoint before", **where)
     rows = {
-        "path_surfaces": [tables.from_rows(schemas.PATH_SURFACES, window)],
-        "trajectories": [tables.from_rows(schemas.TRAJECTORIES, trajectory)],
-        "profiles": [tables.from_rows(schemas.PROFILES, profiles)],
+        "path_surfaces": [tables.from_rows(schemas.TABLES["path_surfaces"], window)],
+        "trajectories": [tables.from_rows(schemas.TABLES["trajectories"], trajectory)],
+        "profiles": [tables.from_rows(schemas.TABLES["profiles"], profiles)],
     }
     _job.write(snakemake, rows)
 

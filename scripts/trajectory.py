@@ -12,8 +12,7 @@ def main(snakemake):
     parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
-    settings = trajectory.Settings(**params.settings)
-    found = trajectory.compute_features(steps, sketches, params.steps, settings, model=model)
+    found = trajectory.compute_features(steps, sketches, params.steps, window=params.window, model=model)
     rows = [
         tables.feature_rows(features, model=model, step=step, source="trajectory")
         for step, features in found.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
@@ -13,32 +13,29 @@ from jsonschema.exceptions import ValidationError
 
 def explain(error: ValidationError) -> Iterator[str]:
     """One line for a mistake: where it is, what is there, what would be right."""
-    where = join(*error.absolute_path)
+    path, part, value = error.absolute_path, error.schema, error.instance
+    kind = part.get("properties", {}).get("kind", {}).get("const")
     if error.validator == "additionalProperties":
-        known = list(error.schema.get("properties", {}))
-        for key in sorted(set(map(str, error.instance)) - set(known)):
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
-            yield f"config key {join(*error.absolute_path, key)} is unknown; {hint}"
-        return
-    if error.validator == "required":
-        for key in sorted(set(error.validator_value) - set(error.instance)):
-            what = allowed(error.schema["properties"][key])
-            yield f"config key {join(*error.absolute_path, key)} is missing; it must be {what}"
-        return
-    is_name = "propertyNames" in error.absolute_schema_path
-    if is_name or error.validator == "pattern":
-        name = f": the name {error.instance!r} is" if is_name else f" holds {shown(error.instance)}, which is"
-        yield (
-            f"config key {where}{name} not safe in a path; "
-            "use up to 64 letters, digits, dots, underscores and hyphens, starting with a letter or digit"
-        )
-        return
-    hint = ""
-    if error.validator == "enum" and isinstance(error.instance, str):
-        near = difflib.get_close_matches(error.instance, error.validator_value, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-    yield f"config key {where or '(top)'} holds {shown(error.instance)}, but must be {allowed(error.schema)}{hint}"
+        known = list(part["properties"])
+        for key in sorted(set(map(str, value)) - set(known)):
+            what = f"has no meaning for kind {kind}" if kind else "is unknown"
+            hint = did_you_mean(key, known) or f"; known here: {', '.join(known)}"
+            yield f"config key {join(*path, key)} {what}{hint}"
+    elif error.validator == "required":
+        for key in sorted(set(part["required"]) - set(value)):
+            what = f"for kind {kind} it" if kind else "it"
+            yield f"config key {join(*path, key)} is missing; {what} must be {allowed(part['properties'][key])}"
+    elif "propertyNames" in error.absolute_schema_path:
+        yield f"config key {join(*path)}: the name {shown(value)} must be {allowed(part)}"
+    else:
+        hint = did_you_mean(value, part["enum"]) if error.validator == "enum" else ""
+        yield f"config key {join(*path) or '(top)'} holds {shown(value)}, but must be {allowed(part)}{hint}"
+
+
+def did_you_mean(given: Any, known: Iterable[str]) -> str:
+    """The end of a line: the known word that is nearest to another one, or nothing."""
+    near = difflib.get_close_matches(given, known, n=1) if isinstance(given, str) else []
+    return f"; did you mean {near[0]}?" if near and near[0] != given else ""
 
 
 def join(*parts: Any) -> str:
@@ -50,46 +47,45 @@ def join(*parts: Any) -> str:
 
 
 def shown(value: Any) -> str:
+    """A value as text of at most 80 characters."""
     try:
         text = json.dumps(value, default=str)
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-    ):  # it holds itself, has keys of other kinds, or too many digits
-        text = f"a {type(value).__name__}"
+    except (ValueError, TypeError, RecursionError):
+        text = f"a {type(value).__name__}"  # it holds itself, has keys of other kinds, or too many digits
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def allowed(schema: Mapping[str, Any]) -> str:
+_NAMES = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a text",
+    "array": "a list",
+    "object": "a section of keys",
+    "null": "null",
+}
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "minItems": "of length at least",
+    "minLength": "of length at least",
+    "minProperties": "of length at least",
+}
+
+
+def allowed(part: Mapping[str, Any]) -> str:
     """What a key may hold, in words."""
-    if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
-    kinds = schema.get("type", "")
+    if "allowed" in part:
+        return part["allowed"]
+    if "enum" in part:
+        return "one of " + ", ".join(map(str, part["enum"]))
+    kinds = part.get("type", "object")
     if isinstance(kinds, list):
-        return " or ".join("null" if kind == "null" else allowed({**schema, "type": kind}) for kind in kinds)
-    name = {
-        "integer": "an integer",
-        "number": "a number",
-        "boolean": "true or false",
-        "string": "a text",
-        "array": "a list",
-        "object": "a section of keys",
-    }.get(kinds, "something else")
-    bounds = [
-        f"{words} {schema[key]}"
-        for key, words in (
-            ("minimum", "at least"),
-            ("exclusiveMinimum", "more than"),
-            ("maximum", "at most"),
-            ("exclusiveMaximum", "less than"),
-            ("minItems", "of length at least"),
-            ("minLength", "of length at least"),
-            ("minProperties", "of length at least"),
-        )
-        # Of a number or a list, each has bounds of its own.
-        if key in schema and (kinds == "array") == (key == "minItems")
-    ]
-    if schema.get("uniqueItems") and kinds == "array":
-        bounds.append("without repeats")
-    return " ".join([name, ", ".join(bounds)]).strip()
+        return " or ".join(allowed({**part, "type": kind}) for kind in kinds)
+    # Of a number or a list, each has bounds of its own.
+    own = {"array": ["minItems"], "null": []}.get(kinds, set(_BOUNDS) - {"minItems"})
+    bounds = [f"{words} {part[key]:,}" for key, words in _BOUNDS.items() if key in part and key in own]
+    bounds += ["without repeats"] if part.get("uniqueItems") and kinds == "array" else []
+    return " ".join([_NAMES[kinds], ", ".join(bounds)]).strip()

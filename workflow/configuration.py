@@ -1,202 +1,90 @@
-"""The configuration: coerced, completed with the schema's defaults, checked, and explained in one line a mistake."""
+"""The configuration: completed with the defaults of the schema, checked, and explained in config/README.md."""
 
 from __future__ import annotations
 
-import copy
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from glob import glob
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from config_errors import allowed, explain, join, shown
-from config_schema import Validator, schema
+from config_errors import allowed, explain, join
+from config_files import read, rebased
+from config_schema import TYPES, Schema, Validator, of_its_kind, of_key, schema
 from contradictions import contradictions
-
-
-class ConfigurationError(ValueError):
-    """What is wrong with the configuration, one line a mistake."""
+from toposcale.io.errors import UserError
 
 
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration that a run uses: strings of `--config` coerced, defaults filled in, everything checked.
+    """The configuration that a run uses: texts of `--config` read, defaults filled in, everything checked.
 
-    Raises `ConfigurationError`; its text has one line for every key that is wrong.
+    Raises `UserError`; its text has one line for every key that is wrong.
     """
     try:
         completed = _complete(schema(), dict(config))
-        errors = sorted(
-            Validator(schema()).iter_errors(completed), key=lambda e: list(map(str, e.absolute_path))
-        )
-        lines = [line for error in errors for line in explain(error)]
-    except ConfigurationError:
-        raise
+        errors = list(Validator(schema()).iter_errors(completed))
+        # A key that is unknown may be why another one is missing, so the last line is about it.
+        errors.sort(key=lambda e: (e.validator == "additionalProperties", [*map(str, e.absolute_path)]))
+        lines = [line for error in errors for line in explain(error)] or list(contradictions(completed))
     except (RecursionError, ValueError):
-        raise ConfigurationError(
+        raise UserError(
             "config key (top) is nested too deeply, holds itself, or holds a number of thousands of digits"
         ) from None
-    if not lines:
-        lines = list(contradictions(completed))
     if lines:
-        raise ConfigurationError("\n".join(dict.fromkeys(lines)))
+        raise UserError("\n".join(dict.fromkeys(lines)))
     return completed
 
 
-# Keys that hold a path, or a list of paths; `*` stands for any name.
-PATH_KEYS = (
-    ("corpus", "train"),
-    ("corpus", "validation"),
-    ("models", "*", "path"),
-    ("models", "*", "schedule"),
-    ("training", "schedule"),
-    ("models", "*", "tokenizer"),
-    ("metrics", "tables"),
-    ("metrics", "harness"),
-    ("hub", "cache"),
-)
-
-
-def rebase(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str, Any]:
-    """`config` with the paths that one of its files names made relative to the folder of that file.
-
-    What no file holds, such as a path from the command line, stays relative to the working directory. Raises
-    `ConfigurationError` for a file that is missing or no YAML.
-    """
-    rebased = copy.deepcopy(dict(config))
-    for file in files:
-        content, folder = _read(file), Path(os.path.relpath(Path(file).parent))
-        for keys in PATH_KEYS:
-            _rebase(rebased, content, keys, folder)
-    return rebased
-
-
-def _read(file: str | Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ConfigurationError(f"{file}: no readable configuration ({error.strerror or error})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(content, dict):
-        raise ConfigurationError(f"{file}: holds {shown(content)}, but a configuration is a section of keys")
-    return content
-
-
-def _rebase(part: Any, given: Any, keys: Sequence[str], folder: Path) -> None:
-    """Change the values behind `keys` in `part` that are still what the file, `given`, holds."""
-    if not isinstance(part, dict) or not isinstance(given, dict):
-        return
-    first, *rest = keys
-    for name in set(part) & set(given) if first == "*" else {first} & set(part) & set(given):
-        value = part[name]
-        if rest:
-            _rebase(value, given[name], rest, folder)
-        elif value == given[name] and isinstance(value, str) and value:
-            part[name] = str(folder / value)
-        elif value == given[name] and isinstance(value, list):
-            part[name] = [str(folder / one) if isinstance(one, str) else one for one in value]
-
-
-def check_files(config: Mapping[str, Any]) -> None:
-    """Raise `ConfigurationError` where a resolved configuration names a file or folder that is not there."""
-    named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
-    harness = config["metrics"]["harness"]
-    named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
-    named += [
-        (join("models", name, key), model.get(key, ""))
-        for name, model in config["models"].items()
-        for key in ("path", "schedule", "tokenizer")
-    ]
-    named += [("training.schedule", config["training"].get("schedule", ""))]
-    lines = [
-        f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
-        for key, path in named
-        if path and isinstance(path, str) and not Path(path).exists()
-    ]
-    if lines:
-        raise ConfigurationError("\n".join(lines))
-
-
-def _complete(schema: Mapping[str, Any], value: Any) -> Any:
-    """`value` with strings turned into what the schema asks for, and missing keys filled with their defaults."""
-    kind = _kind(schema, value)
-    if isinstance(value, str) and kind in ("integer", "number", "boolean", "array", "object"):
-        value = _coerce(kind, value)
-    if value == "null" and "null" in schema.get("type", ()):
-        return None
-    if kind == "integer" and isinstance(value, float) and value.is_integer():
+def _complete(part: Schema, value: Any) -> Any:
+    """`value` with texts turned into what the schema asks for, and missing keys filled with their defaults."""
+    part = of_its_kind(part, value)
+    types = part.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if isinstance(value, str):
+        value = _read_text(value, types)
+    if isinstance(value, float) and "integer" in types and value.is_integer():
         return int(value)
-    if kind == "object" and isinstance(value, Mapping):
-        properties = schema.get("properties", {})
-        others = schema.get("additionalProperties")
-        completed = {}
-        for key, item in value.items():
-            key = str(key)  # YAML reads a name such as 70 as a number
-            if key in completed:
-                raise ConfigurationError(f"config key {join(key)} stands twice, as a text and as a number")
-            inner = properties.get(key, others if isinstance(others, Mapping) else {})
-            # An empty section (`training:` with nothing under it) means its defaults.
-            completed[key] = _complete(
-                inner, inner["default"] if item is None and "default" in inner else item
-            )
-        for key, inner in properties.items():
-            if key not in completed and "default" in inner:
-                completed[key] = _complete(inner, inner["default"])
-        return completed
-    if kind == "array" and isinstance(value, list):
-        return [_complete(schema.get("items", {}), item) for item in value]
-    return value
+    if isinstance(value, list) and "array" in types:
+        return [_complete(part["items"], item) for item in value]
+    if not isinstance(value, Mapping) or "object" not in types:
+        return value
+    # YAML reads a name such as 70 as a number. A section with nothing under it (`training:`) means its defaults.
+    given = {str(key): item for key, item in value.items()}
+    defaults = {key: own["default"] for key, own in part.get("properties", {}).items() if "default" in own}
+    given |= {key: default for key, default in defaults.items() if given.get(key) is None}
+    return {key: _complete(of_key(part, key), item) for key, item in given.items()}
 
 
-def _kind(schema: Mapping[str, Any], value: Any) -> str | None:
-    """The type that a value should have; of several, the one that it can have."""
-    kinds = schema.get("type")
-    if not isinstance(kinds, list):
-        return kinds
-    if "object" in kinds:
-        return "object" if isinstance(value, Mapping) or str(value).lstrip().startswith("{") else "string"
-    if "array" in kinds and (isinstance(value, list) or str(value).lstrip().startswith("[")):
-        return "array"
-    return None if value in (None, "null") else kinds[0]
-
-
-def _coerce(kind: str, text: str) -> Any:
-    """`--config` hands over nested values as strings: read one as YAML, keep it if it is not of the kind asked for."""
+def _read_text(text: str, types: Sequence[str]) -> Any:
+    """What a text from `--config` stands for, where its key holds no text; the text itself where that is wrong too."""
+    if "string" in types:
+        return None if text == "null" and "null" in types else text
     try:
         value = yaml.safe_load(text)
+        # YAML 1.1 takes 25e6 and 3e-4 for texts.
+        value = float(value) if isinstance(value, str) else value
     except (yaml.YAMLError, ValueError, RecursionError):
-        return text  # ValueError: what looks like a date and is none, or a number of thousands of digits
-    if kind == "number" and isinstance(value, str):
-        # YAML 1.1 reads 3e-3 as a string.
-        try:
-            return float(value)
-        except ValueError:
-            return text
-    expected = {"integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}[kind]
-    right = isinstance(value, expected) and (kind == "boolean" or not isinstance(value, bool))
-    return value if right else text
+        return text
+    return value if any(TYPES.is_type(value, kind) for kind in types) else text
 
 
-def documented_keys() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every key of the schema with its description, in order, as (dotted path, schema of the key)."""
-
-    def walk(part: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for key, inner in part.get("properties", {}).items():
-            yield join(path, key), inner
-            yield from walk(inner, join(path, key))
-        others = part.get("additionalProperties")
-        if isinstance(others, Mapping):
-            yield from walk(others, join(path, "{name}"))
-
-    return walk(schema(), "")
+def keys_of(part: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
+    """Every key of a section, those that must be given first: its dotted path, its schema, and whether it must be given."""
+    for entry in part.get("oneOf", [part]):
+        needed = entry.get("required", [])
+        for key, own in sorted(entry.get("properties", {}).items(), key=lambda item: item[0] not in needed):
+            yield join(path, key), own, key in needed
+            yield from keys_of(own, join(path, key))
+    if isinstance(part.get("additionalProperties"), Mapping):
+        yield from keys_of(part["additionalProperties"], join(path, "{name}"))
 
 
 def reference() -> str:
-    """config/README.md: every key, its meaning, what it may hold and its default."""
+    """config/README.md: the keys of each section, and of each kind of model, with meaning, values and default."""
+    sections = schema()["properties"]
+    alone = {key: part for key, part in sections.items() if part["type"] != "object"}
     lines = [
         "# Configuration",
         "",
@@ -205,38 +93,74 @@ def reference() -> str:
         "Any key can be given in a file (`snakemake --configfile FILE`, which takes the place of `config/config.yaml`)",
         "or on the command line (`snakemake --config 'training={steps: 100}'`), which goes on top of the file.",
         "A path in a file is relative to the folder of that file, a path on the command line to the working directory.",
+        *_group("## The run", "Its name, and its seeds.", {"properties": alone}, ""),
+    ]
+    for name, part in sections.items():
+        if name == "models":
+            lines += ["", "## models", "", part["description"]]
+            for entry in part["additionalProperties"]["oneOf"]:
+                kind = entry["properties"]["kind"]["const"]
+                lines += _group(f"### kind: {kind}", entry["description"], entry, "models.{name}")
+        elif name not in alone:
+            lines += _group(f"## {name}", part["description"], part, name)
+    schedule = schema()["$defs"]["schedule"]
+    lines += _group(
+        "## schedule", "In `training.schedule` and `models.{name}.schedule`.", schedule, "schedule"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _group(heading: str, text: str, part: Schema, path: str) -> list[str]:
+    """The lines of a section of the reference."""
+    lines = [
+        "",
+        heading,
+        "",
+        text,
         "",
         "| key | meaning | holds | if left out |",
         "| --- | --- | --- | --- |",
     ]
-    for path, part in documented_keys():
-        default = "none" if "default" not in part else f"`{json.dumps(part['default'])}`"
-        if part.get("type") == "object" and "properties" in part:
-            default = ""
-        meaning = " ".join(part["description"].split())
-        lines.append(f"| `{path}` | {meaning} | {allowed(part)} | {default} |")
-    return "\n".join(lines) + "\n"
+    for key, own, needed in keys_of(part, path):
+        if "const" in own or ".schedule." in key:
+            continue  # the kind stands in the heading, and the parts of a schedule in a section of their own
+        default = f"`{json.dumps(own['default'])}`" if "default" in own else "none"
+        default = "" if own["type"] == "object" and "properties" in own else default
+        left_out = "it must be given" if needed else default
+        lines.append(f"| `{key}` | {own['description']} | {allowed(own)} | {left_out} |")
+    return lines
 
 
 def outputs(path: str) -> str:
-    """Where the run of a configuration file leaves what people look at."""
-    run = resolve(_read(path))["run"]
-    return "".join(
-        f"{name + ':':9s} results/{run}/{path}\n"
-        for name, path in (
+    """Where the run of a configuration file left what people look at, and how many checkpoints are in none of it."""
+    from toposcale.io import tables
+
+    run = Path("results", resolve(rebased(read(path), [path]))["run"])
+    lines = [
+        f"{name + ':':9s} {run}/{made}"
+        for name, made in (
             ("Explorer", "explorer.html"),
             ("Figures", "figures/"),
             ("Tables", "tables/"),
             ("Report", "report.html"),
         )
-    )
+    ]
+    count = int(tables.read_metadata(run / "tables/warnings.parquet")["left_out"])
+    if count:
+        lines[-1] += f" ({count:,} checkpoint{'s' * (count > 1)} left out; its warnings say why)"
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["reference"]:
-            print(reference(), end="")
-        case ["outputs", file]:
-            print(outputs(file), end="")
-        case _:
-            sys.exit("usage: configuration.py reference | configuration.py outputs FILE")
+    try:
+        match sys.argv[1:]:
+            case ["reference"]:
+                print(reference(), end="")
+            case ["check", file]:
+                read(file)
+            case ["outputs", file]:
+                print(outputs(file), end="")
+            case _:
+                sys.exit("usage: configuration.py reference | configuration.py (check | outputs) FILE")
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")

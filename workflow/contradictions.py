@@ -2,70 +2,73 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sweep
-from config_errors import allowed, join, shown
-from config_schema import schema
-from schedule_keys import schedule_contradictions
+from config_errors import did_you_mean, join, shown
 
 # Ten times what a run of a week would have; planning more would fill the memory before anything was said.
 MOST_CHECKPOINTS = 100_000
 
 
 def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    """What no schema can say: keys that are each right and do not go together."""
+    """A line for each of them."""
     for name, model in config["models"].items():
-        yield from _model_contradictions(name, model)
+        where, schedule = join("models", name), model.get("schedule")
+        if model["kind"] != "gpt":
+            yield from _of_schedule(f"{where}.schedule", schedule, model.get("final_step"))
+        elif model["d_model"] % model["n_heads"]:
+            yield f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
     corpus = config["corpus"]
     for key in ("train", "validation"):
         if corpus["source"] == "files" and not corpus[key]:
             yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
         if corpus["source"] != "files" and corpus[key]:
             yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
-    for path in config["metrics"]["tables"]:
-        yield from _braces("metrics.tables", path)
-    if config["weights"]["null_draws"] == 1:
-        yield "config key weights.null_draws holds 1, but must be 0 or at least 2: one draw has no spread"
-    if config["landscape"]["resolution"] % 2 == 0:
-        yield (
-            f"config key landscape.resolution holds {config['landscape']['resolution']}, but must be odd: "
-            "the checkpoint is the middle point"
-        )
-    swept = list(_sweep_contradictions(config))
-    yield from swept or _training_contradictions(config)
+    swept = list(_of_sweep(config["sweep"], config["models"]))
+    yield from swept or _of_training(config)
 
 
-def _sweep_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    swept, models = config["sweep"], config["models"]
+def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[str]:
+    """What is wrong with a whole schedule; nothing where there is none, or where it is a file."""
+    from toposcale.io.errors import UserError
+    from toposcale.training.schedules import schedule_of
+
+    if not isinstance(schedule, Mapping):
+        return
+    if final_step not in (None, schedule["steps"]):
+        yield f"config key {where}.steps holds {schedule['steps']}, but final_step is {final_step}; leave one out"
+    try:
+        schedule_of(schedule)
+    except UserError as error:
+        yield f"config key {where}: {str(error).partition(': ')[2]}"
+
+
+def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[str]:
     for name in swept["models"]:
         if name not in models or models[name]["kind"] != "gpt":
-            near = difflib.get_close_matches(name, models, n=1)
-            hint = f"; did you mean {near[0]}?" if near and near[0] != name else ""
+            hint = did_you_mean(name, models)
             yield f"config key sweep.models holds {shown(name)}, but must name models of kind gpt{hint}"
     keys = [key for key in sweep.NAMES if swept[key]]
     if keys and not swept["models"]:
         yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
 
 
-def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    cells = {run.cell: run for run in sweep.runs({**config["sweep"], "seeds": 1})}
-    entries = set(config["models"]) - set(config["sweep"]["models"])
-    for name in sorted(name for name in entries if config["models"][name]["kind"] == "gpt"):
-        cells[name] = sweep.Run(name, name, name, 0, {})
-    copies = config["sweep"]["seeds"]
-    copies = len(copies) if isinstance(copies, list) else copies
+def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
+    """Of each cell of the sweep and each model that is trained on its own; and of the checkpoints of all together."""
+    models, swept = config["models"], config["sweep"]
+    cells = {run.cell: run for run in sweep.runs({**swept, "seeds": 1})}
+    alone = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]
+    cells |= {name: sweep.Run(name, name, name, 0, {}) for name in sorted(alone)}
+    copies = len(swept["seeds"]) if isinstance(swept["seeds"], list) else swept["seeds"]
     checkpoints, trained = 0, 0
     for run in cells.values():
         training = sweep.training_of(config, run)
-        schedule = training.get("schedule")
-        if isinstance(schedule, Mapping):
-            own = "schedule" in config["models"][run.entry]
-            where = join("models", run.entry, "schedule") if own else "training.schedule"
-            yield from schedule_contradictions(where, schedule, training["steps"])
-        repeats = copies if run.training or run.entry in config["sweep"]["models"] else len(config["seeds"])
+        own = "schedule" in models[run.entry]
+        where = join("models", run.entry, "schedule") if own else "training.schedule"
+        yield from _of_schedule(where, training.get("schedule"), training["steps"])
+        repeats = len(config["seeds"]) if run.cell in alone else copies
         trained += repeats
         checkpoints += repeats * (2 + training["steps"] // training["checkpoint_every"])
         if training["warmup_steps"] >= training["steps"]:
@@ -80,56 +83,3 @@ def _training_contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             f"than {MOST_CHECKPOINTS} checkpoints of {trained} models with {config['training']['steps']} steps; "
             "make it larger"
         )
-
-
-NEEDED = {
-    "gpt": ("d_model", "n_layers", "n_heads"),
-    "hub": ("repo", "revisions", "steps"),
-    "folder": ("path",),
-    "monitor": ("path",),
-    "table": ("path", "n_parameters"),
-    "planned": ("n_parameters", "schedule"),
-}
-"""Keys without which an entry of `models:` of that kind means nothing."""
-
-# What a person knows of a training that was made elsewhere.
-_TOLD = ("tokens_per_step", "final_step", "warmup_steps")
-ALLOWED = {
-    "gpt": (*NEEDED["gpt"], "training", "embeddings"),
-    "hub": (*NEEDED["hub"], *_TOLD, "embeddings", "tokenizer"),
-    "folder": (*NEEDED["folder"], "pattern", "steps", *_TOLD, "embeddings", "tokenizer"),
-    "monitor": (*NEEDED["monitor"], *_TOLD),
-    "table": (*NEEDED["table"], *_TOLD),
-    "planned": (*NEEDED["planned"], "tokens_per_step"),
-}
-"""Keys that mean something for an entry of that kind, beside `kind`, `family` and `schedule`, which every one has."""
-
-
-def _model_contradictions(name: str, model: Mapping[str, Any]) -> Iterator[str]:
-    where = join("models", name)
-    kind = model["kind"]
-    for key in NEEDED[kind]:
-        if key not in model:
-            what = allowed(schema()["properties"]["models"]["additionalProperties"]["properties"][key])
-            yield f"config key {where}.{key} is missing; for kind {kind} it must be {what}"
-    known = {*ALLOWED[kind], "schedule"}
-    for other in sorted({key for keys in ALLOWED.values() for key in keys} - known):
-        if other in model:
-            yield f"config key {where}.{other} is given, but has no meaning for kind {kind}"
-    if kind == "gpt" and not set(NEEDED["gpt"]) - set(model) and model["d_model"] % model["n_heads"]:
-        yield (
-            f"config key {where}.n_heads holds {model['n_heads']}, but must divide d_model, {model['d_model']}"
-        )
-    if ".seed" in name:
-        yield f"config key models: the name {name!r} contains .seed, which is reserved for the copies with other seeds"
-    yield from _braces(f"{where}.path", model.get("path", ""))
-    if kind != "gpt" and isinstance(model.get("schedule"), Mapping):
-        yield from schedule_contradictions(f"{where}.schedule", model["schedule"], model.get("final_step"))
-    for key in ("revisions", "pattern"):
-        if key in model and "{step}" not in model[key]:
-            yield f"config key {where}.{key} holds {shown(model[key])}, but must contain {{step}}"
-
-
-def _braces(where: str, path: str) -> Iterator[str]:
-    if set(path) & set("{}"):
-        yield f"config key {where} holds {shown(path)}, but Snakemake reads braces in a path as a wildcard"

@@ -1,12 +1,24 @@
-"""The environment that every job inherits: which copy of the library runs, and at which revision."""
+"""The environment that every job inherits: the copy of the library and its revision; and how a mistake ends a run."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from toposcale.io.errors import UserError
+
+
+@contextmanager
+def mistakes_in_a_line() -> Iterator[None]:
+    """A mistake of the user's ends the run with what it says, and without a traceback."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")
 
 
 def prepare(home: Path) -> None:

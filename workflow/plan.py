@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import sweep
-from schedule_keys import trained_schedule
+from toposcale.io.files import parse_json
 
 STEP_DIGITS = 8
 ALL = "all"
@@ -122,7 +119,7 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
 def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     """A model that is trained here."""
     training = sweep.training_of(config, run)
-    plan = training.get("schedule", trained_schedule({}, training))
+    plan = training.get("schedule", sweep.trained_schedule({}, training))
     settings = {**config["models"][run.entry], "schedule": plan}
     steps = checkpoint_steps(training)
     return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
@@ -145,6 +142,7 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
             source = FolderSource(
                 Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
             )
+            source.check_one_training()
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
@@ -158,7 +156,7 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
 def _architecture(checkpoint: str) -> str:
     """The architecture that a checkpoint's config.json names: what is known of a folder's family."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
+        return str(parse_json((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
     return "folder"
 
 
@@ -166,26 +164,6 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
     """Steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
     last = training["steps"]
     return (*range(0, last, training["checkpoint_every"]), last)
-
-
-def at_the_same_share(
-    models: Mapping[str, Model], steps: Mapping[str, tuple[int, ...]]
-) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    """Pairs (model, step) of neighbouring models of one seed whose steps are the same share of their training.
-
-    `steps`: the checkpoints that count, by model. The end of a training is `final_step` where it is known, else the last
-    checkpoint.
-    """
-    by_share = {
-        name: {Fraction(step, models[name].settings.get("final_step", max(own)) or 1): step for step in own}
-        for name, own in steps.items()
-    }
-    return [
-        ((first, by_share[first][share]), (second, by_share[second][share]))
-        for first, second in pairwise(steps)
-        if models[first].seed == models[second].seed
-        for share in sorted(by_share[first].keys() & by_share[second].keys())
-    ]
 
 
 @dataclass(frozen=True)

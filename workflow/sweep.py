@@ -7,8 +7,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from schedule_keys import trained_schedule
-
 NAMES = {
     "learning_rate": "lr",
     "weight_decay": "wd",
@@ -76,6 +74,12 @@ def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         whole = trained_schedule(schedule, training) if isinstance(schedule, Mapping) else schedule
         training["schedule"] = whole
     return training
+
+
+def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
+    default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
+    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
 
 
 def _text(value: Any) -> str:

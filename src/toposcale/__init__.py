@@ -6,7 +6,7 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0.dev0"
 __all__ = ["compare", "describe"]
 
 

@@ -218,31 +218,3 @@ def test_what_it_cost_and_how_to_rerun_it_are_told(unpacked, finished):
     assert "git checkout" in told
     given = unpacked.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
     assert given == (finished.results / "config.yaml").read_text()
-
-
-def test_power_and_decision_are_charts_with_the_numbers_of_the_tables(page, finished):
-    tables = {
-        name: pd.read_parquet(finished.results / "tables" / f"{name}.parquet")
-        for name in ("power", "sensitivity", "candidates")
-    }
-    charts = page.run("document.querySelectorAll('#judgements .chart').length")
-    tested = (tables["sensitivity"]["found"] != "not tested").sum()
-    usable = tables["candidates"].dropna(subset=["loss", "loss_low", "loss_high", "compute"])
-    choices = (usable.groupby(["model", "fraction"]).size() > 1).sum()
-    assert charts == tested + min(12, choices)
-    assert charts > 0
-    page.run("document.querySelector('#judgements section:last-child').scrollIntoView({behavior: 'instant'})")
-    last = "document.querySelector('#judgements section:last-child .chart')"
-    page.wait_for(f"Boolean({last}.dataset.drawn)")
-    title = page.run("document.querySelector('#judgements section:last-child h3').textContent")
-    model = title.split(" at ")[0]
-    own = usable[usable["model"] == model]
-    shown = dict(zip(*page.run(f"[{last}.data[0].y, {last}.data[0].x]"), strict=True))
-    rows = own[own["candidate"].isin(shown)]
-    assert set(rows["candidate"]) == set(shown)
-    assert all(
-        (rows["candidate"].eq(name) & rows["loss"].sub(loss).abs().lt(1e-9)).any()
-        for name, loss in shown.items()
-    )
-    assert page.run(f"csvOf({last}).split('\\n').length") == len(shown) + 2
-    assert page.errors() == []

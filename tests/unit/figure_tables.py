@@ -8,9 +8,9 @@ import pandas as pd
 from toposcale.analysis.decisions import candidate_table
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
-from toposcale.analysis.ranking import ranking_table, strengths_of
-from toposcale.analysis.scaling import scaling_table
-from toposcale.analysis.transitions import change_point_table, series_of, transition_table
+from toposcale.analysis.ranking import ranking_tables
+from toposcale.analysis.scaling import scaling_tables
+from toposcale.analysis.transitions import transition_tables
 from toposcale.analysis.verdicts import verdict_tables
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
@@ -282,8 +282,11 @@ def analysed(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.Data
     whole = features[features["layer"] == "all"]
     tables = verdict_tables(whole, metrics, models_table(), seed=1, resamples=20)
     return {
-        **{name: tables[name] for name in ("correlations", "verdicts", "sensitivity", "power")},
-        "ranking": ranking_table(strengths_of(whole, metrics, seed=1, resamples=20)),
+        **{
+            name: tables[name]
+            for name in ("correlations", "pooled_correlations", "verdicts", "sensitivity", "power")
+        },
+        **ranking_tables(whole, metrics, seed=1, resamples=20),
     }
 
 
@@ -301,9 +304,8 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "models": models,
         "training": training,
         **analysed(features, metrics),
-        "scaling": scaling_table(whole, metrics, models, seed=1, resamples=20),
-        "transitions": transition_table(series_of(whole, metrics)),
-        "change_points": change_point_table(series_of(whole, metrics)),
+        **scaling_tables(whole, metrics, models, seed=1, resamples=20),
+        **transition_tables(whole, metrics),
         "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "last_diagrams": last_diagrams_table(),

@@ -13,14 +13,9 @@ from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
 from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
-from toposcale.analysis.ranking import group_table, ranking_table, strengths_of
-from toposcale.analysis.scaling import scaling_table, size_extrapolation_table
-from toposcale.analysis.transitions import (
-    change_point_coincidence_table,
-    change_point_table,
-    series_of,
-    transition_table,
-)
+from toposcale.analysis.ranking import ranking_tables
+from toposcale.analysis.scaling import scaling_tables
+from toposcale.analysis.transitions import transition_tables
 from toposcale.features.registry import group_of
 from toposcale.features.weights import matrix_feature  # noqa: F401  # its module registers features
 from toposcale.io import schemas
@@ -34,7 +29,7 @@ def run():
 
 def test_ranking_puts_the_paired_difference_beside_the_norm(run):
     features, metrics, _ = run
-    table = ranking_table(strengths_of(features, metrics, seed=1, resamples=200))
+    table = ranking_tables(features, metrics, seed=1, resamples=200)["ranking"]
     assert sorted(table["rank"].dropna().astype(int)) == [1, 2, 3, 4, 5, 6]
     norm = one(table, feature="frobenius_norm")
     assert norm.over_norm == 0
@@ -50,19 +45,6 @@ def test_ranking_puts_the_paired_difference_beside_the_norm(run):
     holed = one(table, feature="powerlaw_alpha")
     assert holed.over_norm_high - holed.over_norm_low < 0.5 * (holed.strength_high - holed.strength_low)
     assert one(table, feature="h1_count").n_models == 0
-
-
-def test_groups_are_compared(run):
-    features, metrics, _ = run
-    strengths = strengths_of(features, metrics, seed=1, resamples=200)
-    table = group_table(strengths)
-    row = one(table, statistic="mean", first="topology", second="norm")
-    ranking = ranking_table(strengths)
-    strengths = ranking[ranking.group == "topology"]["strength"].dropna()
-    assert (row.n_first, row.n_second) == (2, 1)
-    assert row.strength_first == pytest.approx(strengths.mean())
-    assert row.difference_low <= row.difference <= row.difference_high
-    assert one(table, statistic="best", first="topology", second="norm").strength_first == strengths.max()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +64,7 @@ def test_features_belong_to_their_group(feature, group):
     assert group_of(feature) == group
 
 
-def test_scaling_recovers_the_planted_law_and_foretells_the_largest(run):
+def test_scaling_recovers_the_planted_law(run):
     features, metrics, models = run
     final = pd.DataFrame(
         {
@@ -92,31 +74,14 @@ def test_scaling_recovers_the_planted_law_and_foretells_the_largest(run):
             "value": [1 + 20 * n**-0.3 for n in SIZES.values()],
         }
     )
-    table = scaling_table(features, pd.concat([metrics, final]), models, seed=1, resamples=50)
+    table = scaling_tables(features, pd.concat([metrics, final]), models, seed=1, resamples=50)["scaling"]
     offset = one(table, feature="exact", law="power_law_with_offset")
     assert (offset.exponent, offset.offset, offset.spearman) == pytest.approx((-0.3, 1.0, -1.0), rel=1e-3)
     plain = one(table, feature="validation_loss", law="power_law")
     assert plain.exponent_low < plain.exponent < plain.exponent_high
-    growing = pd.concat(
-        [
-            pd.DataFrame({"model": ["k"], "step": 5000, "metric": ["exact"], "value": [1 + 20 * 1000**-0.3]}),
-            final,
-        ]
-    )
-    five = pd.concat([models, pd.DataFrame({"model": ["k"], "n_parameters": [1000]})])
-    held_out = one(
-        size_extrapolation_table(features, growing, five), feature="exact", law="power_law_with_offset"
-    )
-    assert (held_out.n_parameters, held_out.n_models) == (46368, 4)
-    assert held_out.predicted == pytest.approx(held_out.actual, rel=1e-4)
-    refused = one(
-        size_extrapolation_table(features, final, models), feature="exact", law="power_law_with_offset"
-    )
-    assert "needs at least 4" in refused.reason
-    assert np.isnan(refused.predicted)
 
 
-def test_transitions_and_their_coincidence(run):
+def test_transitions_and_change_points(run):
     features, metrics, _ = run
     time = np.arange(N)
     rng = np.random.default_rng(3)
@@ -126,17 +91,11 @@ def test_transitions_and_their_coincidence(run):
         for name, at in (("h0_max", 20), ("h1_max", 20), ("h2_max", 40))
     ]
     features = pd.concat([features[features.feature == "h1_count"], *planted])
-    series = series_of(features, metrics)
-    table = transition_table(series)
+    tables = transition_tables(features, metrics)
+    table, points = tables["transitions"], tables["change_points"]
     assert one(table, model="s", feature="h0_max").transition_step == 2000
     assert one(table, model="s", feature="h1_count").reason == "constant or a single value"
-    points = change_point_table(series)
     assert points[(points.feature == "h0_max") & (points.model == "s")]["step"].tolist() == [2000]
-    pairs = change_point_coincidence_table(features, series)
-    together = one(pairs, first_feature="h0_max", second_feature="h1_max")
-    assert (together.observed, together.n_models) == (4, 4)
-    assert together.p_value == pytest.approx(3 / N)  # three shifts within one checkpoint
-    assert one(pairs, first_feature="h0_max", second_feature="h2_max").observed == 0
 
 
 def test_early_stopping_by_hand():
@@ -160,13 +119,13 @@ def test_early_stopping_by_hand():
 def test_the_bytes_do_not_depend_on_the_number_of_threads():
     code = """
 import hashlib, numpy as np
-from toposcale.statistics import correlation, innovations, resampling
+from toposcale.statistics import coefficients, innovations, resampling
 rng = np.random.default_rng(0)
 x, y = rng.standard_normal((60, 51)).cumsum(axis=1), rng.standard_normal((2, 51)).cumsum(axis=1)
 counts = resampling.moving_block_counts(51, 300, rng)
 test = innovations.innovation_test(x, y, x[:1])
 arrays = [resampling.bootstrap_spearman(x, y, counts), resampling.bootstrap_pearson(x, y, counts)]
-arrays += [correlation.pearson(x, y), correlation.effective_sample_size(x, y), test.p_value, test.products]
+arrays += [coefficients.pearson(x, y), coefficients.effective_sample_size(x, y), test.p, test.products]
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 """
     hashes = set()
@@ -186,12 +145,11 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 
 def test_the_array_modules_do_not_import_pandas():
     modules = [
-        "correlation",
+        "coefficients",
         "resampling",
         "innovations",
-        "partial",
         "multiple_testing",
-        "pooling",
+        "shared_flips",
         "testable",
         "run_permutation",
         "between_runs",
@@ -206,21 +164,21 @@ def test_the_array_modules_do_not_import_pandas():
 
 def test_weights_without_any_loss_go_through_every_analysis(run):
     features, metrics, _ = run
-    tables = {table: schemas.BY_NAME[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
+    tables = {table: schemas.TABLES[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
     tables |= {
         "features": features,
         "all_features": features,
         "metrics": metrics[:0],
         "models": arrow_tables.from_rows(
-            schemas.MODELS,
+            schemas.TABLES["models"],
             [
                 {"model": model, "seed": 0, "n_parameters": size, "final_step": 5000}
                 for model, size in SIZES.items()
             ],
         ).to_pandas(),
-        "training": schemas.TRAINING.frame([]).assign(model=""),
-        "vectors": schemas.VECTORS.frame([]),
-        "schedules": schemas.SCHEDULES.frame([]),
+        "training": schemas.TABLES["training"].frame([]).assign(model=""),
+        "vectors": schemas.TABLES["vectors"].frame([]),
+        "schedules": schemas.TABLES["schedules"].frame([]),
         "published": pd.read_csv(
             ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}
         ),
@@ -239,6 +197,6 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         )
         made = load(name)(**{table: tables[table] for table in analysis.reads}, **chosen)
         tables |= made
-        assert all(list(made[table].columns) == schemas.BY_NAME[table].names for table in made), name
+        assert all(list(made[table].columns) == schemas.TABLES[table].names for table in made), name
     assert tables["verdicts"].empty
     assert tables["summary"]["answer"].str.contains("needs a loss").all()

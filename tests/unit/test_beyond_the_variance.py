@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import aligned_series
-from toposcale.analysis.verdicts import NO_VARIANCE, OF_NEURAL_PERSISTENCE, POOLED, verdict_tables
+from toposcale.analysis.verdicts import POOLED, verdict_tables
 
 STEPS = np.arange(60) * 100
 
@@ -45,36 +46,44 @@ def tables(run):
     return verdict_tables(*run, seed=1, resamples=50)
 
 
-def verdict(tables, feature):
+NORM, VARIANCE = "beyond_the_norm", "beyond_the_variance"
+
+
+def verdict(tables, feature, question):
     table = tables["verdicts"]
-    [row] = table[(table["model"] == POOLED) & (table["feature"] == feature)].itertuples()
+    rows = (table["model"] == POOLED) & (table["feature"] == feature) & (table["question"] == question)
+    [row] = table[rows].itertuples()
     return row
 
 
 def test_a_copy_of_the_variance_is_beyond_the_norm_and_not_beyond_the_variance(tables):
-    row = verdict(tables, "neural_persistence")
-    assert (row.beyond_the_norm, row.beyond_the_variance) == ("yes", "no")
-    assert row.beyond_the_variance_reason == ""
+    assert verdict(tables, "neural_persistence", NORM).answer == "yes"
+    row = verdict(tables, "neural_persistence", VARIANCE)
+    assert (row.answer, row.control, row.reason) == ("no", "weight_norm_and_variance", "")
 
 
 def test_what_knows_more_than_the_variance_is_beyond_it(tables):
-    row = verdict(tables, "neural_persistence_p2")
-    assert (row.beyond_the_norm, row.beyond_the_variance) == ("yes", "yes")
-    assert row.beyond_the_variance_q <= 0.05
+    assert verdict(tables, "neural_persistence_p2", NORM).answer == "yes"
+    row = verdict(tables, "neural_persistence_p2", VARIANCE)
+    assert row.answer == "yes"
+    assert row.q <= 0.05
 
 
 def test_the_question_is_asked_of_neural_persistence_alone(tables):
-    row = verdict(tables, "h0_total")
-    assert (row.beyond_the_variance, row.beyond_the_variance_reason) == ("not tested", OF_NEURAL_PERSISTENCE)
-    given = tables["partial_correlations"].query("given == 'weight_norm_and_variance'")
-    assert set(given["feature"]) == {"neural_persistence", "neural_persistence_p2"}
+    asked = {"neural_persistence", "neural_persistence_p2"}
+    verdicts = tables["verdicts"]
+    assert set(verdicts.loc[verdicts["question"] == VARIANCE, "feature"]) == asked
+    given = tables["correlations"].query("control == 'weight_norm_and_variance'")
+    assert set(given["feature"]) == asked
 
 
 def test_without_the_variance_the_reason_says_so(run):
     features, metrics, models = run
     without = features[features["feature"] != "weight_variance"]
-    row = verdict(verdict_tables(without, metrics, models, seed=1, resamples=50), "neural_persistence")
-    assert (row.beyond_the_variance, row.beyond_the_variance_reason) == ("not tested", NO_VARIANCE)
+    found = verdict_tables(without, metrics, models, seed=1, resamples=50)
+    row = verdict(found, "neural_persistence", VARIANCE)
+    assert row.answer == "not tested"
+    assert row.reason == "no norm or variance of the weights at these checkpoints"
 
 
 def test_the_other_questions_do_not_change(run, tables):
@@ -82,7 +91,7 @@ def test_the_other_questions_do_not_change(run, tables):
     without = features[features["feature"] != "weight_variance"]
     fewer = verdict_tables(without, metrics, models, seed=1, resamples=50)
     for feature in ("neural_persistence", "h0_total"):
-        assert verdict(fewer, feature).beyond_the_norm_p == verdict(tables, feature).beyond_the_norm_p
+        assert verdict(fewer, feature, NORM).p == verdict(tables, feature, NORM).p
 
 
 def test_the_variance_of_a_layer_is_its_own(run):
@@ -90,10 +99,12 @@ def test_the_variance_of_a_layer_is_its_own(run):
     layer = features.assign(layer="one", value=features["value"] * 2)
     [group] = [
         group
-        for group in aligned_series(pd.concat([features, layer]), metrics, variance=True)
+        for group in aligned_series(
+            pd.concat([features, layer]), metrics, CONTROLS["weight_norm_and_variance"]
+        )
         if group.model == "a" and set(group.keys["layer"]) == {"one"}
     ]
     own = layer[(layer["model"] == "a") & (layer["feature"] == "weight_variance")]["value"].to_numpy()
     # The norm of the model, that of the layer, and the variance of the layer.
-    assert group.norms.shape == (3, len(STEPS))
-    assert np.array_equal(group.norms[2], own)
+    assert group.controls.shape == (3, len(STEPS))
+    assert np.array_equal(group.controls[2], own)

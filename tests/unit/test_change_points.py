@@ -1,9 +1,9 @@
-"""The paper's rule by hand, planted change points, and chance coincidence."""
+"""The rule of the largest change by hand, and planted change points."""
 
 import numpy as np
 import pytest
 
-from toposcale.statistics.change_points import change_points, coincidence, largest_change
+from toposcale.statistics.change_points import change_points, largest_change
 
 
 def test_the_papers_rule_by_hand():
@@ -52,39 +52,3 @@ def test_exact_pieces_and_constants():
     assert len(change_points([1.0, 2.0])) == 0
     with pytest.raises(ValueError, match="values"):
         change_points([1.0, np.nan, 2.0])
-
-
-def mask(n, *places):
-    result = np.zeros(n, dtype=bool)
-    result[list(places)] = True
-    return result
-
-
-def test_coincidence_by_hand():
-    # One change point each, the same place, 10 checkpoints, tolerance 0: 1 of 10 shifts does as well.
-    assert coincidence([mask(10, 4)], [mask(10, 4)], tolerance=0) == (
-        1.0,
-        pytest.approx(0.1),
-        pytest.approx(0.1),
-    )
-    # Tolerance 1: three of ten shifts.
-    assert coincidence([mask(10, 4)], [mask(10, 5)]) == (1.0, pytest.approx(0.3), pytest.approx(0.3))
-    # Ends are not neighbours.
-    assert coincidence([mask(10, 0)], [mask(10, 9)])[0] == 0.0
-
-
-def test_chance_coincidences_are_seldom_called_more():
-    rng = np.random.default_rng(2)
-    p_values = []
-    for _ in range(400):
-        drawn = rng.random((2, 5, 51)) < 0.08
-        p_values.append(coincidence(list(drawn[0]), list(drawn[1]))[2])
-    # The test is exact, so at most 5% plus three binomial standard errors.
-    assert np.mean(np.array(p_values) <= 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
-
-
-def test_coincidence_wants_matching_models():
-    with pytest.raises(ValueError, match="one mask per model"):
-        coincidence([mask(5, 1)], [])
-    with pytest.raises(ValueError, match="length"):
-        coincidence([mask(5, 1)], [mask(6, 1)])

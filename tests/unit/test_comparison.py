@@ -9,7 +9,7 @@ from toposcale import homology
 from toposcale.analysis import comparison
 
 WEIGHTS = {"source": "weights", "layer": "all"}
-LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p_spearman": 0.01}
+LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p": 0.01}
 RUN = {
     "models": pd.DataFrame(
         [
@@ -32,8 +32,16 @@ RUN = {
                 "metric": "training_loss",
                 "spearman": -0.8,
             }
-            | {"p_spearman": 1e-3, "spearman_low": -0.9, "spearman_high": -0.5},
+            | {"control": "nothing", "spearman_p": 1e-3, "spearman_low": -0.9, "spearman_high": -0.5},
+            # Neither that of a layer nor that given a control is the published one.
             {"model": "tiny-3k", **WEIGHTS, "layer": "one", "feature": "h0_total", "metric": "training_loss"},
+            {
+                "model": "tiny-3k",
+                **WEIGHTS,
+                "feature": "h0_total",
+                "metric": "training_loss",
+                "control": "step",
+            },
         ]
     ),
     "scaling": pd.DataFrame(
@@ -149,8 +157,9 @@ def test_published_checkpoints_are_compared_step_by_step():
         "correlations": pd.DataFrame(
             [
                 {"model": f"pythia-{size}m", "source": "embeddings", "layer": "all", "feature": "h1_max"}
-                | {"metric": "perplexity", "spearman": rho}
+                | {"metric": "perplexity", "control": control, "spearman": rho}
                 for size, rho in [(70, -0.8), (160, 0.9), (410, -1.0)]
+                for control in ("nothing", "step")
             ]
         ),
     }

@@ -1,12 +1,19 @@
 """The configuration: what is coerced, what is refused and in which words, and that its reference is current."""
 
+import re
+
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import config_files
 import configuration
 from paths import ROOT
+from toposcale.io import loss_curves, schemas, tables
+from toposcale.io.errors import UserError
+from toposcale.io.step_names import MOST_STEPS
+from toposcale.training.schedules import schedule_of
 
 MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
 
@@ -16,7 +23,7 @@ def resolve(**keys):
 
 
 def complaint(**keys):
-    with pytest.raises(configuration.ConfigurationError) as error:
+    with pytest.raises(UserError) as error:
         resolve(**keys)
     return str(error.value)
 
@@ -40,8 +47,67 @@ def test_strings_of_the_command_line_are_coerced():
     assert config["training"]["learning_rate"] == 3e-3
 
 
+@pytest.mark.parametrize(
+    "written", ["25e6", "25E6", "2.5e7", "2.5e+7", "25_000_000", "25000000", "+25000000.0"]
+)
+def test_a_number_may_be_written_in_every_usual_way(written):
+    for text in (f"n_parameters: {written}", f"n_parameters: '{written}'"):
+        model = {"kind": "table", "path": "x", **yaml.safe_load(text)}
+        found = resolve(models={"m": model})["models"]["m"]["n_parameters"]
+        assert (type(found), found) == (int, 25_000_000)
+        assert (
+            resolve(decision=yaml.safe_load(text.replace("n_parameters", "remaining")))["decision"][
+                "remaining"
+            ]
+            == 25e6
+        )
+
+
+@pytest.mark.parametrize("written", ["2.5", "1e400", "25 million", "0x", "1e3e3", "nan", "yes", "12:30:45x"])
+def test_what_is_no_whole_number_is_shown_as_it_was_written(written):
+    model = {"kind": "table", "path": "x", **yaml.safe_load(f"n_parameters: '{written}'")}
+    assert f'config key models.m.n_parameters holds "{written}", but must be an integer' in complaint(
+        models={"m": model}
+    ).replace("holds 2.5,", 'holds "2.5",')
+
+
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [("n_parameters", 10**15), ("final_step", 10**7), ("tokens_per_step", 10**12), ("warmup_steps", 10**7)],
+)
+def test_a_number_that_no_memory_holds_is_refused(key, most):
+    model = {"kind": "table", "path": "x", "n_parameters": 1}
+    assert resolve(models={"m": {**model, key: most}})
+    for huge in (most + 1, 10 * most, 10**400, "1e300"):
+        assert (
+            f"but must be an integer at least {0 if key == 'warmup_steps' else 1}, at most {most:,}"
+            in complaint(models={"m": {**model, key: huge}})
+        )
+
+
+def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
+    assert configuration.schema()["$defs"]["length"]["maximum"] == MOST_STEPS
+    path = tmp_path / "losses.csv"
+    path.write_text(f"step,loss\n1,3\n{MOST_STEPS},2\n")
+    loss_curves.read(path)
+    path.write_text("step,loss\n1,3\n1e14,2\n")
+    with pytest.raises(UserError, match=r"losses.csv: step holds 1e\+14, but .* up to 10,000,000$"):
+        loss_curves.read(path)
+    path.write_text(f"step,learning_rate\n0,3\n{MOST_STEPS + 1},2\n")
+    with pytest.raises(
+        UserError, match=r"losses.csv: step: 10,000,001, but a training has at most 10,000,000"
+    ):
+        schedule_of(path)
+
+
+def test_the_last_line_is_about_the_key_that_is_not_known():
+    with pytest.raises(UserError) as error:
+        configuration.resolve({"modles": MODELS})
+    assert str(error.value).splitlines()[-1] == "config key modles is unknown; did you mean models?"
+
+
 def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
-    assert "config key run holds 7, but must be a text" in complaint(run=7)
+    assert "config key run holds 7, but must be a text that is safe" in complaint(run=7)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +125,24 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
             {"corpus": {"train": ["x"]}},
             "config key corpus.train is given, but is read only with corpus.source: files",
         ),
-        ({"run": "../../x"}, 'config key run holds "../../x", which is not safe in a path'),
-        ({"run": "x\n"}, "which is not safe in a path"),
-        ({"models": {"a/b": MODELS["a"]}}, "the name 'a/b' is not safe in a path"),
+        (
+            {"run": "../../x"},
+            'config key run holds "../../x", but must be a text that is safe in a path: up to 64 letters',
+        ),
+        ({"run": "x\n"}, "but must be a text that is safe in a path"),
+        (
+            {"models": {"a/b": MODELS["a"]}},
+            'config key models: the name "a/b" must be a text that is safe in a path',
+        ),
         ({"models": {"a": {"d_model": 8, "n_layers": 1}}}, "config key models.a.n_heads is missing"),
         ({"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 3}}}, "must divide d_model, 8"),
-        ({"models": {"a.seed1": MODELS["a"]}}, "contains .seed"),
+        ({"models": {"a.seed1": MODELS["a"]}}, "without .seed, which marks the copies with other seeds"),
+        (
+            {"weights": {"null_draws": 1}},
+            "holds 1, but must be 0, or an integer from 2 to 1000: one draw has no",
+        ),
+        ({"landscape": {"resolution": 20}}, "holds 20, but must be an odd integer from 3 to 1001"),
+        ({"metrics": {"tables": ["{a}.csv"]}}, "but must be a path without braces, which Snakemake reads as"),
         ({"models": {}}, "config key models holds {}"),
         ({"seeds": [1, 1]}, "config key seeds holds [1, 1]"),
         ({"training": {"steps": 10, "warmup_steps": 10}}, "must be less than training.steps, 10"),
@@ -94,7 +172,7 @@ known = st.sampled_from([*configuration.schema()["properties"], "extra"])
 def test_any_configuration_is_resolved_or_explained(keys):
     try:
         config = configuration.resolve(keys)
-    except configuration.ConfigurationError as error:
+    except UserError as error:
         lines = str(error).splitlines()
     else:
         lines = []
@@ -102,15 +180,17 @@ def test_any_configuration_is_resolved_or_explained(keys):
     assert all(line.startswith("config key ") for line in lines)
 
 
+def every_key():
+    return configuration.keys_of(configuration.schema())
+
+
 def test_every_key_has_a_description_a_type_and_a_default():
-    for path, part in configuration.documented_keys():
+    for path, part, needed in every_key():
         assert part["description"], path
         assert part["type"], path
-        # What an entry of `models:` needs depends on its kind: see contradictions.NEEDED.
-        # A schedule that is left out is a cosine.
-        assert "default" in part or path.startswith(
-            ("models.{name}.", "training.schedule", "landscape.planes.")
-        ), path
+        # What is not known of a model from elsewhere stays unknown, and a schedule that is left out is a cosine.
+        optional = path.startswith(("models.{name}.", "training.schedule", "landscape.planes."))
+        assert ("default" in part) + needed == 1 or optional, path
 
 
 @pytest.mark.parametrize(
@@ -118,19 +198,35 @@ def test_every_key_has_a_description_a_type_and_a_default():
     [
         (
             {"kind": "hub", "repo": "a/b"},
-            "config key models.m.revisions is missing; for kind hub it must be a text",
+            "config key models.m.revisions is missing; for kind hub it must be a text that contains {step}",
         ),
         ({"kind": "folder"}, "config key models.m.path is missing"),
         ({"kind": "table", "path": "x"}, "config key models.m.n_parameters is missing"),
-        ({"kind": "gpt", "final_step": 9}, "models.m.final_step is given, but has no meaning for kind"),
+        ({"final_step": 9}, "config key models.m.final_step has no meaning for kind gpt; known here: "),
         (
             {"kind": "folder", "path": "x", "d_model": 8},
-            "config key models.m.d_model is given, but has no meaning for kind",
+            "config key models.m.d_model has no meaning for kind folder; known here: tokens_per_step, final_step,",
         ),
-        ({"kind": "hub", "repo": "a/b", "revisions": "main", "steps": [1]}, "must contain {step}"),
+        ({"kind": "folder", "path": "x", "tokeniser": "y"}, "for kind folder; did you mean tokenizer?"),
+        (
+            {"kind": ""},
+            'models.m.kind holds "", but must be one of gpt, hub,',
+        ),
+        (
+            {"kind": "hubb"},
+            'models.m.kind holds "hubb", but must be one of gpt, hub, folder, monitor, table, planned; did',
+        ),
+        (
+            {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "wsd"}},
+            "models.m.schedule.peak is missing",
+        ),
+        (
+            {"kind": "hub", "repo": "a/b", "revisions": "main", "steps": [1]},
+            'holds "main", but must be a text that contains {step}',
+        ),
         (
             {"kind": "hub", "repo": "../x", "revisions": "step{step}", "steps": [1]},
-            "config key models.m.repo holds",
+            'models.m.repo holds "../x", but must be the name of a repository, such as EleutherAI/pythia-70m',
         ),
     ],
 )
@@ -143,13 +239,32 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     file = tmp_path / "mine" / "run.yaml"
     content = {
-        "models": {"a": {"path": "losses.csv"}, "b": {"path": "/absolute"}},
+        "models": {
+            "a": {"kind": "table", "path": "losses.csv"},
+            "b": {"kind": "folder", "path": "/absolute", "tokenizer": "../t"},
+        },
         "metrics": {"tables": ["t.csv"], "harness": "evals"},
+        "corpus": {"source": "files", "train": ["t/*.txt"], "validation": ["v.txt"]},
+        "training": {"schedule": "plan.csv"},
+        "hub": {"cache": "cache"},
+    }
+    content["models"] |= {
+        "c": {"kind": "monitor", "path": "m"},
+        "d": {"kind": "planned", "schedule": "plan.csv"},
+        "e": {"kind": "gpt", "schedule": {"shape": "linear"}},
     }
     file.write_text(yaml.safe_dump(content))
     on_top = {**content, "metrics": {"tables": ["t.csv"], "harness": "of the command line"}}
-    found = configuration.rebase(on_top, [file])
-    assert found["models"] == {"a": {"path": "mine/losses.csv"}, "b": {"path": "/absolute"}}
+    found = config_files.rebased(on_top, [file])
+    assert found["models"] == {
+        "a": {"kind": "table", "path": "mine/losses.csv"},
+        "b": {"kind": "folder", "path": "/absolute", "tokenizer": "t"},
+        "c": {"kind": "monitor", "path": "mine/m"},
+        "d": {"kind": "planned", "schedule": "mine/plan.csv"},
+        "e": {"kind": "gpt", "schedule": {"shape": "linear"}},
+    }
+    assert found["corpus"] == {"source": "files", "train": ["mine/t/*.txt"], "validation": ["mine/v.txt"]}
+    assert (found["training"], found["hub"]) == ({"schedule": "mine/plan.csv"}, {"cache": "mine/cache"})
     assert found["metrics"] == {"tables": ["mine/t.csv"], "harness": "of the command line"}
 
 
@@ -160,8 +275,8 @@ def test_every_file_that_is_named_must_be_there(tmp_path):
         "tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")],
         "harness": str(tmp_path / "evals"),
     }
-    with pytest.raises(configuration.ConfigurationError) as error:
-        configuration.check_files(configuration.resolve({"models": models, "metrics": metrics}))
+    with pytest.raises(UserError) as error:
+        config_files.check_files(configuration.resolve({"models": models, "metrics": metrics}))
     lines = str(error.value).splitlines()
     assert [line.split(" does not exist")[0] for line in lines] == [
         f"config key metrics.tables: {tmp_path}/t.csv",
@@ -171,10 +286,11 @@ def test_every_file_that_is_named_must_be_there(tmp_path):
 
 
 def test_every_section_refuses_unknown_keys():
-    for path, part in configuration.documented_keys():
-        if part["type"] == "object":
-            assert part["additionalProperties"] is not True, path
-            assert "additionalProperties" in part, path
+    for path, part, _ in every_key():
+        if "object" in part["type"]:
+            assert part["additionalProperties"] is False or path == "models", path
+    for entry in configuration.schema()["properties"]["models"]["additionalProperties"]["oneOf"]:
+        assert entry["additionalProperties"] is False
 
 
 def test_the_reference_page_is_current():
@@ -199,3 +315,45 @@ def test_the_sizes_of_the_shipped_families_are_what_their_names_say():
             sizes_of = (model["d_model"], model["n_layers"], model["n_heads"])
             shape = GPTShape(vocab_size, config["training"]["context"], *sizes_of)
             assert shape.n_parameters == pytest.approx(sizes[name], rel=tolerance, abs=0), name
+
+
+def keys_set_in(content, path=""):
+    """Dotted paths of the keys of a configuration, those of a model as `models.{name}.KEY`."""
+    for key, inner in content.items() if isinstance(content, dict) else ():
+        here = configuration.join(path, "{name}" if path == "models" else key)
+        yield here
+        yield from keys_set_in(inner, here)
+
+
+PAGES = [path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+PRINTED = [
+    block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+]
+
+
+def test_every_key_is_used_in_a_configuration_or_named_in_full_on_a_page():
+    texts = [*PRINTED, *(path.read_text() for path in (ROOT / "config").glob("*.yaml"))]
+    used = {key for text in texts for key in keys_set_in(yaml.safe_load(text))}
+    # In backticks: `weights.seed`, or with a value, `weights.seed: 7`.
+    named = {name for page in PAGES for name in re.findall(r"`([a-z_.{}]+)(?:: [^`]+)?`", page)}
+    held = [path for path, part, _ in every_key() if "properties" not in part or "string" in part["type"]]
+    assert [path for path in held if path not in used | named] == []
+
+
+@pytest.mark.parametrize("text", PRINTED, ids=lambda text: text.splitlines()[1].strip())
+def test_every_configuration_that_a_page_prints_is_right(text):
+    assert configuration.resolve({"models": MODELS} | yaml.safe_load(text))
+
+
+def test_the_last_line_of_a_run_is_its_report_and_what_is_not_in_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"run": "mine", "models": MODELS}))
+    warnings = tmp_path / "results/mine/tables/warnings.parquet"
+    for count, more in (
+        ("0", ""),
+        ("1", " (1 checkpoint left out; its warnings say why)"),
+        ("1200", " (1,200 checkpoints left out; its warnings say why)"),
+    ):
+        tables.write(schemas.TABLES["warnings"].schema.empty_table(), warnings, {"left_out": count})
+        last = configuration.outputs("mine.yaml").splitlines()[-1]
+        assert last == f"Report:   results/mine/report.html{more}"

@@ -30,13 +30,13 @@ def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
     path = tmp_path / "features.parquet"
     row = {"model": "a", "source": "weights", "layer": "all", "feature": "h0_total"}
     data = tables.from_rows(
-        schemas.FEATURES, [{**row, "step": step, "value": 1.5 * step} for step in range(20)]
+        schemas.TABLES["features"], [{**row, "step": step, "value": 1.5 * step} for step in range(20)]
     )
     tables.write(data, path, {"seed": "1"})
     refused = 0
     for position in damaged(path):
         try:
-            found = tables.read(schemas.FEATURES, path)
+            found = tables.read(schemas.TABLES["features"], path)
         except UserError:
             refused += 1
         else:

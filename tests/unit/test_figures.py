@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 import figure_tables
-from toposcale.figures import FIGURES, load
+from toposcale.figures import FIGURES, load, statistics, verdicts
 from toposcale.figures.decisions import decision_candidates, forecast_fans
 from toposcale.figures.embeddings import rate_of_change
 from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
@@ -32,8 +32,7 @@ from toposcale.figures.panels import spans_decades
 from toposcale.figures.statistics import correlation_heat_map, scaling
 from toposcale.figures.style import model_appearances, save
 from toposcale.figures.training import loss_curves, overview, smooth
-from toposcale.figures.verdicts import verdict
-from toposcale.figures.weights import homology, neural_persistence, weights_validation
+from toposcale.figures.verdicts import power, verdict
 
 GOLDEN = Path(__file__).parent / "golden"
 DRAWABLE = list(FIGURES)
@@ -67,9 +66,19 @@ def draw(name: str, tables: dict[str, dict[str, pd.DataFrame]]) -> Figure:
     return load(name)(**{table: tables[entry.source][table] for table in entry.tables})
 
 
+def over_training(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """A figure of the gallery that is a grid of features."""
+    return load(name)(features=features, models=models)
+
+
 def words(figure: Figure) -> str:
     """All text of a figure."""
     return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def plain(correlations: pd.DataFrame) -> pd.DataFrame:
+    """The correlations with nothing held fixed."""
+    return correlations[correlations["control"] == "nothing"]
 
 
 def lines_of(axes: matplotlib.axes.Axes) -> dict[str, matplotlib.lines.Line2D]:
@@ -94,7 +103,7 @@ def test_every_figure_is_drawn_from_the_tables_it_names(name, drawn):
         for parameter in inspect.signature(load(name)).parameters.values()
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
-    assert positional == list(entry.tables)
+    assert entry.panels or positional == list(entry.tables)
     figure = drawn(name)
     marks = sum(
         len(axes.lines) + len(axes.collections) + len(axes.images) + len(axes.patches) for axes in figure.axes
@@ -193,8 +202,8 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
     few = run["features"][run["features"]["model"].isin(["med-21k", "xl-97k"])]
     panels = [
         *overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[:3],
-        *homology(run["features"], run["models"]).axes,
-        *neural_persistence(few, run["models"]).axes,
+        *over_training("homology", run["features"], run["models"]).axes,
+        *over_training("neural_persistence", few, run["models"]).axes,
         loss_curves(run["training"], run["metrics"], run["models"]).axes[0],
     ]
     for axes in panels:
@@ -205,7 +214,7 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
 
 def test_models_without_a_row_in_the_models_table_are_drawn_in_grey(run):
     known = run["models"][run["models"]["model"] != "tiny-3k"]
-    lines = lines_of(neural_persistence(run["features"], known).axes[0])
+    lines = lines_of(over_training("neural_persistence", run["features"], known).axes[0])
     red, green, blue = to_rgb(lines["tiny-3k"].get_color())
     assert red == green == blue
 
@@ -224,7 +233,7 @@ def test_lines_hold_the_values_of_the_table(run):
 
 def test_the_overview_sets_topology_beside_the_norm(run):
     axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
-    table = run["correlations"]
+    table = plain(run["correlations"])
     table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     points = {
         line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5
@@ -244,17 +253,17 @@ def test_values_that_are_not_finite_leave_a_gap_and_are_counted(run):
     ]
     features.loc[chosen[3], "value"] = np.nan
     features.loc[chosen[7], "value"] = np.inf
-    figure = neural_persistence(features, run["models"])
+    figure = over_training("neural_persistence", features, run["models"])
     drawn = lines_of(figure.axes[0])["xl-97k"].get_ydata()
     assert np.flatnonzero(np.isnan(drawn)).tolist() == [3, 7]
     assert "2 values not finite" in words(figure)
-    assert "not finite" not in words(neural_persistence(run["features"], run["models"]))
+    assert "not finite" not in words(over_training("neural_persistence", run["features"], run["models"]))
 
 
 def test_a_model_with_nothing_but_nan_is_not_in_the_legend(run):
     features = run["features"].copy()
     features.loc[features["model"] == "tiny-3k", "value"] = np.nan
-    figure = neural_persistence(features, run["models"])
+    figure = over_training("neural_persistence", features, run["models"])
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == list(figure_tables.SIZES)[1:]
     assert f"{2 * len(figure_tables.CHECKPOINTS)} values not finite" in words(figure)
@@ -264,13 +273,15 @@ def test_steps_that_span_decades_get_a_logarithmic_axis_with_step_0(run, tables)
     assert not spans_decades(figure_tables.CHECKPOINTS)
     assert spans_decades(figure_tables.LOG_STEPS)
     logarithmic = figure_tables.features_table(figure_tables.LOG_STEPS)
-    axes = weights_validation(logarithmic, run["models"]).axes[0]
+    axes = over_training("weights_validation", logarithmic, run["models"]).axes[0]
     assert axes.get_xscale() == "symlog"
     assert axes.get_xlim()[0] <= 0
     assert axes.get_xticks()[0] == 0
     without = logarithmic[logarithmic["step"] > 0]
-    assert weights_validation(without, run["models"]).axes[0].get_xscale() == "log"
-    assert weights_validation(run["features"], run["models"]).axes[0].get_xscale() == "linear"
+    assert over_training("weights_validation", without, run["models"]).axes[0].get_xscale() == "log"
+    assert (
+        over_training("weights_validation", run["features"], run["models"]).axes[0].get_xscale() == "linear"
+    )
 
 
 def test_running_median_by_hand_and_nan_is_not_hidden():
@@ -289,7 +300,7 @@ def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
     figure = correlation_heat_map(run["correlations"], run["models"])
     axes = figure.axes[0]
     shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
-    table = run["correlations"]
+    table = plain(run["correlations"])
     table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
     table = table.pivot(index="feature", columns="model", values="spearman")[list(figure_tables.SIZES)]
     means = shown.mean(axis=1)
@@ -298,29 +309,62 @@ def test_the_heat_map_holds_the_correlations_in_rows_that_are_sorted(run):
     assert [label.get_text() for label in axes.get_xticklabels()] == list(figure_tables.SIZES)
 
 
-def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run):
+def test_the_plain_norm_stays_in_a_heat_map_of_few_rows(run, monkeypatch):
     weak_norm = run["correlations"].copy()
     weak_norm.loc[weak_norm["feature"] == "frobenius_norm", "spearman"] = 0.01
-    figure = correlation_heat_map(weak_norm, run["models"], max_rows=3)
+    monkeypatch.setattr(statistics, "MAX_ROWS", 3)
+    figure = correlation_heat_map(weak_norm, run["models"])
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == 3
     assert "weight norm" in labels
     assert "The 3 strongest of" in words(figure)
 
 
-def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run):
-    figure = verdict(run["verdicts"], max_rows=4)
-    assert "weight norm" in words(figure)
-    table = run["verdicts"]
-    table = table[
-        (table["model"] == "pooled") & (table["metric"] == "validation_loss") & (table["layer"] == "all")
-    ]
-    everything = verdict(run["verdicts"], max_rows=100)
-    answers = [text.get_text() for text in everything.axes[1].texts]
-    asked = table[["follows_the_loss", "beyond_the_norm", "beyond_the_step"]].to_numpy()
+def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypatch):
+    tables = run["verdicts"], run["pooled_correlations"]
+    monkeypatch.setattr(verdicts, "MAX_ROWS", 4)
+    assert "weight norm" in words(verdict(*tables))
+    monkeypatch.setattr(verdicts, "MAX_ROWS", 100)
+    left, right = verdict(*tables).axes
+    family = verdicts.family_of(tables[0], "validation_loss")
+    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm", "beyond_the_step"])]
+    answers = [text.get_text() for text in right.texts]
     for answer in ("yes", "no", "not tested"):
-        assert answers.count(answer) == (asked == answer).sum()
+        assert answers.count(answer) == (asked["answer"] == answer).sum()
     assert answers.count("not tested") > 0
+    whole = tables[1].query("metric == 'validation_loss' and layer == 'all'")
+    for control in ("nothing", "weight_norm", "step"):
+        expected = np.sort(whole.loc[whole["control"] == control, "spearman"])
+        drawn = [np.sort(line.get_xdata()) for line in left.get_lines()]
+        assert any(np.array_equal(points, expected, equal_nan=True) for points in drawn)
+
+
+def test_power_draws_the_curve_the_features_and_the_control(run):
+    figure = power(run["power"], run["sensitivity"], run["verdicts"])
+    tested = run["sensitivity"].query("found != 'not tested'")
+    panels = figure.axes
+    assert len(panels) == len(tested) == 2
+    for axes, own in zip(panels, tested.to_dict("records"), strict=True):
+        curve = run["power"][run["power"]["question"] == own["question"]]
+        lines = {(line.get_marker(), len(line.get_xdata())): line for line in axes.get_lines()}
+        np.testing.assert_array_equal(lines["o", len(curve)].get_xdata(), curve["measured"])
+        np.testing.assert_array_equal(lines["o", len(curve)].get_ydata(), 100 * curve["found"])
+        assert lines["D", 1].get_xdata() == [own["correlation"]]
+        family = verdicts.family_of(run["verdicts"], "validation_loss")
+        seen = family[(family["question"] == own["question"]) & family["p"].notna()]["estimate"].abs()
+        marks = [line.get_xdata() for line in axes.get_lines() if line.get_marker() == "|"]
+        np.testing.assert_array_equal(np.sort(np.concatenate(marks)), np.sort(seen))
+        assert f"{own['n_tested']} features" in axes.get_title("left")
+    found = run["verdicts"].assign(answer=run["verdicts"]["answer"].replace("no", "yes"))
+    colours = [
+        {line.get_color() for line in axes.get_lines() if line.get_marker() == "|" and len(line.get_xdata())}
+        for verdict_table in (run["verdicts"], found)
+        for axes in power(run["power"], run["sensitivity"], verdict_table).axes
+    ]
+    assert [len(each) for each in colours] == [1, 1, 1, 1]
+    assert colours[0] == colours[1] != colours[2] == colours[3]
+    nothing = run["sensitivity"].assign(found="not tested", reason="too short")
+    assert "too short" in words(power(run["power"][:0], nothing, run["verdicts"]))
 
 
 def test_scaling_draws_the_law_of_the_table(run):
@@ -392,6 +436,20 @@ def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
     assert "no run has anything to decide" in words(decision_candidates(run["candidates"][:0], run["models"]))
 
 
+def test_candidates_of_runs_under_way_are_drawn_alone(run):
+    """Those of finished runs only where no run is under way, and then as finished."""
+    one = run["candidates"].iloc[0].to_dict() | {"model": "tiny-3k", "fraction": 0.5}
+    live = [one | {"is_live": True, "candidate": name} for name in ("finish", "start big")]
+    over = [one | {"is_live": False, "model": "xl-97k"}]
+    text = words(decision_candidates(pd.DataFrame([*live, *over]), run["models"]))
+    assert "tiny-3k at 50%" in text
+    assert "xl-97k" not in text
+    assert "finished since" not in text
+    unknown = one | {"is_live": True, "candidate": "unknown", "loss": np.nan}
+    assert "unknown" not in words(decision_candidates(pd.DataFrame([*live, unknown]), run["models"]))
+    assert "xl-97k at 50% (finished since)" in words(decision_candidates(pd.DataFrame(over), run["models"]))
+
+
 def test_rate_of_change_divides_by_the_steps_between_checkpoints():
     rows = [(0, np.nan), (10, 5.0), (40, 6.0)]
     features = pd.DataFrame(
@@ -422,11 +480,19 @@ def test_layers_stand_in_the_order_of_the_network():
     assert layer_part("token_embedding.weight") == ""
 
 
-def test_a_figure_of_one_model_takes_the_largest_and_refuses_one_that_is_not_there(run):
-    assert "xl-97k" in words(layer_heat_map(run["features"], run["models"]))
-    assert "tiny-3k" in words(layer_heat_map(run["features"], run["models"], model="tiny-3k"))
-    with pytest.raises(ValueError, match="model: 'huge' has no data"):
-        layer_heat_map(run["features"], run["models"], model="huge")
+def test_a_figure_of_one_model_takes_the_largest(run):
+    said = words(layer_heat_map(run["features"], run["models"]))
+    assert "xl-97k" in said
+    smaller = run["features"][run["features"]["model"] != "xl-97k"]
+    assert "large-46k" in words(layer_heat_map(smaller, run["models"]))
+
+
+def test_a_figure_of_one_checkpoint_takes_the_last(tables):
+    landscape = tables["landscape"]
+    draw_surfaces = load("surface_and_merge_tree")
+    assert "xl-97k, step 1000" in words(draw_surfaces(landscape["surfaces"], landscape["models"]))
+    earlier = landscape["surfaces"].query("step < 1000")
+    assert "xl-97k, step 0" in words(draw_surfaces(earlier, landscape["models"]))
 
 
 # Files

@@ -27,6 +27,7 @@ def screen():
     said = summary_tables(
         metrics,
         tables["verdicts"],
+        tables["pooled_correlations"],
         tables["tested_features"],
         tables["sensitivity"],
         pd.DataFrame(),
@@ -67,17 +68,18 @@ def test_the_answer_on_following_is_that_of_scipy(screen):
 def test_the_answers_on_beyond_are_those_of_the_tables(screen, position, question):
     tables, said, series, _ = screen
     family = tables["verdicts"].query("model == 'pooled' and metric == 'validation_loss' and layer == 'all'")
+    family = family[family["question"] == question]
     pooled = tables["pooled_correlations"].query("metric == 'validation_loss' and layer == 'all'")
     pooled = pooled[
-        pooled["given"] == {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}[question]
+        pooled["control"] == {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}[question]
     ]
-    p = pooled.set_index("feature")["p_surrogate"].dropna()
+    p = pooled.set_index("feature")["p"].dropna()
     q = pd.Series(scipy.stats.false_discovery_control(p), index=p.index)
     text = said.numbers[position]
     own = tables["sensitivity"].set_index("question").loc[question]
     control_p, control_q = numbers(rf"Positive control .*: p = {NUMBER}, q = {NUMBER}\.", text)
-    assert control_p == pytest.approx(own["control_p"], rel=0.1)
-    expected = scipy.stats.false_discovery_control([*p, own["control_p"]])[-1]
+    assert control_p == pytest.approx(own["p"], rel=0.1)
+    expected = scipy.stats.false_discovery_control([*p, own["p"]])[-1]
     assert control_q == pytest.approx(expected, rel=0.1)
     tested, testable, measured, distinct = numbers(
         rf"weights {NUMBER} of {NUMBER} testable \({NUMBER} measured\), {NUMBER} distinct", text
@@ -91,7 +93,7 @@ def test_the_answers_on_beyond_are_those_of_the_tables(screen, position, questio
     assert feature_name(strongest) in text.split("Strongest")[1]
     assert r == pytest.approx(pooled.set_index("feature").innovation_correlation[strongest], abs=0.005)
     assert [p_said, q_said] == pytest.approx([p[strongest], q[strongest]], rel=0.1)
-    assert set(family.loc[family[question] == "yes", "feature"]) == set(q[q <= 0.05].index)
+    assert set(family.loc[family["answer"] == "yes", "feature"]) == set(q[q <= 0.05].index)
     curve = tables["power"][tables["power"].question == question]
     reached = curve[curve["found"] >= 0.8]["measured"]
     below = curve[curve["found"] < 0.8]["measured"]
@@ -102,7 +104,7 @@ def test_the_answers_on_beyond_are_those_of_the_tables(screen, position, questio
 def test_the_stretch_behind_the_answers_is_the_one_after_the_warmup(screen):
     tables, _, _, losses = screen
     points = int((losses.index >= 2 * WARMUP).sum())
-    tested = tables["partial_correlations"].query("n_tested > 0")
+    tested = tables["correlations"].query("n_tested > 0")
     assert set(tested["n_tested"]) == {points} == set(tables["sensitivity"]["n_points"])
 
 

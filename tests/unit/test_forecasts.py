@@ -64,7 +64,7 @@ def test_an_evaluation_by_hand():
     assert table.loc["combined", "spearman"] == pytest.approx(1.0)
     assert table.loc["combined", "interval_coverage"] == 1.0
     # all three errors shrink: 2 of the 8 sign patterns are as extreme
-    assert table.loc["combined", "wilcoxon_p"] == pytest.approx(0.25)
+    assert table.loc["combined", "improvement_p"] == pytest.approx(0.25)
     assert table.loc["combined", "improvement_low"] == pytest.approx(50.0)
     assert "0.25" in table.loc["combined", "note"]
 

@@ -1,12 +1,16 @@
-"""Imports go downwards: in the library from floor to floor, and from the workflow through the scripts to the library."""
+"""Imports go downwards: in the library from floor to floor, and from workflow, scripts and studies to the library."""
 
 import ast
+import re
+import sys
+import tomllib
 
 import pytest
 
 from paths import ROOT
 
 LIBRARY = ROOT / "src" / "toposcale"
+STUDIES = ROOT / "studies"
 # From the ground up. A package may import those before it.
 FLOORS = [
     "io",
@@ -91,7 +95,40 @@ def test_the_library_knows_neither_workflow_nor_scripts():
         assert not first & (above | {"snakemake"}), path.relative_to(LIBRARY)
 
 
+def test_studies_import_the_library_and_each_other_only():
+    outside = {path.stem for folder in ("scripts", "workflow") for path in (ROOT / folder).glob("*.py")}
+    outside |= {"scripts", "workflow", "benchmarks", "tests", "snakemake"}
+    found = sorted(STUDIES.rglob("*.py"))
+    assert found
+    for path in found:
+        assert not {name.split(".")[0] for name in imported(path)} & outside, path.relative_to(ROOT)
+
+
+def test_what_users_run_does_not_know_the_studies():
+    for folder in ("src", "scripts", "workflow", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert "studies" not in {name.split(".")[0] for name in imported(path)}, path.relative_to(ROOT)
+    for path in [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]:
+        assert "studies" not in path.read_text(), path.relative_to(ROOT)
+
+
 def test_scripts_do_not_know_the_workflow():
     above = {path.stem for path in (ROOT / "workflow").glob("*.py")} | {"snakemake"}
     for path in (ROOT / "scripts").glob("*.py"):
         assert not {name.split(".")[0] for name in imported(path)} & above, path.name
+
+
+# TensorBoard's files are read where the user has it; its absence is told in one line.
+_OPTIONAL = {"tensorboard"}
+_MODULE_OF = {"scikit-learn": "sklearn"}
+
+
+def test_what_the_library_imports_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = project["dependencies"] + [
+        name for names in project["optional-dependencies"].values() for name in names
+    ]
+    packages = {re.match(r"[\w.-]+", line)[0].lower() for line in stated}
+    declared = {_MODULE_OF.get(name, name).replace("-", "_") for name in packages}
+    used = {name.split(".")[0] for path in LIBRARY.rglob("*.py") for name in imported(path)}
+    assert used - declared - set(sys.stdlib_module_names) <= {"toposcale"} | _OPTIONAL

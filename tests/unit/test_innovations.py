@@ -53,7 +53,7 @@ def rejected(x, y, controls=None):
     for start in range(0, len(x), 20):
         rows = slice(start, start + 20)
         given = None if controls is None else controls
-        p_values.append(np.diagonal(innovation_test(x[rows], y[rows], given).p_value))
+        p_values.append(np.diagonal(innovation_test(x[rows], y[rows], given).p))
     return float((np.concatenate(p_values) <= 0.05).mean())
 
 
@@ -145,7 +145,7 @@ def test_a_copy_of_the_control_says_nothing_beyond_it():
     rng = np.random.default_rng(7)
     control = np.cumsum(rng.standard_normal(40))
     result = innovation_test(2 * control + 1, rng.standard_normal(40), control)
-    assert np.isnan(result.p_value[0, 0])
+    assert np.isnan(result.p[0, 0])
 
 
 def test_a_curve_of_the_norm_says_nothing_beyond_the_norm_and_its_square():
@@ -156,10 +156,8 @@ def test_a_curve_of_the_norm_says_nothing_beyond_the_norm_and_its_square():
         norm = 10 + np.cumsum(0.5 + 0.5 * rng.standard_normal(41))
         loss = (0.02 * norm**2 + 0.2 * rng.standard_normal(41))[None]
         feature = (norm**1.3 * (1 + 0.001 * rng.standard_normal(41)))[None]
-        found["norm"] += innovation_test(feature, loss, norm[None]).p_value[0, 0] <= 0.05
-        found["norm and square"] += (
-            innovation_test(feature, loss, with_squares(norm[None])).p_value[0, 0] <= 0.05
-        )
+        found["norm"] += innovation_test(feature, loss, norm[None]).p[0, 0] <= 0.05
+        found["norm and square"] += innovation_test(feature, loss, with_squares(norm[None])).p[0, 0] <= 0.05
     assert found["norm"] > 30
     assert found["norm and square"] <= 0.08 * 200
 
@@ -184,7 +182,7 @@ def test_products_add_up_and_scale_does_not_matter():
     assert (np.abs(result.statistic) < np.abs(result.correlation)).all()
     again = innovation_test(1e6 * x - 5, -y)
     np.testing.assert_allclose(again.correlation, -result.correlation, atol=1e-9)
-    np.testing.assert_allclose(again.p_value, result.p_value, rtol=1e-6)
+    np.testing.assert_allclose(again.p, result.p, rtol=1e-6)
 
 
 def test_too_few_points_are_an_error():

@@ -47,7 +47,7 @@ def dependence(features, graphs):
 
 
 def test_a_quadratic_has_the_curvature_it_was_made_of():
-    found = compute_features([bowl()], parameters(), SETTINGS, model="m", step=3)
+    found = compute_features([bowl()], parameters(), SETTINGS, model="m")
     whole = found.features["all"]
     assert whole["hessian_top_1"] == pytest.approx(3.0)
     assert whole["hessian_top_2"] == pytest.approx(3.0)  # 24 times over
@@ -62,7 +62,7 @@ def test_a_quadratic_has_the_curvature_it_was_made_of():
 
 def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     point = parameters()
-    found = compute_features([bowl()], point, SETTINGS, model="m", step=3)
+    found = compute_features([bowl()], point, SETTINGS, model="m")
     expected = {name: STEEP[name] * float(tensor.norm()) for name, tensor in point.items()}
     assert found.gradient_features["first.weight"]["gradient_norm"] == pytest.approx(expected["first.weight"])
     assert found.gradient_features["all"]["gradient_norm"] == pytest.approx(math.hypot(*expected.values()))
@@ -76,7 +76,7 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
 
 def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
     bottom = {"first.weight": torch.full((4, 6), 1e-9, dtype=torch.float64)}
-    found = compute_features([bowl()], bottom, SETTINGS, model="m", step=0)
+    found = compute_features([bowl()], bottom, SETTINGS, model="m")
     assert found.features["all"]["n_minima_random_1_grid4"] == 1
     assert found.features["all"]["n_saddles_random_1_grid4"] == 0
     h0, h1 = found.diagrams["random_1"]
@@ -88,7 +88,7 @@ def test_a_bowl_has_one_minimum_and_its_diagram_one_class_that_never_dies():
 
 def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
     losses = [bowl(1.0), bowl(2.0), bowl(6.0)]
-    whole = compute_features(losses, parameters(), SETTINGS, model="m", step=0).features["all"]
+    whole = compute_features(losses, parameters(), SETTINGS, model="m").features["all"]
     assert whole["hessian_top_1"] == pytest.approx(np.mean([3, 6, 18]))
     assert whole["hessian_top_1_spread"] == pytest.approx(np.std([3, 6, 18], ddof=1))
     assert "hessian_trace_standard_error_spread" not in whole
@@ -100,25 +100,22 @@ def test_a_feature_is_the_mean_over_the_draws_and_its_spread_that_over_them():
     assert two["all"]["b_standard_error"] == 2.5  # of the mean of two: sqrt(9 + 16) / 2
 
 
-def surface(step, model="m", directions="per_model", **changes):
-    settings = replace(SETTINGS, measured=replace(MEASURED, **changes), directions=directions)
-    found = compute_features([bowl()], parameters(), settings, model=model, step=step)
+def surface(model="m", **changes):
+    settings = replace(SETTINGS, measured=replace(MEASURED, **changes))
+    found = compute_features([bowl()], parameters(), settings, model=model)
     return found.surfaces["random_1"].values
 
 
-def test_directions_stay_the_same_over_a_models_checkpoints_unless_asked_otherwise():
-    assert np.array_equal(surface(0), surface(1))
-    assert not np.array_equal(surface(0), surface(0, model="n"))
-    assert not np.array_equal(surface(0), surface(0, seed=43))
-    assert not np.array_equal(
-        surface(0, directions="per_checkpoint"), surface(1, directions="per_checkpoint")
-    )
+def test_directions_are_those_of_the_model_and_the_seed():
+    assert np.array_equal(surface(), surface())
+    assert not np.array_equal(surface(), surface(model="n"))
+    assert not np.array_equal(surface(), surface(seed=43))
 
 
 def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions():
     for dimensions in (2, 3):
         settings = replace(SETTINGS, measured=replace(MEASURED, dimensions=dimensions))
-        found = compute_features([bowl()], parameters(), settings, model="m", step=0)
+        found = compute_features([bowl()], parameters(), settings, model="m")
         assert set(found.surfaces) == set(found.profiles) == set(found.diagrams) == {"random_1", "negative_1"}
         for plane, one in found.surfaces.items():
             assert one.values.shape == (5,) * dimensions
@@ -127,8 +124,8 @@ def test_every_plane_has_its_profile_and_its_diagram_in_two_and_three_dimensions
 
 
 def test_the_ball_has_profiles_beside_its_bowl():
-    settings = replace(SETTINGS, measured=replace(MEASURED, ball_points=60, ball_dimensions=5))
-    found = compute_features([bowl()], parameters(), settings, model="m", step=0)
+    settings = replace(SETTINGS, measured=replace(MEASURED, ball_points=60))
+    found = compute_features([bowl()], parameters(), settings, model="m")
     assert {"ball", "bowl"} < set(found.profiles)
     assert {"n_saddles_ball_aknn8", "n_saddles_bowl_aknn8"} < set(found.features["all"])
 
@@ -136,7 +133,7 @@ def test_the_ball_has_profiles_beside_its_bowl():
 def test_the_density_of_two_eigenvalues_has_two_peaks():
     # The bulk at 3 has 24 of 40 eigenvalues, 1 has 12, 1/2 has 4.
     grid, density, error = compute_features(
-        [bowl()], parameters(), replace(SETTINGS, density_runs=40), model="m", step=0
+        [bowl()], parameters(), replace(SETTINGS, density_runs=40), model="m"
     ).density
     mass = [
         np.trapezoid(density[chosen], grid[chosen])
@@ -149,9 +146,9 @@ def test_the_density_of_two_eigenvalues_has_two_peaks():
 def test_weights_that_are_not_finite_have_the_same_features_all_nan():
     broken = parameters()
     broken["second.weight"][1, 1] = math.nan
-    healthy = compute_features([bowl()] * 2, parameters(), SETTINGS, model="m", step=0)
+    healthy = compute_features([bowl()] * 2, parameters(), SETTINGS, model="m")
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):
-        found = compute_features([bowl()] * 2, broken, SETTINGS, model="m", step=0)
+        found = compute_features([bowl()] * 2, broken, SETTINGS, model="m")
     for ours, theirs in (
         (found.features, healthy.features),
         (found.gradient_features, healthy.gradient_features),
@@ -170,12 +167,12 @@ def test_a_loss_that_is_not_finite_somewhere_is_counted_and_one_everywhere_is_su
 
     point = parameters()
     point["first.weight"][0, 0] = 0.0
-    found = compute_features([walled], point, SETTINGS, model="m", step=0)
+    found = compute_features([walled], point, SETTINGS, model="m")
     for plane, one in found.surfaces.items():
         assert found.features["all"][f"nonfinite_count_{plane}"] == np.isnan(one.values).sum()
     nowhere = lambda point: bowl()(point) * math.nan  # noqa: E731
     with pytest.warns((RuntimeWarning, UserWarning)):
-        found = compute_features([nowhere], parameters(), SETTINGS, model="m", step=0)
+        found = compute_features([nowhere], parameters(), SETTINGS, model="m")
     whole = found.features["all"]
     assert whole["nonfinite_count_random_1"] == 25
     for missing in ("hessian_trace", "hessian_max", "hessian_min", "n_saddles_negative_1_grid8"):

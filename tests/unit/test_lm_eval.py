@@ -184,7 +184,7 @@ def test_no_such_folder(tmp_path):
 def test_published_results_of_pythia():
     models = {name: Evaluated() for name in ("pythia-70m", "pythia-160m")}
     rows = read_results(SHARED / "pythia_evals", models)
-    table = tables.from_rows(schemas.METRICS, rows).to_pandas()
+    table = tables.from_rows(schemas.TABLES["metrics"], rows).to_pandas()
     steps = table.groupby("model").step.nunique()
     assert dict(steps) == {"pythia-70m": 27, "pythia-160m": 27}
     at = table.set_index(["model", "step", "metric"]).value

@@ -37,7 +37,9 @@ def monitor(folder, **options):
 
 
 def features(folder, step, name="tiny"):
-    return tables.read(schemas.FEATURES, Folder(folder, name).file("features/weights", step)).to_pandas()
+    return tables.read(
+        schemas.TABLES["features"], Folder(folder, name).file("features/weights", step)
+    ).to_pandas()
 
 
 def whole(folder, step):
@@ -47,7 +49,7 @@ def whole(folder, step):
 
 def metrics(folder):
     files = Folder(folder, "tiny").files("metrics/monitor").values()
-    rows = tables.gather(schemas.METRICS, files).to_pylist()
+    rows = tables.gather(schemas.TABLES["metrics"], files).to_pylist()
     return {(row["step"], row["metric"]): row["value"] for row in rows}
 
 
@@ -68,10 +70,10 @@ def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype)
     by_layer, diagrams = weights.compute_features(matrices, SETTINGS, model="tiny")
     where = {"model": "tiny", "step": 1, "source": "weights"}
     folder = Folder(tmp_path, "tiny")
-    assert tables.read(schemas.FEATURES, folder.file("features/weights", 1)) == tables.feature_rows(
+    assert tables.read(schemas.TABLES["features"], folder.file("features/weights", 1)) == tables.feature_rows(
         by_layer, **where
     )
-    assert tables.read(schemas.DIAGRAMS, folder.file("diagrams/weights", 1)) == tables.diagram_rows(
+    assert tables.read(schemas.TABLES["diagrams"], folder.file("diagrams/weights", 1)) == tables.diagram_rows(
         diagrams, **where
     )
 
@@ -87,7 +89,7 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
         watching.log(validation_loss=0.5)
     folder = Folder(tmp_path, "tiny")
     assert folder.steps() == [0, 3, 6]
-    log = tables.gather(schemas.TRAINING, folder.files("training").values()).to_pylist()
+    log = tables.gather(schemas.TABLES["training"], folder.files("training").values()).to_pylist()
     assert log == [
         {"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.1} for step in range(1, 8)
     ]
@@ -254,7 +256,7 @@ def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
         for _ in range(5):
             watching.step(model, 1.0)
     monitor(tmp_path, start=3).close()
-    log = tables.gather(schemas.TRAINING, Folder(tmp_path, "tiny").files("training").values())
+    log = tables.gather(schemas.TABLES["training"], Folder(tmp_path, "tiny").files("training").values())
     assert log["step"].to_pylist() == [1, 2, 3]
 
 

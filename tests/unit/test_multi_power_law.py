@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import published_curves
+from studies import published_curves
 from toposcale.analysis.forecasts import forecast_table
 from toposcale.forecasting import MultiPowerLaw
 

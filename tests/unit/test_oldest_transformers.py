@@ -53,6 +53,6 @@ def test_a_trainer_of_the_oldest_transformers_is_followed(tmp_path):
     assert done.returncode == 0, done.stderr
     folder = Folder(tmp_path / "topology", "old")
     assert folder.steps() == [0, 6, 12]
-    log = tables.gather(schemas.TRAINING, folder.files("training").values()).to_pandas()
+    log = tables.gather(schemas.TABLES["training"], folder.files("training").values()).to_pandas()
     assert log["step"].max() == 12
     assert log["loss"].notna().sum() == 12

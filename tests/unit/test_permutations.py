@@ -51,11 +51,7 @@ def test_run_permutation_of_three_runs_counted_by_hand():
     assert test.n_pairings == 6
     assert test.exact
     far = np.abs(np.array(means) - np.mean(means))
-    assert (
-        test.p_value
-        == pytest.approx((far >= abs(0.8 - np.mean(means)) - 1e-12).mean())
-        == pytest.approx(1 / 6)
-    )
+    assert test.p == pytest.approx((far >= abs(0.8 - np.mean(means)) - 1e-12).mean()) == pytest.approx(1 / 6)
 
 
 def test_run_permutation_pairs_only_runs_of_one_cell():
@@ -65,7 +61,7 @@ def test_run_permutation_pairs_only_runs_of_one_cell():
     # The means of the four pairings: 0.7, 0.525, 0.25, 0.075; their mean 0.3875.
     assert test.n_pairings == 4
     assert test.correlation == pytest.approx(0.7)
-    assert test.p_value == pytest.approx(0.5)
+    assert test.p == pytest.approx(0.5)
 
 
 def test_pair_correlations_are_those_of_scipy():
@@ -84,9 +80,9 @@ def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
     test = run_permutation(x, y, ["a"] * 8)
     assert test.correlation[0, 0] > 0.7
     assert test.by_chance[0, 0] > 0.7
-    assert test.p_value[0, 0] > 0.05
+    assert test.p[0, 0] > 0.05
     own = run_permutation(x, 0.6 * (x - shared) + y, ["a"] * 8)
-    assert own.p_value[0, 0] < 0.001
+    assert own.p[0, 0] < 0.001
     assert own.exact
 
 
@@ -102,7 +98,7 @@ def test_run_permutation_holds_its_level_with_controls_of_each_run():
         y[run] -= y[run] @ basis @ basis.T
 
     def rejected(given):
-        p = run_permutation(x, y[:, :4], ["a"] * runs, given).p_value
+        p = run_permutation(x, y[:, :4], ["a"] * runs, given).p
         return (p <= 0.05).mean()
 
     assert rejected(controls) < 0.075
@@ -133,7 +129,7 @@ def test_between_runs_counted_by_hand():
     assert test.freedom == 3
     assert test.correlation[0] == pytest.approx(correlation(y))
     far = np.abs(counted - counted.mean())
-    assert test.p_value[0] == pytest.approx((far >= abs(correlation(y) - counted.mean()) - 1e-9).mean())
+    assert test.p[0] == pytest.approx((far >= abs(correlation(y) - counted.mean()) - 1e-9).mean())
 
 
 def test_between_runs_knows_no_difference_between_cells():
@@ -142,15 +138,15 @@ def test_between_runs_knows_no_difference_between_cells():
     cells = np.repeat(["a", "b", "c"], 8)
     level = np.repeat([0.0, 5.0, 10.0], 8)
     x, y = rng.standard_normal((200, 24)) + level, rng.standard_normal(24) + level
-    p = between_runs(x, y, list(cells), draws=999).p_value
+    p = between_runs(x, y, list(cells), draws=999).p
     assert (p <= 0.05).mean() < 0.1
-    assert between_runs(x[:1], y + 1.5 * (x[0] - level), list(cells), draws=999).p_value[0] < 0.01
+    assert between_runs(x[:1], y + 1.5 * (x[0] - level), list(cells), draws=999).p[0] < 0.01
 
 
 def test_between_runs_refuses_what_leaves_no_freedom_and_names_what_does_not_fit():
-    assert np.isnan(between_runs(np.eye(1, 4), np.arange(4.0), ["a"] * 4, np.arange(4.0) ** 2).p_value).all()
+    assert np.isnan(between_runs(np.eye(1, 4), np.arange(4.0), ["a"] * 4, np.arange(4.0) ** 2).p).all()
     constant = between_runs(np.ones((1, 8)), np.arange(8.0) ** 2, ["a"] * 8)
     assert np.isnan(constant.correlation[0])
-    assert np.isnan(constant.p_value[0])
+    assert np.isnan(constant.p[0])
     with pytest.raises(ValueError, match="runs"):
         between_runs(np.ones((1, 8)), np.arange(7.0), ["a"] * 8)

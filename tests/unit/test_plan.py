@@ -33,26 +33,6 @@ def test_the_first_seed_keeps_the_plain_names():
     assert two["b.seed43"].entry == "b"
 
 
-def test_models_are_compared_at_the_same_share_of_training():
-    def model(name, steps, seed=42, **settings):
-        return plan.Model(name, name, seed, {"kind": "hub", **settings}, steps)
-
-    found = {
-        "a": model("a", (0, 5, 10)),
-        "b": model("b", (0, 1, 100, 200)),  # half of b is step 100
-        "c": model("c", (0, 100), final_step=400),  # and step 100 a quarter of c
-        "d": model("d", (0, 100), seed=43),
-    }
-    pairs = plan.at_the_same_share(found, {name: one.steps for name, one in found.items()})
-    assert pairs == [
-        (("a", 0), ("b", 0)),
-        (("a", 5), ("b", 100)),
-        (("a", 10), ("b", 200)),
-        (("b", 0), ("c", 0)),
-    ]
-    assert plan.at_the_same_share(found, {"a": (0,)}) == []
-
-
 def test_previous_step():
     model = models()["a"]
     assert [model.previous_step(step) for step in model.steps] == [None, 0, 10, 20]

@@ -14,6 +14,7 @@ from toposcale.training.schedules import (
     plan_of_training,
     recognised,
     schedule_of,
+    warmup_of,
 )
 
 NOTHING = np.empty(0)
@@ -146,3 +147,18 @@ def test_without_a_rate_nothing_is_known():
     rates, reason = plan_of_training(1000, NOTHING, NOTHING)
     assert not len(rates)
     assert "no learning rates" in reason
+
+
+@pytest.mark.parametrize(
+    ("steps", "rates", "warmup"),
+    [
+        ([0, 10, 20, 30, 40], [0.0, 0.5, 1.0, 0.9, 0.1], 20),
+        ([0, 10, 20], [1.0, 1.0, 1.0], 0),
+        ([500, 510, 520], [1.0, 0.9, 0.8], None),
+        ([500, 510, 520], [0.8, 0.9, 0.8], 510),
+        ([0, 10, 20], [np.nan, 0.5, 1.0], None),
+        ([], [], None),
+    ],
+)
+def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps, rates, warmup):
+    assert warmup_of(steps, rates) == warmup

@@ -46,9 +46,9 @@ def tables(models=8, noise=0.004, name="task.acc", loss="validation_loss", trans
     ]
     return {
         "metrics": metrics,
-        "models": schemas.MODELS.frame(runs),
-        "training": schemas.TRAINING.frame([]),
-        "schedules": schemas.SCHEDULES.frame([]),
+        "models": schemas.TABLES["models"].frame(runs),
+        "training": schemas.TABLES["training"].frame([]),
+        "schedules": schemas.TABLES["schedules"].frame([]),
     }
 
 

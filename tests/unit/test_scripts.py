@@ -14,7 +14,7 @@ from toposcale.io.errors import UserError
 
 def metric_rows(*values):
     rows = [{"model": "m", "step": 100, "metric": "validation_loss", "value": value} for value in values]
-    return tables.from_rows(schemas.METRICS, rows)
+    return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 
 def test_a_metric_from_two_sources_counts_once_and_may_not_contradict_itself():

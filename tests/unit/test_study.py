@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis import forecasts_over_runs, study
+from studies.study import questions as study
+from studies.study.forecasts import forecast_table
 from toposcale.io.errors import UserError
 from toposcale.statistics.multiple_testing import holm
 
@@ -49,7 +50,7 @@ def tables(*, between=0.0, within=0.0, seed=1):
 
 def results(**effects):
     features, metrics, models = tables(**effects)
-    small = study.small_tables(features, metrics, models)
+    small = study.gathered(features, metrics, models)
     found = study.study_tables(*study.long_tables(small["series"], small["early"]), models)
     return found["primary"].set_index(["question", "feature"]), found["exploratory"]
 
@@ -59,7 +60,7 @@ def test_the_loss_at_half_of_the_training_is_found_where_topology_is_not():
     control = study.study_tables(features, metrics, models)["control"].iloc[0]
     assert control["feature"] == "loss_at_50%"
     assert control["estimate"] > 0
-    assert control["p_value"] <= 0.01
+    assert control["p"] <= 0.01
     # Of a loss that is dealt out anew among the runs of a cell after that, it tells nothing.
     dealt = metrics.copy()
     end = (dealt["step"] > 300) & (dealt["metric"] == "validation_loss")
@@ -67,37 +68,37 @@ def test_the_loss_at_half_of_the_training_is_found_where_topology_is_not():
         model=[f"run{(int(name[3:]) + 5) % 12 + int(name[3:]) // 12 * 12}" for name in dealt[end]["model"]]
     )
     dealt = pd.concat([dealt[~end], turned])
-    assert study.study_tables(features, dealt, models)["control"]["p_value"].iloc[0] > 0.05
+    assert study.study_tables(features, dealt, models)["control"]["p"].iloc[0] > 0.05
 
 
 def test_there_are_four_primary_tests_and_without_an_effect_none_is_found():
     primary, exploratory = results()
     assert list(primary.index) == [(q, f) for q in "AB" for f in sorted(study.PRIMARY)]
-    assert (primary["p_holm"] > 0.05).all()
-    assert np.array_equal(primary["p_holm"], holm(primary["p_value"].to_numpy()))
-    assert (primary["n_runs"] == CELLS * SEEDS).all()
+    assert (primary["q"] > 0.05).all()
+    assert np.array_equal(primary["q"], holm(primary["p"].to_numpy()))
+    assert (primary["n_models"] == CELLS * SEEDS).all()
     assert "stable_rank" in set(exploratory.query("question == 'A'")["feature"])
 
 
 def test_an_effect_between_runs_is_found_by_A_and_in_its_feature_alone():
     primary, _ = results(between=0.95)
-    assert primary.loc[("A", "neural_persistence"), "p_holm"] < 0.01
+    assert primary.loc[("A", "neural_persistence"), "q"] < 0.01
     assert primary.loc[("A", "neural_persistence"), "low"] > 0.5
-    assert (primary.drop(index=("A", "neural_persistence"))["p_holm"] > 0.05).all()
+    assert (primary.drop(index=("A", "neural_persistence"))["q"] > 0.05).all()
 
 
 def test_an_effect_within_runs_is_found_by_B_and_in_its_feature_alone():
     primary, _ = results(within=1.0)
-    assert primary.loc[("B", "neural_persistence"), "p_holm"] < 0.01
+    assert primary.loc[("B", "neural_persistence"), "q"] < 0.01
     assert primary.loc[("B", "neural_persistence"), "low"] > 0.2
-    assert (primary.drop(index=("B", "neural_persistence"))["p_holm"] > 0.05).all()
+    assert (primary.drop(index=("B", "neural_persistence"))["q"] > 0.05).all()
 
 
 def test_a_study_of_which_a_run_is_missing_is_not_analysed():
     features, metrics, models = tables()
     part = metrics[(metrics["model"] != "run3") | (metrics["step"] < 600)]
     with pytest.raises(UserError, match="1 of 24 runs are not finished"):
-        study.small_tables(features, part, models)
+        study.gathered(features, part, models)
 
 
 def test_the_surplus_of_a_run_by_hand():
@@ -111,13 +112,13 @@ def test_topology_that_tells_the_end_improves_the_forecast_and_topology_that_doe
     gains = {}
     for effect in (0.0, 0.95):
         features, metrics, models = tables(between=effect)
-        small = study.small_tables(features, metrics, models)
-        table = forecasts_over_runs.forecast_table(small["series"], small["early"], models, permutations=19)
+        small = study.gathered(features, metrics, models)
+        table = forecast_table(small["series"], small["early"], models, permutations=19)
         gains[effect] = table.query("left_out == 'cells' and method == 'ridge'").iloc[0]
         assert set(table["left_out"]) == {"cells", "sizes"}
         assert table.query("left_out == 'sizes'")["gain_low"].isna().all()
     assert gains[0.95]["gain"] > 0.005
-    assert gains[0.95]["p_value"] == pytest.approx(0.05)
+    assert gains[0.95]["p"] == pytest.approx(0.05)
     assert gains[0.0]["gain"] < 0.003
 
 
@@ -131,9 +132,9 @@ def test_a_primary_test_that_could_not_be_made_counts_as_one_of_four():
     without = features[features["feature"] != "h0_total_scaled"]
     found = study.study_tables(without, metrics, models)["primary"].set_index(["question", "feature"])
     assert len(found) == 4
-    assert found.loc[("A", "h0_total_scaled"), "p_value"] != found.loc[("A", "h0_total_scaled"), "p_value"]
-    expected = 4 * found.loc[("A", "neural_persistence"), "p_value"]
-    assert found.loc[("A", "neural_persistence"), "p_holm"] == pytest.approx(expected)
+    assert found.loc[("A", "h0_total_scaled"), "p"] != found.loc[("A", "h0_total_scaled"), "p"]
+    expected = 4 * found.loc[("A", "neural_persistence"), "p"]
+    assert found.loc[("A", "neural_persistence"), "q"] == pytest.approx(expected)
 
 
 def test_what_is_not_confirmatory_has_no_primary_tests():
@@ -155,11 +156,9 @@ def test_slopes_that_differ_between_cells_are_no_discovery_once_each_cell_has_it
     end = metrics["metric"].eq("validation_loss") & metrics["step"].eq(600)
     metrics.loc[end, "value"] += metrics.loc[end, "model"].map(moved)
     found = study.study_tables(features.reset_index(drop=True), metrics.reset_index(drop=True), models)
-    assert (
-        found["primary"].set_index(["question", "feature"]).loc[("A", "neural_persistence"), "p_value"] < 0.01
-    )
+    assert found["primary"].set_index(["question", "feature"]).loc[("A", "neural_persistence"), "p"] < 0.01
     own = found["exploratory"].query("question == 'A, own slopes' and feature == 'neural_persistence'")
-    assert own["p_value"].item() > 0.05
+    assert own["p"].item() > 0.05
 
 
 def test_topology_that_repeats_the_norm_does_not_seem_to_help():
@@ -167,6 +166,6 @@ def test_topology_that_repeats_the_norm_does_not_seem_to_help():
     norm = features[features["feature"] == "frobenius_norm"]
     copied = norm.assign(feature="neural_persistence", value=norm["value"] ** 1.01)
     others = features[features["feature"] == "frobenius_norm"]
-    small = study.small_tables(pd.concat([others, copied]), metrics, models)
-    table = forecasts_over_runs.forecast_table(small["series"], small["early"], models, permutations=19)
-    assert (table.query("method == 'ridge'")["p_value"] > 0.05).all()
+    small = study.gathered(pd.concat([others, copied]), metrics, models)
+    table = forecast_table(small["series"], small["early"], models, permutations=19)
+    assert (table.query("method == 'ridge'")["p"] > 0.05).all()

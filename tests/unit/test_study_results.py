@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from toposcale.analysis import study
+from studies.study import questions as study
 from toposcale.analysis.over_seeds import between_runs_table
 from toposcale.statistics.multiple_testing import holm
 
-STUDY = ROOT / "docs/study/study"
+STUDY = ROOT / "studies/study/tables/study"
 PAGE = " ".join((ROOT / "docs/study.md").read_text().split())
 
 
@@ -20,8 +20,8 @@ def interval(row, value, low, high):
 def primary_rows():
     """The rows of the page's table of the four primary tests."""
     return [
-        f"| {row['question']} | `{row['feature']}` | {interval(row, 'estimate', 'low', 'high')} | {row['p_value']:.3g} | "
-        f"{row['p_holm']:.3g} |"
+        f"| {row['question']} | `{row['feature']}` | {interval(row, 'estimate', 'low', 'high')} | {row['p']:.3g} | "
+        f"{row['q']:.3g} |"
         for row in pd.read_csv(STUDY / "primary.csv").to_dict("records")
     ]
 
@@ -51,7 +51,7 @@ def test_the_readme_tells_question_A_as_the_table_has_it():
     for row in pd.read_csv(STUDY / "primary.csv").query("question == 'A'").to_dict("records"):
         estimate, bounds = interval(row, "estimate", "low", "high").split(" (")
         assert f"{estimate} ({bounds[:-1]}, " in readme
-        assert f"{row['p_holm']:.2f}" in readme
+        assert f"{row['q']:.2f}" in readme
 
 
 def test_all_runs_of_the_plan_are_there_and_each_is_in_both_tables():
@@ -84,5 +84,5 @@ def test_question_A_follows_from_the_small_tables():
     primary = pd.read_csv(STUDY / "primary.csv")
     own = primary[primary["question"] == "A"].set_index("feature").loc[list(study.PRIMARY)]
     assert found["correlation"].to_numpy() == pytest.approx(own["estimate"].to_numpy(), rel=1e-6)
-    assert found["p_value"].to_numpy() == pytest.approx(own["p_value"].to_numpy(), rel=1e-6)
-    assert primary["p_holm"].to_numpy() == pytest.approx(holm(primary["p_value"].to_numpy()), rel=1e-6)
+    assert found["p"].to_numpy() == pytest.approx(own["p"].to_numpy(), rel=1e-6)
+    assert primary["q"].to_numpy() == pytest.approx(holm(primary["p"].to_numpy()), rel=1e-6)

@@ -9,30 +9,42 @@ from toposcale.analysis.series import headline_metric
 
 
 def verdict(feature, rho, q, follows="yes", source="weights"):
+    """The rows of a feature: whether it follows the loss, and the two questions that are tested."""
     row = {
         "model": "pooled",
         "source": source,
         "layer": "all",
         "feature": feature,
         "metric": "validation_loss",
-        "follows_the_loss": follows,
-        "follows_the_loss_rho": rho,
-        "follows_the_loss_rho_lowest": rho - 0.01,
-        "follows_the_loss_rho_highest": rho + 0.02,
+        "control": "",
+        "reason": "",
     }
-    for question in ("beyond_the_norm", "beyond_the_step"):
-        answer = "not tested" if np.isnan(q) else "yes" if q <= 0.05 else "no"
-        row |= {question: answer, f"{question}_rho": 0.1, f"{question}_innovation": -0.4}
-        row |= {f"{question}_p": q / 3, f"{question}_q": q}
-    return row | {"beyond_the_variance": "not tested"}
+    answer = "not tested" if np.isnan(q) else "yes" if q <= 0.05 else "no"
+    tested = {"answer": answer, "estimate": -0.4, "p": q / 3, "q": q}
+    return [
+        row | {"question": "follows_the_loss", "answer": follows, "estimate": rho, "p": np.nan, "q": np.nan},
+        *(row | {"question": question} | tested for question in ("beyond_the_norm", "beyond_the_step")),
+    ]
+
+
+def correlations(verdicts, step=0.1):
+    """The correlations over runs behind the verdicts: 0.1 given the norm, and given the step as said."""
+    rows = verdicts[verdicts["question"] == "follows_the_loss"]
+    key = rows[["source", "layer", "feature", "metric"]]
+    parts = []
+    for control, rho in (("nothing", rows["estimate"]), ("weight_norm", 0.1), ("step", step)):
+        parts.append(key.assign(control=control, spearman=rho))
+        parts[-1]["spearman_lowest"] = parts[-1]["spearman"] - 0.01
+        parts[-1]["spearman_highest"] = parts[-1]["spearman"] + 0.02
+    return pd.concat(parts, ignore_index=True)
 
 
 VERDICTS = pd.DataFrame(
     [
-        verdict("frobenius_norm", -0.98, np.nan),
-        verdict("h0_total", -0.97, 0.4),
-        verdict("h1_total", -0.5, 0.01),
-        verdict("stable_rank", 0.1, 0.9, follows="no"),
+        *verdict("frobenius_norm", -0.98, np.nan),
+        *verdict("h0_total", -0.97, 0.4),
+        *verdict("h1_total", -0.5, 0.01),
+        *verdict("stable_rank", 0.1, 0.9, follows="no"),
     ]
 )
 NOTHING_FOUND = VERDICTS[VERDICTS.feature != "h1_total"]
@@ -51,20 +63,22 @@ def sensitivity(found="yes", detectable=0.5, reason=""):
     return pd.DataFrame(
         [
             {"question": question, "found": found, "detectable": detectable, "reason": reason, "n_tested": 3}
-            | {"control_correlation": 0.85, "control_p": 1e-6, "control_q": 2e-5}
+            | {"correlation": 0.85, "p": 1e-6, "q": 2e-5}
             for question in ("beyond_the_norm", "beyond_the_step")
         ]
     )
 
 
-def answers(verdicts=VERDICTS, forecasts=None, decisions=None, power=None, metrics=METRICS, candidates=None):
+def answers(
+    verdicts=VERDICTS, forecasts=None, decisions=None, power=None, metrics=METRICS, candidates=None, step=0.1
+):
     forecasts = pd.DataFrame() if forecasts is None else forecasts
     decisions = pd.DataFrame() if decisions is None else decisions
     candidates = pd.DataFrame() if candidates is None else candidates
     power = sensitivity() if power is None else power
-    table = summary.summary_tables(metrics, verdicts, TESTED, power, forecasts, decisions, candidates)[
-        "summary"
-    ]
+    table = summary.summary_tables(
+        metrics, verdicts, correlations(verdicts, step), TESTED, power, forecasts, decisions, candidates
+    )["summary"]
     assert list(table["position"]) == list(range(len(table)))
     assert (table["answer"].str.split().str.len() <= 40).all()
     said = table["verdict"] + ". " + table["answer"] + " | " + table["numbers"]
@@ -122,13 +136,12 @@ def test_a_run_that_misses_its_positive_control_says_so():
 
 
 def test_what_was_not_tested_is_not_called_a_no():
-    untested = VERDICTS.assign(
-        **{
-            f"{q}{end}": value
-            for q in ("beyond_the_norm", "beyond_the_step")
-            for end, value in (("", "not tested"), ("_p", np.nan))
-        }
-    )
+    untested = VERDICTS.copy()
+    untested.loc[untested["question"] != "follows_the_loss", ["answer", "p", "q"]] = [
+        "not tested",
+        np.nan,
+        np.nan,
+    ]
     said = answers(untested, power=sensitivity("not tested", np.nan, "7 evenly spaced checkpoints"))
     assert said[NORM].startswith(
         "Could not be tested. No feature could be tested: 7 evenly spaced checkpoints."
@@ -137,14 +150,9 @@ def test_what_was_not_tested_is_not_called_a_no():
 
 
 def test_equal_answers_given_norm_and_step_are_said_to_coincide():
-    alone = VERDICTS.assign(model="m")
-    both = pd.concat([VERDICTS, alone])
-    assert (
-        "are the same here, because the norm is monotonic"
-        in answers(both)["Which say something beyond the training step?"]
-    )
-    both.loc[both.model == "m", "beyond_the_step_rho"] = 0.2
-    assert "are the same here" not in answers(both)["Which say something beyond the training step?"]
+    question = "Which say something beyond the training step?"
+    assert "are the same here, because the norm is monotonic" in answers()[question]
+    assert "are the same here" not in answers(step=0.2)[question]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +189,7 @@ def evaluation(gain, low, high, runs=12, p=0.01):
             base
             | {"method": "power_law", "mae": 0.3, "improvement_percent": -200.0, "interval_coverage": 0.2},
             base
-            | {"method": "combined", "mae": 0.2, "improvement_percent": gain, "wilcoxon_p": p}
+            | {"method": "combined", "mae": 0.2, "improvement_percent": gain, "improvement_p": p}
             | {"improvement_low": low, "improvement_high": high},
             {**base, "fraction": 0.5, "method": "combined", "mae": 0.01, "improvement_percent": 99.0},
             {**base, "fraction": 0.0, "method": "joint", "mae": 0.7, "improvement_percent": 0.0},
@@ -218,7 +226,7 @@ def test_topology_is_held_against_the_best_forecast_without_it(gain, low, high, 
 def test_one_of_several_methods_that_passes_by_chance_is_no_yes():
     """p = 0.04 of the best of two methods is 0.08 after Holm's correction."""
     table = evaluation(30.0, 10.0, 45.0, p=0.04)
-    other = table[table["method"] == "combined"].assign(method="topology_rate", wilcoxon_p=0.5)
+    other = table[table["method"] == "combined"].assign(method="topology_rate", improvement_p=0.5)
     assert answers(forecasts=table)[FORECAST].startswith("Yes.")
     assert answers(forecasts=pd.concat([table, other]))[FORECAST].startswith("Not shown.")
 
@@ -322,8 +330,8 @@ def test_what_cannot_be_answered_says_so(question):
 
 
 def test_neural_persistence_is_held_against_the_variance_of_the_weights():
-    persistence = verdict("neural_persistence", -0.5, 0.01)
-    persistence |= {"beyond_the_variance": "no", "beyond_the_variance_p": 0.4321}
-    said = answers(pd.concat([VERDICTS, pd.DataFrame([persistence])]))
+    persistence = pd.DataFrame(verdict("neural_persistence", -0.5, 0.01))
+    variance = persistence[:1].assign(question="beyond_the_variance", answer="no", p=0.4321)
+    said = answers(pd.concat([VERDICTS, persistence, variance]))
     assert "Beyond the variance of the weights too: neural persistence no, p = 0.43." in said[NORM]
     assert "variance" not in answers()[NORM]

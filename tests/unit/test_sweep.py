@@ -4,6 +4,7 @@ import pytest
 
 import configuration
 import plan
+from toposcale.io.errors import UserError
 
 GPT = {"d_model": 8, "n_layers": 1, "n_heads": 1}
 TRAINING = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 2, "batch_size": 4}
@@ -83,7 +84,7 @@ def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedu
     ],
 )
 def test_a_mistake_in_a_sweep_is_said_in_a_line(sweep, words):
-    with pytest.raises(configuration.ConfigurationError) as error:
+    with pytest.raises(UserError) as error:
         resolved(sweep)
     assert words in str(error.value)
     assert "\n" not in str(error.value)

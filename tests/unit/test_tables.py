@@ -23,37 +23,37 @@ ROWS = [
 def test_the_order_of_the_rows_does_not_show(tmp_path):
     paths = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
     for path, rows in zip(paths, [ROWS, ROWS[::-1]], strict=True):
-        tables.write(tables.from_rows(schemas.METRICS, rows), path, {"b": "2", "a": "1"})
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), path, {"b": "2", "a": "1"})
     assert paths[0].read_bytes() == paths[1].read_bytes()
-    read = tables.read(schemas.METRICS, paths[0])
+    read = tables.read(schemas.TABLES["metrics"], paths[0])
     assert read["step"].to_pylist() == [20, 20, 100, 10]
     assert read["metric"].to_pylist() == ["accuracy", "loss", "loss", "loss"]
 
 
 def test_gathering_is_the_same_as_writing_at_once(tmp_path):
     for i, row in enumerate(ROWS):
-        tables.write(tables.from_rows(schemas.METRICS, [row]), tmp_path / f"{i}.parquet")
-    gathered = tables.gather(schemas.METRICS, [tmp_path / f"{i}.parquet" for i in (2, 0, 3, 1)])
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], [row]), tmp_path / f"{i}.parquet")
+    gathered = tables.gather(schemas.TABLES["metrics"], [tmp_path / f"{i}.parquet" for i in (2, 0, 3, 1)])
     tables.write(gathered, tmp_path / "gathered.parquet")
-    tables.write(tables.from_rows(schemas.METRICS, ROWS), tmp_path / "at_once.parquet")
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), tmp_path / "at_once.parquet")
     assert (tmp_path / "gathered.parquet").read_bytes() == (tmp_path / "at_once.parquet").read_bytes()
 
 
 def test_nan_survives(tmp_path):
-    tables.write(tables.from_rows(schemas.METRICS, ROWS), tmp_path / "t.parquet")
-    values = tables.read(schemas.METRICS, tmp_path / "t.parquet")["value"].to_numpy()
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), tmp_path / "t.parquet")
+    values = tables.read(schemas.TABLES["metrics"], tmp_path / "t.parquet")["value"].to_numpy()
     assert np.isnan(values[1])
     assert values[0] == 0.5
 
 
 def test_metadata_is_kept(tmp_path):
-    tables.write(tables.from_rows(schemas.METRICS, ROWS), tmp_path / "t.parquet", {"seed": "42"})
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), tmp_path / "t.parquet", {"seed": "42"})
     assert tables.read_metadata(tmp_path / "t.parquet") == {"seed": "42"}
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "t.parquet"
-    tables.write(tables.from_rows(schemas.METRICS, ROWS), path)
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), path)
     before = path.read_bytes()
 
     def disk_full(*_):
@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", disk_full)
     with pytest.raises(UserError, match=r"t\.parquet: not written \(no space left on device\)"):
-        tables.write(tables.from_rows(schemas.METRICS, ROWS[:1]), path)
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS[:1]), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -71,16 +71,16 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 )
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "t.parquet"
-    tables.write(tables.from_rows(schemas.METRICS, ROWS), path)
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=r"t\.parquet: not a readable Parquet file"):
-        tables.read(schemas.METRICS, path)
+        tables.read(schemas.TABLES["metrics"], path)
 
 
 def test_a_table_of_another_kind_is_named(tmp_path):
-    tables.write(tables.from_rows(schemas.METRICS, ROWS), tmp_path / "t.parquet")
+    tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), tmp_path / "t.parquet")
     with pytest.raises(UserError, match="a features table has"):
-        tables.read(schemas.FEATURES, tmp_path / "t.parquet")
+        tables.read(schemas.TABLES["features"], tmp_path / "t.parquet")
 
 
 def test_feature_and_diagram_rows():
@@ -99,8 +99,8 @@ def test_feature_and_diagram_rows():
 
 
 def test_an_empty_gathering_has_the_schema():
-    assert tables.gather(schemas.FEATURES, []).schema == schemas.FEATURES.schema
-    assert isinstance(tables.gather(schemas.FEATURES, []), pa.Table)
+    assert tables.gather(schemas.TABLES["features"], []).schema == schemas.TABLES["features"].schema
+    assert isinstance(tables.gather(schemas.TABLES["features"], []), pa.Table)
 
 
 def test_rows_of_one_step_after_the_other():
@@ -110,7 +110,7 @@ def test_rows_of_one_step_after_the_other():
     ]
     found = [
         (step, part["value"].to_pylist())
-        for step, part in tables.by_step(tables.from_rows(schemas.METRICS, rows))
+        for step, part in tables.by_step(tables.from_rows(schemas.TABLES["metrics"], rows))
     ]
     assert found == [(0, [1.0]), (20, [2.0, 3.0]), (100, [4.0])]
-    assert list(tables.by_step(schemas.METRICS.schema.empty_table())) == []
+    assert list(tables.by_step(schemas.TABLES["metrics"].schema.empty_table())) == []

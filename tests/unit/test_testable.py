@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from toposcale.statistics.testable import testable_stretch as stretch_of
-from toposcale.statistics.testable import warmup_of
 
 
 def test_the_stretch_begins_at_twice_the_warmup():
@@ -47,18 +46,3 @@ def test_the_longest_of_several_stretches_is_taken():
     steps = [*range(0, 200, 10), *range(200, 1500, 50)]
     found = stretch_of(steps, 0)
     assert [steps[found.start], steps[found.stop - 1]] == [200, 1450]
-
-
-@pytest.mark.parametrize(
-    ("steps", "rates", "warmup"),
-    [
-        ([0, 10, 20, 30, 40], [0.0, 0.5, 1.0, 0.9, 0.1], 20),
-        ([0, 10, 20], [1.0, 1.0, 1.0], 0),
-        ([500, 510, 520], [1.0, 0.9, 0.8], None),
-        ([500, 510, 520], [0.8, 0.9, 0.8], 510),
-        ([0, 10, 20], [np.nan, 0.5, 1.0], None),
-        ([], [], None),
-    ],
-)
-def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps, rates, warmup):
-    assert warmup_of(steps, rates) == warmup

@@ -51,7 +51,7 @@ def job(tmp_path):
                 architecture={"d_model": 4, "n_layers": 1, "n_heads": 1},
                 seed=1,
                 training=TRAINING,
-                sketch={"every": every, "size": 3},
+                sketch={"every": every},
                 device="cpu",
                 steps=STEPS,
             ),
@@ -94,7 +94,7 @@ def test_a_killed_job_goes_on_if_nothing_changed(job, tmp_path, monkeypatch, eve
     monkeypatch.setattr(train.TrainingJob, "advance", counted)
     train.main(job(every))
     assert advanced == trained
-    log = tables.read(schemas.TRAINING, tmp_path / "made/log.parquet")
+    log = tables.read(schemas.TABLES["training"], tmp_path / "made/log.parquet")
     assert log["step"].to_pylist() == list(range(5))
     sketches = tensor_files.read(tmp_path / "made/sketch.safetensors")[0]
     np.testing.assert_array_equal(sketches["step"], np.arange(0, 5, every))

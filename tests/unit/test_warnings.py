@@ -51,13 +51,22 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
     noted = notes.gaps("m", {40: "cut short", 50: "cut short", 60: "another shape"})
     noted.append({"model": "n", "step": None, "concerns": "embeddings", "warning": "w", "remedy": "r"})
     table = warnings.warning_table(features(), METRICS[:0], noted)
-    assert list(table.columns) == list(schemas.WARNINGS.names)
+    assert list(table.columns) == list(schemas.TABLES["warnings"].names)
     assert rows_of(table) == [
         ("m", "40, 50", "checkpoint", "cut short"),
         ("m", "60", "checkpoint", "another shape"),
         ("n", "", "embeddings", "w"),
     ]
     assert (table["remedy"] != "").all()
+
+
+def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
+    noted = notes.gaps("m", {40: "cut short", 50: "cut short"}, "weights")
+    noted += notes.gaps("m", {40: "cut short"}, "embeddings") + notes.gaps("n", {40: "cut short"})
+    noted.append(notes.repeated("m", 60, "step100", leave_out=True))
+    noted.append(notes.note("n", "embeddings", "w", "r"))
+    assert notes.left_out(noted) == 3
+    assert notes.left_out([]) == 0
 
 
 def test_many_steps_are_a_span():

@@ -1,6 +1,9 @@
 """What a user can get wrong ends in one clear line, and finished work stays."""
 
+import subprocess
+
 import pytest
+import yaml
 
 import faults
 
@@ -45,13 +48,46 @@ def test_a_text_that_is_not_utf8(workspace):
 
 def test_a_diverging_model_stops_alone_and_the_others_go_on(workspace):
     workspace.config["training"]["gradient_clip"] = 1e6
-    workspace.config["models"]["one"]["training"] = {"learning_rate": 1000.0}
+    workspace.config["models"]["one"]["training"] = {"learning_rate": 1000}
     logs = [f"results/small/training/{model}.parquet" for model in ("one", "two")]
     [line] = faults.complaints(complaint(workspace, "--keep-going", "--", *logs))
-    assert line.startswith("toposcale: train: ")
-    assert "step" in line
-    assert "learning rate" in line
+    assert line.startswith("toposcale: train: one: loss ")
+    assert "try a lower learning rate" in line
     assert [(workspace.path / log).exists() for log in logs] == [False, True]
+
+
+def test_a_mistake_of_the_advice_is_said_once(workspace):
+    (workspace.path / "losses.csv").write_text("step,perplexity\n1,2\n")
+    workspace.config["models"] = {"m": {"kind": "table", "path": "losses.csv", "n_parameters": 9}}
+    text = complaint(workspace, "--nolock", "--quiet", "all", "--", "advice")
+    [line] = [line for line in text.splitlines() if line.startswith("toposcale: ")]
+    assert line.startswith("toposcale: advice: losses.csv: no column for loss")
+    assert text.rstrip().endswith(line)
+
+
+def test_a_log_that_goes_on_after_the_final_step_is_refused(workspace):
+    (workspace.path / "losses.csv").write_text("step,loss\n1,3\n9584,2\n")
+    workspace.config["models"] = {
+        "m": {"kind": "table", "path": "losses.csv", "n_parameters": 9, "final_step": 100}
+    }
+    said = "models.m.final_step holds 100, but the log goes to step 9,584"
+    for target in ("advice", "results/small/tables/models.parquet"):
+        assert complaint(workspace, "--quiet", "all", "--", target).count(said) == 1 + (target != "advice")
+
+
+def test_code_in_the_default_configuration_is_refused_before_it_runs(workspace):
+    """Of a file that --configfile names, Snakemake runs the code before it reads the Snakefile: there, make looks first."""
+    code = ["import os", "os.mkdir('owned')"]
+    workspace.config |= {"__use_yte__": True, "__definitions__": code}
+    command = workspace.command("--dry-run")
+    at = command.index("--configfile")
+    del command[at : at + 2]
+    (workspace.path / "config").mkdir()
+    (workspace.path / "config" / "config.yaml").write_text(yaml.safe_dump(workspace.config))
+    done = subprocess.run(command, cwd=workspace.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("toposcale: config/config.yaml: holds __use_yte__")
+    assert not list(workspace.path.rglob("owned"))
 
 
 def test_config_values_are_never_run_by_a_shell(workspace):
@@ -59,5 +95,5 @@ def test_config_values_are_never_run_by_a_shell(workspace):
     workspace.config["corpus"]["train"] = [f"$(touch {mark})"]
     complaint(workspace)
     workspace.config["run"] = f"x; touch {mark}"
-    assert "is not safe in a path" in complaint(workspace)
+    assert "must be a text that is safe in a path" in complaint(workspace)
     assert not mark.exists()

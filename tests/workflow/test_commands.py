@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -131,24 +132,30 @@ def hub(tmp_path_factory):
         yield {"HF_ENDPOINT": running.url, "HF_HOME": str(folder / "home")}
 
 
-def shell(place, command, **variables):
-    """Run a command as it is printed: only `.venv` is another folder."""
+def started(place, command, **variables):
+    """A command as it is printed, begun: only `.venv` is another folder."""
     project, environment = place
     command = command.replace(".venv/", f"{environment}/")
     path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
     # As from a terminal: not inside the `make` that runs the tests, which would count as its parent.
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     given = outside | {"VENV": str(environment), "PATH": path, "PYTHONPATH": str(project / "src")} | variables
-    return subprocess.run(
+    return subprocess.Popen(
         ["bash", "-c", command],
         cwd=project,
         env=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-        timeout=1500,
+        start_new_session=True,
     )
+
+
+def shell(place, command, **variables):
+    """Run a command as it is printed, to its end."""
+    process = started(place, command, **variables)
+    output, _ = process.communicate(timeout=1500)
+    return subprocess.CompletedProcess(command, process.returncode, output)
 
 
 def last_line(done):
@@ -293,6 +300,39 @@ def test_a_missing_configuration_is_one_line(place):
         assert done.returncode != 0
         said = [line for line in done.stdout.splitlines() if not line.startswith("make: ***")]
         assert said == ["toposcale: missing.yaml: no such configuration; name one with CONFIG=FILE"]
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "1.5", "many", ""])
+def test_cores_that_are_none_are_one_line(cores):
+    command = ["make", "--dry-run", "run", f"CORES={cores}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"CORES={cores}, but it must be all, or a number of at least 1" in done.stderr.splitlines()[-1]
+
+
+def test_code_in_a_configuration_is_refused_before_snakemake_runs_it(place):
+    text = "__use_yte__: true\n__definitions__:\n  - import os\n  - os.mkdir('owned')\n"
+    (place[0] / "code.yaml").write_text(text + (place[0] / "mine.yaml").read_text())
+    for target in ("run", "advice", "unlock"):
+        said = shell(place, f"make {target} CONFIG=code.yaml").stdout.splitlines()
+        assert said[-2].startswith(
+            "toposcale: code.yaml: holds __use_yte__, with which Snakemake runs Python"
+        )
+    assert not (place[0] / "owned").exists()
+
+
+def test_a_run_that_was_killed_is_unlocked_by_the_command_of_its_last_line(place):
+    command = "make run CONFIG=curve.yaml"
+    locks = place[0] / ".snakemake" / "locks"
+    process = started(place, command)
+    while process.poll() is None and not (locks.is_dir() and any(locks.iterdir())):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    said = shell(place, command).stdout.splitlines()
+    assert said[-2].endswith("if it was killed: make unlock")
+    assert shell(place, "make unlock").returncode == 0
+    assert not any(locks.glob("*"))
 
 
 def test_clean_says_what_it_leaves_and_distclean_removes_it(tmp_path):

@@ -62,7 +62,7 @@ def test_every_feature_of_a_run_is_in_the_method(finished):
 
 def test_the_keys_and_files_that_the_questions_name_are_there():
     text = (ROOT / "docs" / "faq.md").read_text()
-    keys = {path for path, _ in configuration.documented_keys()}
+    keys = {path for path, *_ in configuration.keys_of(configuration.schema())}
     sections = {key.split(".")[0] for key in keys}
     named = {match for match in re.findall(r"`([a-z_]+\.[a-z_]+)`", text) if match.split(".")[0] in sections}
     assert named
@@ -70,7 +70,7 @@ def test_the_keys_and_files_that_the_questions_name_are_there():
     for link in re.findall(r"\]\(([^)#:]+)\)", text + METHOD):
         assert (ROOT / "docs" / link).exists(), link
     for table in re.findall(r"`tables/([a-z_]+)`", text + METHOD):
-        assert table in schemas.BY_NAME, table
+        assert table in schemas.TABLES, table
 
 
 def code_block(page, heading, language):
@@ -110,7 +110,7 @@ def test_the_feature_of_the_page_is_in_tables_statistics_and_report(workspace):
     assert features["value"].between(0, 1).all()
     one = features.query("model == 'one' and step == 40").set_index("layer")["value"]
     assert one["all"] == pytest.approx(one.drop("all").mean())
-    for name in ("correlations", "partial_correlations", "verdicts", "scaling"):
+    for name in ("correlations", "pooled_correlations", "verdicts", "scaling"):
         assert "near_zero_share" in set(pd.read_parquet(made / f"{name}.parquet")["feature"]), name
     page = (workspace.results / "report.html").read_text()
     assert "near_zero_share" in held(page, "data-table-verdicts")

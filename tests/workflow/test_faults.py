@@ -33,13 +33,8 @@ MOMENTS = [
     ("job", "os.rename", rf"metrics/training/one/{STEP}2\.parquet$", "both", r"one/step-00000002\."),
     ("job", "os.rename", rf"diagrams/weights/one/{STEP}2\.parquet$", "snakemake", rf"weights/one/{STEP}2\."),
     ("snakemake", "open", rf"\.snakemake/metadata/{FEATURES_TABLE}$", "self", r"tables/features\."),
-    (
-        "job",
-        "os.rename",
-        r"tables/scaling\.csv$",
-        "snakemake",
-        r"tables/(scaling|size_extrapolation)\.",
-    ),
+    ("job", "os.rename", r"tables/scaling\.parquet$", "self", "nothing"),
+    ("job", "os.rename", r"tables/scaling\.csv$", "snakemake", r"tables/scaling\."),
 ]
 
 

@@ -84,7 +84,7 @@ def test_the_path_ends_where_its_plane_is_centred(landscape):
 def test_sketches_are_those_of_the_steps_of_training(landscape):
     sketch = tensor_files.read(landscape.results / "sketches/one/all.safetensors")[0]
     assert list(sketch["step"]) == list(range(41))
-    assert sketch["sketch"].shape == (41, 8)
+    assert sketch["sketch"].shape == (41, 64)
 
 
 def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_nothing(landscape):

@@ -78,7 +78,7 @@ def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(
         checkpoints.iterate_matrices(saved), weights.Settings(), model=NAME
     )
     file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
-    rows = tables.read(schemas.FEATURES, file).to_pandas()
+    rows = tables.read(schemas.TABLES["features"], file).to_pandas()
     written = rows.set_index(["layer", "feature"])["value"].to_dict()
     expected = {(layer, name): value for layer in features for name, value in features[layer].items()}
     assert written == pytest.approx(expected, rel=1e-12)
@@ -88,9 +88,9 @@ def test_a_folder_of_the_same_training_says_the_same(monitored):
     made, _ = monitored
     state = made.path / "trainer" / f"checkpoint-{STOPPED_AT}" / loss_curves.TRAINER_STATE
     curve, folder = loss_curves.read(state), Folder(made.path / "topology", NAME)
-    log = tables.gather(schemas.TRAINING, folder.files("training").values())
+    log = tables.gather(schemas.TABLES["training"], folder.files("training").values())
     assert log == curve.log()
-    metrics = tables.gather(schemas.METRICS, folder.files("metrics/monitor").values())
+    metrics = tables.gather(schemas.TABLES["metrics"], folder.files("metrics/monitor").values())
     assert metrics == curve.metric_rows(NAME, folder.steps())
     told = checkpoints.trainer_facts(state, state.parent)
     facts = folder.facts()
@@ -133,5 +133,5 @@ def test_a_training_that_goes_on_takes_up_its_rows(monitored):
     train(made.path, STEPS, resume_from=str(saved))
     folder = Folder(made.path / "topology", NAME)
     assert folder.steps() == [*range(0, STOPPED_AT + 1, EVERY), STEPS]
-    log = tables.gather(schemas.TRAINING, folder.files("training").values())
+    log = tables.gather(schemas.TABLES["training"], folder.files("training").values())
     assert log["step"].to_pylist() == list(range(1, STEPS + 1))

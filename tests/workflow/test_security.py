@@ -134,6 +134,6 @@ def test_a_name_with_shell_metacharacters_is_refused(tmp_path, key):
     workspace.config[key] = name if key == "run" else {name: workspace.config["models"]["one"]}
     status, said = faults.run(workspace, "--dry-run")
     assert status == 1
-    assert "is not safe in a path" in said
+    assert "must be a text that is safe in a path" in said
     assert len(faults.complaints(said)) == 1
     assert not list(tmp_path.rglob("owned*"))

@@ -31,7 +31,7 @@ def small_configuration() -> dict:
             "context": 16,
             "warmup_steps": 4,
             "validation_windows": 8,
-            "sketch": {"every": 1, "size": 8},
+            "sketch": {"every": 1},
             "jobs": "model",
         },
         # A job a model: starting jobs is most of what so small a run takes.

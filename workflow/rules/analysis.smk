@@ -42,7 +42,6 @@ TABLE_FILES = {
             "metrics",
             "models",
             "schedules",
-            *(["divergences"] if COMPARED_CLOUDS else []),
             *(table for analysis in ANALYSED.values() for table in analysis.makes),
         ]
     },
@@ -138,7 +137,6 @@ rule tables:
             for table, path in TABLE_FILES.items()
             if table not in ("published", "training")
         ],
-        [f"{TABLES}/divergences.csv"] if COMPARED_CLOUDS else [],
         [
             f"{TABLES}/{table}.csv"
             for analysis in ANALYSED.values()

@@ -13,12 +13,10 @@ from toposcale.monitor.folder import Folder
 START = time.time()
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
-try:
+with environment.mistakes_in_a_line():
     environment.refuse_read_only(Path(".snakemake"))
     environment.refuse_read_only(Path(RUN))
     MODELS = plan.models(config)
-except UserError as error:
-    sys.exit(f"toposcale: {error}")
 SWEPT = {run.name for run in sweep.runs(config["sweep"])}
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
@@ -52,6 +50,8 @@ LANDSCAPED = {
     for name, model in MODELS.items()
     if config["landscape"]["enabled"] and name in RUNNABLE
 }
+# Checkpoints of which the embeddings are compared with those of the checkpoint before, by model.
+DIVERGING = EMBEDDED if config["embeddings"]["divergence"] else {}
 # The work of each producer, cut into jobs.
 WORK = {
     source: plan.Producer(
@@ -78,11 +78,6 @@ MODELS_OF = {
     for source, work in WORK.items()
     if source != "training" and work.steps
 }
-# Models whose embeddings are compared with one another, and pairs (model, step) at the same share of training.
-DIVERGING = EMBEDDED if config["embeddings"]["divergence"] else {}
-COMPARED_CLOUDS = plan.at_the_same_share(
-    {name: MODELS[name] for name in DIVERGING}, DIVERGING
-)
 
 
 def one_of(names):

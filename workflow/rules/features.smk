@@ -126,7 +126,6 @@ rule divergences:
     params:
         steps=steps_of("embeddings"),
         repeats=config["embeddings"]["repeats"],
-        seed=config["embeddings"]["seed"],
         code=code_of("divergences.py"),
     message:
         "Divergence between consecutive embeddings of {wildcards.model}"

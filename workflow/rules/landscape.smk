@@ -97,7 +97,7 @@ rule trajectory:
         runtime=on_attempt(30),
     params:
         steps=steps_of("training"),
-        settings=without(config["trajectory"], "enabled"),
+        window=config["trajectory"]["window"],
         code=code_of("trajectory.py"),
     message:
         "Topology of the training trajectory of {wildcards.model}"

@@ -1,17 +1,5 @@
 # The configuration that was used, whole, and the pages that people open.
 
-from toposcale.pages.report_tables import LISTED
-
-# Only a run with loss landscapes has all of them.
-LISTINGS = {table: TABLE_FILES[table] for table in LISTED if table in TABLE_FILES}
-SHOWN = ("summary", "power", "sensitivity", "verdicts", "candidates", "comparison")
-# What is known of decisions that were really taken (docs/decisions.md): the same for every run.
-TAKEN = [
-    str(path)
-    for path in [HOME / "docs" / "decisions" / "policies.csv"]
-    if path.is_file()
-]
-
 
 rule resolved_configuration:
     output:
@@ -35,18 +23,17 @@ rule report:
     input:
         rules.tables.input,
         rules.figures.input,
-        **{table: TABLE_FILES[table] for table in SHOWN},
+        summary=TABLE_FILES["summary"],
+        comparison=TABLE_FILES["comparison"],
         configuration=rules.resolved_configuration.output[0],
         corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
         warnings=rules.warnings_table.output.warnings,
-        listings=list(LISTINGS.values()),
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
         page=page_files("report"),
-        taken=TAKEN,
     output:
         page=f"{RUN}/report.html",
         changes=f"{RUN}/changes.patch",

@@ -88,32 +88,6 @@ for table, parts in GATHERED.items():
             "../../scripts/gather.py"
 
 
-rule model_divergences:
-    input:
-        first=[WORK["embeddings"].file(CLOUDS, *one) for one, _ in COMPARED_CLOUDS],
-        second=[WORK["embeddings"].file(CLOUDS, *two) for _, two in COMPARED_CLOUDS],
-    output:
-        **table_files("divergences"),
-    log:
-        f"{LOGS}/model_divergences.log",
-    conda:
-        "../../envs/toposcale.yaml"
-    resources:
-        runtime=on_attempt(60),
-    params:
-        pairs=[
-            {"model": one, "step": step, "other_model": other, "other_step": then}
-            for (one, step), (other, then) in COMPARED_CLOUDS
-        ],
-        repeats=config["embeddings"]["repeats"],
-        seed=config["embeddings"]["seed"],
-        code=code_of("model_divergences.py"),
-    message:
-        "Divergence between the embeddings of different models"
-    script:
-        "../../scripts/model_divergences.py"
-
-
 rule measured:
     input:
         rules.features_table.output,

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.controls import NOTHING
+from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -23,26 +25,26 @@ PAPER_SETTING = {
     "weight_decay": 0.01,
     "gradient_clip": 1.0,
 }
-"""How the paper trained its five models, with seed 42, on characters. Which text it read is not stated."""
+"""How the reproduced paper (docs/method.md) trained its five models, with seed 42, on characters of a text that it does not
+name."""
 
 _EMBEDDING_REPORT = "embedding_report"
-_TRAINED_MODELS = "1"  # the table of the paper that lists the models which it trains
+_TRAINED_MODELS = "1"  # the table of the reproduced paper that lists the models which it trains
 _LIKE_WITH_LIKE = (
     "compared with the mean over matrices of at most 100 points each: on the random weights that these models start from "
     "this gives the published value of step 0, and a sum does not"
 )
 _EMBEDDING_REPORT_MODELS = ("pythia-70m", "pythia-160m", "pythia-410m")
-_NEURAL_PERSISTENCE = "neural_persistence"
 _OF_THE_MODEL = {"source": "weights", "layer": ALL_LAYERS}
 _CORRELATION_COLUMNS = {
     "spearman": "spearman",
-    "p": "p_spearman",
+    "p": "spearman_p",
     "bootstrap_low": "spearman_low",
     "bootstrap_high": "spearman_high",
 }
-_SCALING_COLUMNS = {"exponent": "exponent", "r2": "r_squared", "spearman": "spearman", "p": "p_spearman"}
+_SCALING_COLUMNS = {"exponent": "exponent", "r2": "r_squared", "spearman": "spearman", "p": "p"}
 _TRANSITION_COLUMNS = {
-    f"step of max |delta {_NEURAL_PERSISTENCE}|": "transition_step",
+    f"step of max |delta {NEURAL_PERSISTENCE.feature}|": "transition_step",
     "step of diminishing returns": "settled_step",
 }
 
@@ -103,11 +105,11 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
                 "setting": setting if row["source"] == PAPER and about <= trained else "",
             }
         )
-    return schemas.COMPARISON.frame(rows)
+    return schemas.TABLES["comparison"].frame(rows)
 
 
 def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], seeds: list[int]) -> str:
-    """In words, where a run's setting is not the paper's, or not known to be."""
+    """In words, where a run's setting is not the published one, or not known to be."""
     said = [
         f"{key} {training[key]} (published {value})"
         for key, value in PAPER_SETTING.items()
@@ -143,12 +145,12 @@ def _final_metric(run: Run, row: Mapping[str, Any], metric: str) -> float | None
 
 
 def _correlation(run: Run, row: Mapping[str, Any], what: str, feature: str, metric: str) -> float | None:
-    where = _OF_THE_MODEL | {"model": row["model"], "feature": feature, "metric": metric}
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": feature, "metric": metric, "control": NOTHING}
     return _single(run["correlations"], _CORRELATION_COLUMNS[what], **where)
 
 
 def _transition(run: Run, row: Mapping[str, Any], what: str) -> float | None:
-    where = _OF_THE_MODEL | {"model": row["model"], "feature": _NEURAL_PERSISTENCE}
+    where = _OF_THE_MODEL | {"model": row["model"], "feature": NEURAL_PERSISTENCE.feature}
     return _single(run["transitions"], _TRANSITION_COLUMNS[what], **where)
 
 
@@ -175,7 +177,7 @@ def _feature_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | 
 def _over_layers(run: Run, row: Mapping[str, Any], what: str) -> float | None:
     """Neural persistence over the weight matrices at the published step."""
     at = _layers_at(run, row)
-    chosen = at[at["feature"] == _NEURAL_PERSISTENCE]["value"]
+    chosen = at[at["feature"] == NEURAL_PERSISTENCE.feature]["value"]
     return None if chosen.empty else float(chosen.mean() if what == "mean" else chosen.std(ddof=0))
 
 
@@ -190,7 +192,7 @@ def _total_at_step(run: Run, row: Mapping[str, Any], feature: str) -> float | No
 def _mean_strength(run: Run, row: Mapping[str, Any], feature: str) -> float | None:
     """Mean over the published models of |Spearman| of an embedding feature with the perplexity."""
     where = {"source": "embeddings", "layer": ALL_LAYERS, "feature": feature, "metric": "perplexity"}
-    rows = _rows(run["correlations"], **where)
+    rows = _rows(run["correlations"], control=NOTHING, **where)
     chosen = rows[rows["model"].isin(_EMBEDDING_REPORT_MODELS)]["spearman"]
     return float(chosen.abs().mean()) if len(chosen) == len(_EMBEDDING_REPORT_MODELS) else None
 

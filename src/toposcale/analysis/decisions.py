@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.forecasts import FRACTIONS, bootstrap_interval, by_cell
+from toposcale.analysis.forecasts import FRACTIONS
 from toposcale.analysis.histories import histories_from_tables
+from toposcale.analysis.regret import POLICIES, Outcome, judged, mean_regret, usual_choices
 from toposcale.analysis.series import cells_of
 from toposcale.forecasting.decision import (
     FINISH,
     MULTIPLES,
-    UNDECIDED,
     Candidate,
     Option,
     candidates,
     compute_of,
     course_gap,
-    recommendation,
     rest_of,
     weigh,
 )
@@ -30,7 +29,6 @@ from toposcale.forecasting.joint import Joint, target_of
 from toposcale.io import schemas
 
 BUDGET_USED_UP = "the compute that is left does not pay for one step"
-POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""
 
@@ -55,7 +53,11 @@ def decision_tables(
     remaining, sizes = decision["remaining"], decision["sizes"]
     considered = candidate_table(histories, fractions=fractions, remaining=remaining, sizes=sizes, seed=seed)
     decided = decision_table(histories, fractions=fractions, seed=seed)
-    evaluated = evaluate_decisions(decided, cells_of(models), resamples=resamples, seed=seed)
+    by_cell = decided.assign(cell=decided["model"].map(cells_of(models)))
+    evaluated = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
+    evaluated = schemas.TABLES["decision_evaluation"].frame(
+        evaluated.drop(columns=["n_models", "n_undecided"])
+    )
     return {"candidates": considered, "decisions": decided, "decision_evaluation": evaluated}
 
 
@@ -120,7 +122,7 @@ def candidate_table(
             }
             for option in options
         ]
-    return schemas.CANDIDATES.frame(rows)
+    return schemas.TABLES["candidates"].frame(rows)
 
 
 def _past(history: History, histories: Sequence[History], fraction: float) -> list[History]:
@@ -131,13 +133,6 @@ def _past(history: History, histories: Sequence[History], fraction: float) -> li
         if other.family == history.family and other.n_parameters < history.n_parameters and other.is_finished
     ]
     return [*smaller, history.first(fraction)]
-
-
-class _Truth(NamedTuple):
-    """What a choice led to, and whether it was observed."""
-
-    loss: float
-    observed: bool
 
 
 def decision_table(
@@ -162,11 +157,11 @@ def decision_table(
             laws[history.family] = Joint().fit(family)
         for fraction in fractions:
             known = _past(history, histories, fraction)
-            rows += _judged(history, known, larger, laws[history.family], fraction, seed)
-    return schemas.DECISIONS.frame(rows)
+            rows += _decision(history, known, larger, laws[history.family], fraction, seed)
+    return schemas.TABLES["decisions"].frame(rows)
 
 
-def _judged(
+def _decision(
     history: History,
     known: Sequence[History],
     larger: Sequence[History],
@@ -174,11 +169,12 @@ def _judged(
     fraction: float,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
+    """The rows of one decision, or a row of every policy with the reason why there is none."""
     now = known[-1]
     # Sizes that have not started: their plan alone is known, not one loss.
     unstarted = [_unstarted(other) for other in larger]
     _, options, reason = options_of(now, [*unstarted, *known], sizes=(), seed=seed)
-    start = {
+    moment = {
         "model": history.model,
         "fraction": fraction,
         "spent": float(compute_of(now, now.last_step)),
@@ -187,45 +183,19 @@ def _judged(
     }
     if reason or (options[0].candidate.name == FINISH and len(options) == 1):
         for policy in POLICIES:
-            yield {
-                **start,
-                "policy": policy,
-                "choice": "",
-                "reason": reason or "no other size can be started",
-            }
+            yield moment | {"policy": policy, "reason": reason or "no other size can be started"}
         return
-    truths = {option.candidate.name: _truth(option.candidate, history, larger, law) for option in options}
-    best = min(truths, key=lambda name: (truths[name].loss, name))
+    outcomes = {option.candidate.name: _outcome(option.candidate, history, larger, law) for option in options}
     starts = [option.candidate for option in options if option.candidate.is_start]
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > history.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
-    advised = recommendation(options)
-    chosen = {
-        "advice": (advised, truths[FINISH if advised == UNDECIDED else advised]),
-        "always_finish": (FINISH, truths[FINISH]),
-    }
-    if following is not None:  # else the rest buys no training of a larger size
-        at_random = _random_stop(now, history, following, larger, law, truths[FINISH])
-        chosen |= {
-            "stop_now": (following.name, truths[following.name]),
-            "stop_at_random": ("stop at random", at_random),
-        }
-    # Which choice was best is observed only where all of them were.
-    all_observed = all(truth.observed for truth in truths.values())
-    for policy, (choice, truth) in chosen.items():
-        observed = truth.observed and all_observed
-        yield {
-            **start,
-            "policy": policy,
-            "choice": choice,
-            "probability": options[0].probability if policy == "advice" else np.nan,
-            "loss": truth.loss,
-            "best": best,
-            "best_loss": truths[best].loss,
-            "regret": truth.loss - truths[best].loss,
-            "truth": "observed" if observed else "modelled",
-            "reason": "",
-        }
+    if following is None:  # the rest buys no training of a larger size
+        rows = judged(usual_choices(options), outcomes)
+    else:
+        at_random = _random_stop(now, history, following, larger, law, outcomes[FINISH])
+        rows = judged(usual_choices(options, following.name), outcomes, at_random)
+    for row in rows:
+        yield moment | row
 
 
 def _unstarted(history: History) -> History:
@@ -240,17 +210,17 @@ def _unstarted(history: History) -> History:
     )
 
 
-def _truth(candidate: Candidate, history: History, larger: Sequence[History], law: Joint) -> _Truth:
+def _outcome(candidate: Candidate, history: History, larger: Sequence[History], law: Joint) -> Outcome:
     if candidate.name == FINISH:
-        return _Truth(history.final_loss, True)
+        return Outcome(history.final_loss)
     for other in larger:
         whole = float(compute_of(other, other.final_step))
         same_size = other.n_parameters == candidate.target.n_parameters
         if same_size and other.plan_known and abs(whole / candidate.compute - 1) <= SAME_COMPUTE:
             plan = other.rates_to(other.final_step)
             if course_gap(plan, candidate.target.learning_rates) <= 0.1:
-                return _Truth(other.final_loss, True)
-    return _Truth(float(law.predict([candidate.target])[0][0]), False)
+                return Outcome(other.final_loss)
+    return Outcome(float(law.predict([candidate.target])[0][0]), False)
 
 
 def _random_stop(
@@ -259,8 +229,8 @@ def _random_stop(
     following: Candidate,
     larger: Sequence[History],
     law: Joint,
-    finished: _Truth,
-) -> _Truth:
+    finished: Outcome,
+) -> Outcome:
     """Mean loss of stopping at evenly spread moments of the rest and starting the next size with what is then left."""
     like = [other for other in larger if other.n_parameters == following.target.n_parameters]
     truths = []
@@ -268,33 +238,5 @@ def _random_stop(
         found = candidates(now, [_unstarted(like[0])], (1 - share) * rest_of(now), ())
         starts = [candidate for candidate in found if candidate.is_start]
         # Too little is left to start anything: it was as good as finished.
-        truths.append(_truth(starts[0], history, like, law) if starts else finished)
-    return _Truth(float(np.mean([t.loss for t in truths])), all(t.observed for t in truths))
-
-
-def evaluate_decisions(
-    decisions: pd.DataFrame,
-    cells: Mapping[str, str] | None = None,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Means over models for each fraction and policy, with 95% bootstrap intervals over cells.
-
-    cells: the cell of each model, what runs share but for their seed; a model that is not in it is one of its own.
-    """
-    rows = []
-    judged = decisions.dropna(subset=["regret"])
-    finish = judged[judged["policy"] == "always_finish"].set_index(["model", "fraction"])["regret"]
-    for (fraction, policy), group in judged.groupby(["fraction", "policy"], sort=True):
-        row: dict[str, object] = {"fraction": fraction, "policy": policy}
-        row["n_decisions"] = len(group)
-        row["n_modelled"] = int((group["truth"] == "modelled").sum())
-        row["share_best"] = float((group["regret"] <= 0).mean())
-        own = group.set_index(["model", "fraction"])["regret"]
-        for column, values in (("regret", own), ("against_finish", own.rsub(finish).dropna())):
-            array = by_cell(values, values.index.get_level_values("model"), cells or {})
-            row[column] = float(array.mean()) if len(array) else np.nan
-            row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(array, resamples, seed)
-        rows.append(row)
-    return schemas.DECISION_EVALUATION.frame(rows)
+        truths.append(_outcome(starts[0], history, like, law) if starts else finished)
+    return Outcome(float(np.mean([t.loss for t in truths])), all(t.observed for t in truths))

@@ -28,7 +28,7 @@ def early_stopping_table(
     """What patience on each whole-model feature would have saved and cost against patience on the validation loss.
 
     patience in checkpoints. Where a rule never stops its step is the last one. The best checkpoint up to the stop is
-    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.EARLY_STOPPING`.
+    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.TABLES["early_stopping"]`.
     """
     losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]
@@ -55,24 +55,15 @@ def early_stopping_table(
                     "loss_given_up": given_up,
                 }
             )
-    return schemas.EARLY_STOPPING.frame(rows)
+    return schemas.TABLES["early_stopping"].frame(rows)
 
 
 def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Mean over models of steps_saved and loss_given_up, with Student intervals (NaN for a single model)."""
-    rows = []
-    for key, group in table.groupby([*SERIES_KEY, "patience"], sort=True):
-        row = dict(zip([*SERIES_KEY, "patience"], key, strict=True)) | {"n_models": len(group)}
-        for name in ("steps_saved", "loss_given_up"):
-            values = group[name].to_numpy(np.float64)
-            half = np.nan
-            if len(values) > 1:
-                error = values.std(ddof=1) / np.sqrt(len(values))
-                half = stdtrit(len(values) - 1, 0.975) * error
-            row |= {
-                name: values.mean(),
-                f"{name}_low": values.mean() - half,
-                f"{name}_high": values.mean() + half,
-            }
-        rows.append(row)
-    return schemas.EARLY_STOPPING_SUMMARY.frame(rows)
+    groups = table.groupby([*SERIES_KEY, "patience"], sort=True)
+    found = groups.size().rename("n_models").to_frame()
+    quantile = stdtrit(found["n_models"] - 1.0, 0.975)
+    for name in ("steps_saved", "loss_given_up"):
+        mean, half = groups[name].mean(), quantile * groups[name].sem()
+        found = found.assign(**{name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
+    return schemas.TABLES["early_stopping_summary"].frame(found.reset_index())

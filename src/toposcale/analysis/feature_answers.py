@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import WEIGHT_NORM
-from toposcale.analysis.verdicts import NOT_TESTED, YES
+from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.questions import NOT_TESTED, YES, Question
+from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
-from toposcale.features.registry import group_of
+from toposcale.features.registry import WEIGHT_NORM, group_of
 
 UNTESTED = "Could not be tested"
-BEYOND = {"beyond_the_norm": "the norm of the weights", "beyond_the_step": "the training step"}
 
 
 class Answer(NamedTuple):
@@ -28,88 +28,73 @@ class Answer(NamedTuple):
     numbers: str = ""
 
 
-def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
-    """The run in one sentence: does topology tell more of the metric than the norm does, and could that have been seen?"""
-    name, own = metric_name(metric), _row(sensitivity, "beyond_the_norm")
-    if own is None or own["found"] == "not tested":
-        why = "nothing was measured" if own is None else own["reason"]
-        return f"This run could not test whether topology tells more than the norm does: {why}."
-    found = family[(family["beyond_the_norm"] == YES) & _is_topology(family)]
-    if len(found):
-        clearest = _name(found.iloc[found["beyond_the_norm_q"].argmin()])
-        what = f"In this run topology tells something about the {name} that the norm does not"
-        return f"{what}: {_count(len(found), 'feature')}; the clearest is {clearest}."
-    if own["found"] != YES:
-        what = "This run could not have shown that topology tells more than the norm does"
-        return f"{what}: its test does not even find the {name} itself."
-    return f"In this run no test found that topology adds anything to the norm; {_could(own['detectable'], 'the run')}."
+def following(family: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
+    """How many features follow the metric, the closest of topology, and the plain norm beside them.
 
-
-def following(family: pd.DataFrame) -> Answer:
-    """How many features follow the metric, the closest of topology, and the plain norm beside them."""
-    known = family.dropna(subset=["follows_the_loss_rho"])
+    pooled: the table `pooled_correlations`, of the features and the metric of `family`.
+    """
+    asked = family[family["question"] == "follows_the_loss"].drop(columns="control")
+    plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
+    known = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
     if known.empty:
         return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
-    followers = known[known["follows_the_loss"] == YES]
+    followers = known[known["answer"] == YES]
     text = f"{len(followers)} of {len(known)} features follow it in every cell that has both. Drift alone can cause that."
     numbers, verdict = [], f"{len(followers)} of {len(known)}"
-    topological = followers[_is_topology(followers)]
+    topological = followers[is_topology(followers)]
     if len(topological):
-        closest = topological.iloc[topological["follows_the_loss_rho"].abs().argmax()]
-        text += f" The closest topological feature is {_name(closest)}."
-        numbers.append(f"{_name(closest)}: {_rho(closest)}")
-    norm = known[(known[["source", "layer", "feature"]] == list(WEIGHT_NORM)).all(axis=1)]
+        closest = topological.iloc[topological["estimate"].abs().argmax()]
+        text += f" The closest topological feature is {name_of(closest)}."
+        numbers.append(f"{name_of(closest)}: {_rho(closest)}")
+    norm = known[(known[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
-        follows = norm["follows_the_loss"].iloc[0] == YES
+        follows = norm["answer"].iloc[0] == YES
         text += f" The norm of the weights {'follows it too' if follows else 'does not follow it'}."
         numbers.append(f"norm: {_rho(norm.iloc[0])}")
     return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
 
 
 def beyond(
-    family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: str, metric: str
+    family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
     """What was found beyond a control, and what could have been: the positive control and the power."""
-    what, own = BEYOND[question], _row(sensitivity, question)
-    counts = counted(tested[tested["question"] == question])
-    if own is None or own["found"] == "not tested":
+    what, own = question.beyond, row_of(sensitivity, question.name)
+    counts = counted(tested[tested["question"] == question.name])
+    if own is None or own["found"] == NOT_TESTED:
         why = "nothing was measured" if own is None else own["reason"]
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
-    found = family[family[question] == YES].sort_values(f"{question}_q")
+    asked = family[family["question"] == question.name]
+    found = asked[asked["answer"] == YES].sort_values("q")
     control = (
-        f"Positive control ({metric_name(metric)} with noise, innovation correlation {own['control_correlation']:.2f}): "
-        f"p = {own['control_p']:.2g}, q = {own['control_q']:.2g}. "
+        f"Positive control ({metric_name(metric)} with noise, innovation correlation {own['correlation']:.2f}): "
+        f"p = {own['p']:.2g}, q = {own['q']:.2g}. "
     )
     numbers = f"{control}Tested: {counts}"
-    first = family.dropna(subset=[f"{question}_p"]).nsmallest(1, f"{question}_p")
-    for _, row in first.iterrows():
+    for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += (
-            f" Strongest: {_name(row)}, innovation correlation {row[f'{question}_innovation']:.2f}, "
-            f"p = {row[f'{question}_p']:.2g}, q = {row[f'{question}_q']:.2g}."
+            f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
+            f"p = {row['p']:.2g}, q = {row['q']:.2g}."
         )
-    if question == "beyond_the_norm":
-        numbers += _beyond_the_variance(family)
     if len(found):
         text = (
-            f"{_count(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
-            f"than {what}; the clearest is {_name(found.iloc[0])}. {_could(own['detectable'])}."
+            f"{counting(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
+            f"than {what}; the clearest is {name_of(found.iloc[0])}. {could(own['detectable'])}."
         )
         return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
     if own["found"] != YES:
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"Nothing was found beyond {what}. {_could(own['detectable'])}.", numbers)
+    return Answer("None found", f"Nothing was found beyond {what}. {could(own['detectable'])}.", numbers)
 
 
-def _beyond_the_variance(family: pd.DataFrame) -> str:
-    """What the test of neural persistence given the norm and the variance of the weights says, where it was made."""
-    tested = family[family["beyond_the_variance"] != NOT_TESTED].to_dict("records")
+def also_beyond(family: pd.DataFrame, question: Question) -> str:
+    """What a question says that is asked of few features and has no positive control, where it was tested."""
+    tested = family[(family["question"] == question.name) & (family["answer"] != NOT_TESTED)]
     said = [
-        f"{feature_name(row['feature'], row['source'])} {row['beyond_the_variance']}, "
-        f"p = {row['beyond_the_variance_p']:.2g}"
-        for row in tested
+        f"{feature_name(row['feature'], row['source'])} {row['answer']}, p = {row['p']:.2g}"
+        for row in tested.to_dict("records")
     ]
-    return f" Beyond the variance of the weights too: {'; '.join(said)}." if said else ""
+    return f" Beyond {question.beyond} too: {'; '.join(said)}." if said else ""
 
 
 def counted(tested: pd.DataFrame) -> str:
@@ -129,38 +114,45 @@ def counted(tested: pd.DataFrame) -> str:
     return "; ".join(parts) + "." if parts else ""
 
 
-def coinciding(verdicts: pd.DataFrame) -> str:
-    """That the rank correlations given the norm and given the step are the same in every run, where they are."""
-    rows = verdicts.dropna(subset=["beyond_the_norm_rho", "beyond_the_step_rho"])
-    same = np.isclose(rows["beyond_the_norm_rho"], rows["beyond_the_step_rho"], rtol=0, atol=1e-9)
-    if len(rows) and same.all():
+def coinciding(pooled: pd.DataFrame) -> str:
+    """That the rank correlations given the norm and given the step are the same in every cell, where they are."""
+    given = pooled.set_index(SERIES_KEY)
+    norm, step = (given[given["control"] == name] for name in ("weight_norm", "step"))
+    columns = ["spearman", "spearman_lowest", "spearman_highest"]
+    apart = (norm[columns] - step[columns]).dropna()
+    if len(apart) and np.allclose(apart, 0.0, rtol=0, atol=1e-9):
         return " Rank correlations given the norm and given the step are the same here, because the norm is monotonic."
     return ""
 
 
-def _row(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
+def row_of(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
+    """What a run could have shown of a question; None where the table has no row of it."""
     rows = sensitivity[sensitivity["question"] == question] if len(sensitivity) else sensitivity
     return rows.iloc[0] if len(rows) else None
 
 
-def _could(detectable: float, who: str = "This run") -> str:
+def could(detectable: float, who: str = "This run") -> str:
+    """The least correlation that would have been found, in words."""
     if math.isnan(detectable):
         return f"{who} could have found only features that are almost the loss itself"
     return f"{who} could have found a correlation of {detectable:.2f} or more"
 
 
-def _is_topology(rows: pd.DataFrame) -> np.ndarray:
+def is_topology(rows: pd.DataFrame) -> np.ndarray:
+    """Which rows are of a topological feature."""
     return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
 
 
 def _rho(row: pd.Series) -> str:
-    low, high = row["follows_the_loss_rho_lowest"], row["follows_the_loss_rho_highest"]
-    return f"rank correlation {row['follows_the_loss_rho']:.2f} (median over cells; {low:.2f} to {high:.2f})"
+    low, high = row["spearman_lowest"], row["spearman_highest"]
+    return f"rank correlation {row['estimate']:.2f} (median over cells; {low:.2f} to {high:.2f})"
 
 
-def _name(row: pd.Series) -> str:
+def name_of(row: pd.Series) -> str:
+    """ "H₀ total persistence of the weights"."""
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
 
 
-def _count(number: int, what: str) -> str:
+def counting(number: int, what: str) -> str:
+    """ "1 feature", "2 features"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

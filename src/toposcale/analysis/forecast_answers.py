@@ -102,7 +102,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
             f"{numbers} Below {FEWEST_RUNS} runs that are more than seeds of one another there is no verdict.",
         )
     # A method whose test could not be made counts among the tests, and is never found.
-    corrected = holm(judged["wilcoxon_p"].fillna(1.0).to_numpy(float))
+    corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
     enough = judged["n_compared"] >= FEWEST_RUNS
     gained = judged[enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)]
     if len(gained):

@@ -76,7 +76,7 @@ def forecast_table(
             rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
         rows += _rows_of_sizes_not_seen(histories, finals)
-    return schemas.FORECASTS.frame(rows)
+    return schemas.TABLES["forecasts"].frame(rows)
 
 
 def calibrated_rows(
@@ -150,7 +150,7 @@ def evaluate(
     own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the `RIVALS` that
     forecast at least `MOST_OF_THEM` of the models that any of them does, the one with the least error.
     improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast, n_compared of them.
-    wilcoxon_p: two-sided signed-rank test of the absolute errors against the baseline's.
+    improvement_p: two-sided signed-rank test of the absolute errors against the baseline's.
     For ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
     permutation_p, the share of deals at least as good (own deal counted).
     """
@@ -168,7 +168,7 @@ def evaluate(
             row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
         row["note"] = _note(int(group["actual"].notna().sum()), float(row["interval_coverage"]))  # type: ignore[arg-type]
         rows.append(row)
-    return schemas.FORECAST_EVALUATION.frame(rows)
+    return schemas.TABLES["forecast_evaluation"].frame(rows)
 
 
 def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:
@@ -226,7 +226,7 @@ def _against_baseline(
         "improvement_low": float(low),
         "improvement_high": float(high),
         "n_compared": len(own),
-        "wilcoxon_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
+        "improvement_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
     }
 
 

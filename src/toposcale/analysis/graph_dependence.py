@@ -13,7 +13,7 @@ from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.measures import TREE_FEATURES
 from toposcale.landscape.planes import plane_name
-from toposcale.statistics.correlation import spearman
+from toposcale.statistics.coefficients import spearman
 
 
 def graph_dependence_tables(
@@ -38,7 +38,7 @@ def graph_dependence_tables(
                 name = f"{feature}_{plane_name(kind, extent)}"
                 row = _row(table, [f"{name}_{graph}" for graph in graphs], graphs)
                 rows.append({"model": model, "feature": name, **row})
-    return {"graph_dependence": schemas.GRAPH_DEPENDENCE.frame(rows)}
+    return {"graph_dependence": schemas.TABLES["graph_dependence"].frame(rows)}
 
 
 def _row(table: pd.DataFrame, names: Sequence[str], graphs: Sequence[str]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def landscape_information_tables(all_features: pd.DataFrame, *, repeats: int) ->
             for feature in table.columns
             if not is_uncertainty(feature)
         ]
-    return {"landscape_information": schemas.LANDSCAPE_INFORMATION.frame(rows)}
+    return {"landscape_information": schemas.TABLES["landscape_information"].frame(rows)}
 
 
 def _row(table: pd.DataFrame, feature: str, draws: int) -> dict[str, Any]:

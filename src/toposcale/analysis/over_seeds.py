@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import (
     SERIES_KEY,
-    WEIGHT_NORM,
     Aligned,
     aligned_series,
     cells_of,
     warmups_of,
     whole_model,
 )
+from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import between_runs
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, run_permutation
 from toposcale.statistics.testable import MIN_POINTS
 
+NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
 EARLY, SHARE = 0.2, 0.3
 """Shares of training at which the losses, and at the later one the features, are read."""
 NEARLY = 0.99
@@ -39,25 +41,21 @@ def run_permutation_table(
     Cells of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all checkpoints: what
     the runs of a cell share cancels. A row for each feature that has the same checkpoints in all of these runs.
     """
-    rows = []
+    parts = []
     for paired in paired_innovations(features, metrics, models, metric=metric):
         test = run_permutation(paired.x, paired.y, paired.cells, paired.controls, seed=seed)
-        rows += [
-            {
-                **dict(zip(SERIES_KEY, key, strict=True)),
-                "metric": metric,
-                "n_runs": len(paired.cells),
-                "n_cells": len(set(paired.cells)),
-                "n": paired.n,
-                "correlation": test.correlation[place, 0],
-                "by_chance": test.by_chance[place, 0],
-                "p_value": test.p_value[place, 0],
-                "n_pairings": test.n_pairings,
-                "exact": test.exact,
-            }
-            for place, key in enumerate(paired.keys)
-        ]
-    return schemas.RUN_PERMUTATION.frame(rows)
+        found = {"by_chance": test.by_chance[:, 0], "correlation": test.correlation[:, 0], "p": test.p[:, 0]}
+        known = {"n": paired.n, "n_permutations": test.n_pairings, "exact": test.exact}
+        parts.append(_rows(paired.keys, metric, paired.cells, found | known))
+    return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
+
+
+def _rows(
+    keys: Sequence[tuple[str, ...]], metric: str, cells: Sequence[str], found: Mapping[str, Any]
+) -> pd.DataFrame:
+    """A row for each of S keys; found: a column each, (S,) or one value. cells: that of each run."""
+    table = pd.DataFrame(keys, columns=SERIES_KEY)
+    return table.assign(metric=metric, n_runs=len(cells), n_cells=len(set(cells)), **found)
 
 
 class Paired(NamedTuple):
@@ -80,10 +78,11 @@ def paired_innovations(
     whole = whole_model(features)
     chosen = metrics[metrics["metric"] == metric]
     runs: dict[str, dict[tuple[float, ...], Aligned]] = {}
-    for group in aligned_series(whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]):
+    inside, losses = whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]
+    for group in aligned_series(inside, losses, CONTROLS["weight_norm"]):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
-        if used.n >= MIN_POINTS and used.norms is not None:
+        if used.n >= MIN_POINTS and not used.missing:
             grids = runs.setdefault(group.model, {})
             # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
             earlier = grids.get(tuple(used.steps))
@@ -102,7 +101,7 @@ def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[P
     places = {
         name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names
     }
-    controls = {name: with_squares(run.norms) for name, run in runs.items() if run.norms is not None}
+    controls = {name: with_squares(run.controls) for name, run in runs.items()}
     yield Paired(
         keys,
         [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
@@ -137,35 +136,20 @@ def between_runs_table(
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
     early = value_at_share(whole, SERIES_KEY, SHARE, ends)
     if not cells or WEIGHT_NORM not in early.index or any(table.empty for table in losses.values()):
-        return schemas.BETWEEN_RUNS.frame([])
+        return schemas.TABLES["over_seeds"].frame([])
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
     norm = early.reindex(columns=names).loc[WEIGHT_NORM, :].to_numpy(np.float64)
     controls = np.vstack([before, now, (now - now.mean()) ** 2, norm])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
-        return schemas.BETWEEN_RUNS.frame([])
+        return schemas.TABLES["over_seeds"].frame([])
     values = early.reindex(columns=names).dropna()
     labels = [cells[name] for name in names]
     if own_slopes:
         inside = np.array([[label == cell for label in labels] for cell in sorted(set(labels))])
         controls = (inside[:, None] * controls).reshape(-1, len(names))
     test = between_runs(values.to_numpy(np.float64), final, labels, controls, seed=seed)
-    rows = [
-        {
-            **dict(zip(SERIES_KEY, key, strict=True)),
-            "metric": metric,
-            "n_runs": len(names),
-            "n_cells": len(set(cells.values())),
-            "fraction": SHARE,
-            "freedom": test.freedom,
-            "correlation": test.correlation[place],
-            "p_value": test.p_value[place],
-            "n_permutations": test.n_permutations,
-            "exact": test.exact,
-        }
-        for place, key in enumerate(values.index)
-    ]
-    return schemas.BETWEEN_RUNS.frame(rows)
+    return schemas.TABLES["over_seeds"].frame(_rows(list(values.index), metric, labels, vars(test)))
 
 
 def full_cells(
@@ -183,12 +167,8 @@ def value_at_share(
 ) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
     last = table.groupby("model")["step"].max()
-    end = (
-        table["model"]
-        .map(lambda model: ends.get(model, np.nan))
-        .astype(float)
-        .fillna(table["model"].map(last))
-    )
+    end = table["model"].map({model: ends.get(model, np.nan) for model in last.index}).astype(float)
+    end = end.fillna(table["model"].map(last))
     rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
     rows = rows.groupby(["model", *key], sort=True).tail(1)
     return rows.pivot(index=key, columns="model", values="value")

@@ -12,49 +12,35 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.partials import NO_VARIATION_LEFT, NORM_AND_VARIANCE, run_test
-from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, joined, warmups_of
+from toposcale.analysis.controls import CONTROLS, NOTHING, Control
+from toposcale.analysis.partial_correlations import NO_VARIATION_LEFT, run_test
+from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, joined, require, warmups_of
 from toposcale.io import schemas
-from toposcale.statistics.pooling import SharedFlips
+from toposcale.statistics.shared_flips import SharedFlips
 
-NOTHING = "nothing"
 TESTED_KEY = [*SERIES_KEY, "metric"]
-POOLED_KEY = [*TESTED_KEY, "given"]
-_TESTS = {
-    "weight_norm": "weight_norm",
-    "step": "step",
-    "weight_norm_and_step": "weight_norm",
-    NORM_AND_VARIANCE: NORM_AND_VARIANCE,
-}
-"""The innovation test behind each control: that given the norm takes out the trend in the step too."""
+POOLED_KEY = [*TESTED_KEY, "control"]
 
 
 def pooled_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    correlations: pd.DataFrame,
-    partials: pd.DataFrame,
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, correlations: pd.DataFrame
 ) -> pd.DataFrame:
-    """Correlations over runs, one row per (source, layer, feature, metric, given).
+    """Correlations over runs, one row per (source, layer, feature, metric, control).
 
-    correlations, partials: the tables of `correlations` and `partials` from the same tables.
+    correlations: the table of that name from the same tables.
     """
-    cells = cells_of(models)
-    columns = ["spearman", "innovation_correlation"]
-    wanted = ["model", *POOLED_KEY, *columns]
-    plain = correlations.assign(given=NOTHING).reindex(columns=wanted)
-    partial = partials.rename(columns={"partial_spearman": "spearman"})[wanted]
-    table = over_cells(pd.concat([plain, partial], ignore_index=True), POOLED_KEY, columns, cells)
-    tests = {
-        given: pooled_test(
-            features, metrics, models, given_norm=given != "step", variance=given == NORM_AND_VARIANCE
-        )
-        for given in set(_TESTS.values())
-    }
-    judged = pd.concat([tests[test].assign(given=given) for given, test in _TESTS.items()], ignore_index=True)
-    table = table.merge(judged, on=POOLED_KEY, how="left", validate="one_to_one")
-    return schemas.POOLED_CORRELATIONS.frame(table)
+    table = over_cells(correlations, POOLED_KEY, ["spearman", "innovation_correlation"], cells_of(models))
+    tests: dict[object, pd.DataFrame] = {}
+    judged = []
+    for control in CONTROLS.values():
+        holds = (control.of_model, control.of_layer)
+        if holds not in tests:
+            tests[holds] = _tested_together(features, metrics, models, control)
+        judged.append(tests[holds].assign(control=control.name))
+    table = table.merge(pd.concat(judged), on=POOLED_KEY, how="left", validate="one_to_one")
+    unknown = (table["control"] == NOTHING) & table["spearman"].isna()
+    table.loc[unknown, "reason"] = "no run has a correlation"
+    return schemas.TABLES["pooled_correlations"].frame(table)
 
 
 def over_cells(
@@ -73,23 +59,24 @@ def over_cells(
 
 
 def pooled_test(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    given_norm: bool,
-    variance: bool = False,
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, given_norm: bool
 ) -> pd.DataFrame:
-    """The innovation test of all runs together, a row per (source, layer, feature, metric): p_surrogate, n_tested, reason.
+    """The innovation test of all runs together, given the norm of the weights, or the step alone.
 
-    variance: neural persistence alone, given the norm and the variance of the weights.
-    n_tested: runs that could test the pair. reason: why none could, in the words of most of them.
+    A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
+    the words of most of them.
     """
+    require(models, "models", ["model"])
+    return _tested_together(features, metrics, models, CONTROLS["weight_norm" if given_norm else "step"])
+
+
+def _tested_together(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
+) -> pd.DataFrame:
     warmups, cells = warmups_of(models), cells_of(models)
-    groups = list(aligned_series(features, metrics, variance=variance))
-    columns = [*TESTED_KEY, "p_surrogate", "n_tested", "reason"]
+    groups = list(aligned_series(features, metrics, control))
     if not groups:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=[*TESTED_KEY, "p", "n_tested", "reason"])
     keys = [group.pairs() for group in groups]
     pairs = joined(keys)[TESTED_KEY].drop_duplicates(ignore_index=True)
     place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
@@ -98,7 +85,7 @@ def pooled_test(
     n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in place]
     for group, key in zip(groups, keys, strict=True):
         rows = np.array([place[pair] for pair in zip(*(key[name] for name in TESTED_KEY), strict=True)])
-        test, cut, reason = run_test(group, warmups, given_norm=given_norm, alone=False)
+        test, cut, reason = run_test(group, warmups, alone=False)
         said = group.reasons().ravel()
         if test is None:
             for row, own in zip(rows, said, strict=True):
@@ -113,7 +100,7 @@ def pooled_test(
         "" if n else max(counted, key=lambda words: (counted[words], words), default="")
         for n, counted in zip(n_tested, reasons, strict=True)
     ]
-    return pairs.assign(p_surrogate=pool.p_values(), n_tested=n_tested, reason=why)
+    return pairs.assign(p=pool.p_values(), n_tested=n_tested, reason=why)
 
 
 def run_weights(names: set[str], cells: Mapping[str, str]) -> dict[str, float]:

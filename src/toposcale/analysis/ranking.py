@@ -2,113 +2,51 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import combinations
-
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from toposcale.analysis.correlations import RESAMPLES
-from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, WEIGHT_NORM, aligned_series, whole_model
-from toposcale.features.registry import GROUPS, group_of
+from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, aligned_series, whole_model
+from toposcale.features.registry import WEIGHT_NORM, group_of
 from toposcale.io import schemas
-from toposcale.statistics.correlation import Floats, spearman
+from toposcale.statistics.coefficients import Floats, spearman
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
+
+_KEY = [*SERIES_KEY, "metric"]
 
 
 def ranking_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, pd.DataFrame]:
-    """The tables ranking and feature_groups."""
-    if set(features["model"]).isdisjoint(metrics["model"]):
-        return {}
-    strengths = strengths_of(features, metrics, seed=seed, resamples=resamples)
-    return {"ranking": ranking_table(strengths), "feature_groups": group_table(strengths)}
-
-
-def ranking_table(strengths: Strengths) -> pd.DataFrame:
-    """Whole-model features ranked by strength = mean over models of |Spearman| with the metric.
+    """The table ranking: whole-model features by strength, the mean over models of |Spearman| with the metric.
 
     Intervals: moving-block bootstrap; one resample takes the same checkpoints for all features and models, so
     differences are paired.
     """
-    table = strengths.keys.copy()
+    if set(features["model"]).isdisjoint(metrics["model"]):
+        return {}
+    table, point, drawn = _strengths(whole_model(features), metrics, seed, resamples)
     table["group"] = [group_of(feature) for feature in table["feature"]]
-    table["n_models"] = strengths.n_models
-    _add(table, "strength", strengths.point, strengths.drawn)
-    reference, drawn_reference = np.full(len(table), np.nan), np.full_like(strengths.drawn, np.nan)
+    _add(table, "strength", point, drawn)
+    reference, drawn_reference = np.full(len(table), np.nan), np.full_like(drawn, np.nan)
     is_norm = (table[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1).to_numpy()
     for row in np.flatnonzero(is_norm):
         same = (table["metric"] == table["metric"].iloc[row]).to_numpy()
-        reference[same], drawn_reference[:, same] = strengths.point[row], strengths.drawn[:, row, None]
-    _add(table, "over_norm", strengths.point - reference, strengths.drawn - drawn_reference)
+        reference[same], drawn_reference[:, same] = point[row], drawn[:, row, None]
+    _add(table, "over_norm", point - reference, drawn - drawn_reference)
     table["rank"] = table.groupby("metric")["strength"].rank(ascending=False, method="min")
-    return schemas.RANKING.frame(table)
+    return {"ranking": schemas.TABLES["ranking"].frame(table)}
 
 
-def group_table(strengths: Strengths) -> pd.DataFrame:
-    """Strength of feature groups, and their differences, per metric; `best` favours the group with more features."""
-    groups = np.array([group_of(feature) for feature in strengths.keys["feature"]])
-    statistics: dict[str, Callable[..., Floats]] = {"mean": np.nanmean, "best": np.nanmax}
-    rows = []
-    for metric in sorted(set(strengths.keys["metric"])):
-        used = (strengths.keys["metric"] == metric).to_numpy() & np.isfinite(strengths.point)
-        for (name, statistic), (first, second) in (
-            (statistic, pair) for statistic in statistics.items() for pair in combinations(GROUPS, 2)
-        ):
-            one, other = used & (groups == first), used & (groups == second)
-            if not (one.any() and other.any()):
-                continue
-            strength = float(statistic(strengths.point[one])), float(statistic(strengths.point[other]))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a resample in which nothing is defined is NaN
-                drawn = statistic(strengths.drawn[:, one], axis=1) - statistic(
-                    strengths.drawn[:, other], axis=1
-                )
-            low, high = percentile_interval(drawn)
-            rows.append(
-                {
-                    "metric": metric,
-                    "statistic": name,
-                    "first": first,
-                    "second": second,
-                    "n_first": int(one.sum()),
-                    "n_second": int(other.sum()),
-                    "strength_first": strength[0],
-                    "strength_second": strength[1],
-                    "difference": strength[0] - strength[1],
-                    "difference_low": float(low),
-                    "difference_high": float(high),
-                }
-            )
-    return schemas.FEATURE_GROUPS.frame(rows)
-
-
-@dataclass(frozen=True)
-class Strengths:
-    """Mean |Spearman| over models of each (source, layer, feature, metric)."""
-
-    keys: pd.DataFrame  # P rows
-    point: Floats  # (P,)
-    drawn: Floats  # (resamples, P)
-    n_models: NDArray[np.int64]  # (P,)
-
-
-def strengths_of(
-    features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
-) -> Strengths:
-    """The strengths of every whole-model feature, in the data and in the moving-block resamples."""
+def _strengths(
+    features: pd.DataFrame, metrics: pd.DataFrame, seed: int, resamples: int
+) -> tuple[pd.DataFrame, Floats, Floats]:
+    """The keys of P features and metrics, with n_models; their strengths (P,), and those of resamples (resamples, P)."""
     sums: dict[tuple[str, ...], tuple[float, Floats, int]] = {}
-    whole = whole_model(features)
-    grids = {str(model): np.unique(rows["step"]) for model, rows in whole.groupby("model")}
-    for group in aligned_series(whole, metrics):
+    grids = {str(model): np.unique(rows["step"]) for model, rows in features.groupby("model")}
+    for group in aligned_series(features, metrics):
         columns = group.pairs()
-        pairs: Iterator[tuple[str, ...]] = zip(
-            *(columns[name] for name in (*SERIES_KEY, "metric")), strict=True
-        )
+        pairs = zip(*(columns[name] for name in _KEY), strict=True)
         if group.n < MIN_POINTS:
             point = np.full((len(group.values), len(group.metrics)), np.nan)
             drawn = np.full((resamples, *point.shape), np.nan)
@@ -132,7 +70,7 @@ def strengths_of(
     divisor = np.where(n_models > 0, n_models, np.nan)
     point = np.array([sums[key][0] for key in keys]) / divisor
     drawn = np.stack([sums[key][1] for key in keys], axis=1) / divisor
-    return Strengths(pd.DataFrame(keys, columns=[*SERIES_KEY, "metric"]), point, drawn, n_models)
+    return pd.DataFrame(keys, columns=_KEY).assign(n_models=n_models), point, drawn
 
 
 def _add(table: pd.DataFrame, name: str, point: Floats, drawn: Floats) -> None:

@@ -1,4 +1,4 @@
-"""Scaling laws of every feature and metric at the final step, and the largest size predicted from the smaller ones."""
+"""Scaling laws of every feature and metric at the final step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from toposcale.analysis.correlations import RESAMPLES
 from toposcale.analysis.series import SERIES_KEY, final_values, whole_model
 from toposcale.io import schemas
 from toposcale.statistics import scaling
-from toposcale.statistics.correlation import correlation_p_value, spearman
+from toposcale.statistics.coefficients import correlation_p_value, spearman
 
 _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fit_power_law_with_offset}
-_PREDICTIONS = {
-    "power_law": scaling.predict_power_law,
-    "power_law_with_offset": scaling.predict_power_law_with_offset,
-}
 
 
 def scaling_tables(
@@ -28,75 +24,24 @@ def scaling_tables(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> dict[str, pd.DataFrame]:
-    """The tables scaling and size_extrapolation."""
-    return {
-        "scaling": scaling_table(features, metrics, models, seed=seed, resamples=resamples),
-        "size_extrapolation": size_extrapolation_table(features, metrics, models),
-    }
-
-
-def scaling_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
-) -> pd.DataFrame:
-    """Both laws of every whole-model feature and metric (source "metric") against n_parameters."""
+    """The table scaling: both laws of every whole-model feature and metric (source "metric") against n_parameters."""
     rows = []
     for key, sizes, values in _by_feature(features, metrics, models):
         trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
         for law, fit_law in _FITS.items():
             row = {**key, "law": law, "n_models": len(sizes), "spearman": trend}
-            row["p_spearman"] = float(correlation_p_value(trend, len(sizes)))
+            row["p"] = float(correlation_p_value(trend, len(sizes)))
             try:
                 fit = fit_law(sizes, values)
             except ValueError as error:
                 rows.append({**row, "reason": str(error)})
                 continue
-            drawn = scaling.bootstrap_exponents(
-                sizes,
-                values,
-                offset=law == "power_law_with_offset",
-                resamples=resamples,
-                rng=np.random.default_rng([seed, len(sizes)]),
-            )
+            offset, rng = law == "power_law_with_offset", np.random.default_rng([seed, len(sizes)])
+            drawn = scaling.bootstrap_exponents(sizes, values, offset=offset, resamples=resamples, rng=rng)
             tail = (1.0 - scaling.CONFIDENCE) / 2.0
-            low, high = np.quantile(drawn, [tail, 1.0 - tail])
-            rows.append(
-                {
-                    **row,
-                    **vars(fit),
-                    "exponent_bootstrap_low": low,
-                    "exponent_bootstrap_high": high,
-                    "reason": "",
-                }
-            )
-    return schemas.SCALING.frame(rows)
-
-
-def size_extrapolation_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
-) -> pd.DataFrame:
-    """The final value of the largest size (the mean over its models), predicted from the smaller sizes by both laws."""
-    rows = []
-    for key, sizes, values in _by_feature(features, metrics, models):
-        largest = sizes == sizes.max()
-        actual = float(values[largest].mean())
-        for law, predict in _PREDICTIONS.items():
-            row = {**key, "law": law, "n_parameters": int(sizes.max()), "n_models": int((~largest).sum())}
-            row["actual"] = actual
-            try:
-                found = predict(sizes[~largest], values[~largest], float(sizes.max()))
-            except ValueError as error:
-                rows.append({**row, "reason": str(error)})
-                continue
-            off = found.value - actual
-            row |= {"predicted": found.value, "predicted_low": found.low, "predicted_high": found.high}
-            relative = off / abs(actual) if actual else np.nan
-            rows.append({**row, "error": off, "relative_error": relative, "reason": ""})
-    return schemas.SIZE_EXTRAPOLATION.frame(rows)
+            ends = zip(("low", "high"), np.quantile(drawn, [tail, 1.0 - tail]), strict=True)
+            rows.append(row | vars(fit) | {f"exponent_bootstrap_{end}": value for end, value in ends})
+    return {"scaling": schemas.TABLES["scaling"].frame(rows)}
 
 
 def _by_feature(

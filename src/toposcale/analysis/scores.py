@@ -41,7 +41,7 @@ def score_tables(
         # A training log is of another loss than that metric.
         training = training.iloc[:0]
         metrics = pd.concat([metrics[metrics["metric"].isin(score_metrics)], _as_loss(metrics, loss_metric)])
-    none = pd.DataFrame(columns=schemas.FEATURES.names)
+    none = pd.DataFrame(columns=schemas.TABLES["features"].names)
     histories = histories_from_tables(none, metrics, training, models, schedules=schedules)
     rows = []
     for name in score_metrics:
@@ -58,7 +58,7 @@ def score_tables(
             ):
                 where = {"metric": name, "fraction": fraction, "method": method}
                 rows += calibrated_rows(due, predictions, actual, **where)
-    table = schemas.SCORE_FORECASTS.frame(rows)
+    table = schemas.TABLES["score_forecasts"].frame(rows)
     return {"score_forecasts": table, "score_evaluation": evaluate(table)}
 
 
@@ -78,7 +78,7 @@ def evaluate(forecasts: pd.DataFrame) -> pd.DataFrame:
                 "interval_coverage": inside.mean() if len(usable) else np.nan,
             }
         )
-    return schemas.SCORE_EVALUATION.frame(rows)
+    return schemas.TABLES["score_evaluation"].frame(rows)
 
 
 def _as_loss(metrics: pd.DataFrame, name: str) -> pd.DataFrame:

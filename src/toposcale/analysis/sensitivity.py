@@ -1,4 +1,4 @@
-"""What a run could have shown: a positive control, and the power of the pooled innovation test on runs of this shape.
+"""What a run could have shown: a positive control, and the power of the tests of all runs together on runs of this shape.
 
 The positive control is the metric itself, with noise that leaves the test a correlation of about 0.9. It goes through the
 same test as one more feature of the same family. Where it is not found, a "no" of the run means nothing.
@@ -9,16 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.partials import run_test
-from toposcale.analysis.pooled import run_weights
-from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
+from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.io import schemas
-from toposcale.statistics.correlation import Floats
-from toposcale.statistics.innovations import innovation_products, innovations, with_squares
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.pooling import SharedFlips
 
-LEVEL = 0.05
 CONTROL_CORRELATION = 0.9
 POWER_WANTED = 0.8
 SIMULATIONS = 200
@@ -30,49 +25,52 @@ CONTROL, POWER = range(2)
 def sensitivity_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, verdicts: pd.DataFrame, *, seed: int
 ) -> dict[str, pd.DataFrame]:
-    """The tables sensitivity and power.
+    """The tables sensitivity and power, of the questions that have a simulation.
 
-    verdicts: the rows of one family, with a p-value each: how many they are sets how strong one feature must be alone.
+    verdicts: those over all runs on one metric: how many have a p sets how strong one feature must be alone.
     """
     rows, curves = [], []
-    for question, given in (("beyond_the_norm", "weight_norm"), ("beyond_the_step", "step")):
-        runs = testable_runs(features, metrics, models, given)
-        family = verdicts[f"{question}_p"].to_numpy(np.float64)
-        n_tested = int(np.isfinite(family).sum())
-        row = {"question": question, "given": given, "n_tested": n_tested, "n_runs": len(runs)}
-        if not runs or not n_tested:
-            rows.append(row | {"found": "not tested", "reason": _why_not(verdicts, f"{question}_reason")})
+    for question in QUESTIONS.values():
+        if question.simulation is None:
             continue
-        weights = run_weights({run.model for run in runs}, cells_of(models))
-        control = simulated(runs, weights, given, np.array([CONTROL_CORRELATION]), seed, CONTROL)
-        p_value = float(control[1][0])
-        q_value = float(benjamini_hochberg(np.append(family, p_value))[-1])
+        family = verdicts[verdicts["question"] == question.name]
+        p_values = family["p"].to_numpy(np.float64)
+        n_tested = int(np.isfinite(p_values).sum())
+        simulated = question.simulation(features, metrics, models)
+        row = {"question": question.name, "control": question.control, "n_tested": n_tested}
+        row["n_runs"] = len(simulated.runs)
+        if not simulated.runs or not n_tested:
+            rows.append(row | {"found": NOT_TESTED, "reason": _why_not(family)})
+            continue
+        (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
+        q = float(benjamini_hochberg(np.append(p_values, p))[-1])
         effects = np.repeat(EFFECTS, SIMULATIONS)
-        measured, p_values = simulated(runs, weights, given, effects, seed, POWER)
-        curve = pd.DataFrame(
-            {"planted": effects, "measured": measured, "found": p_values <= LEVEL / n_tested}
-        )
+        measured, found = simulated.test(effects, seed, POWER)
+        curve = pd.DataFrame({"planted": effects, "measured": measured, "found": found <= LEVEL / n_tested})
         curve = curve.groupby("planted").mean().reset_index()
-        curves.append(curve.assign(question=question, simulations=SIMULATIONS))
+        curves.append(curve.assign(question=question.name, simulations=SIMULATIONS))
         rows.append(
             row
             | {
-                "n_points": int(np.median([run.n for run in runs])),
-                "control_correlation": float(control[0][0]),
-                "control_p": p_value,
-                "control_q": q_value,
-                "found": "yes" if q_value <= LEVEL else "no",
+                "n_points": simulated.n_points,
+                "correlation": correlation,
+                "p": p,
+                "q": q,
+                "found": YES if q <= LEVEL else NO,
                 "detectable": detectable(curve["measured"].to_numpy(), curve["found"].to_numpy()),
             }
         )
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
-    return {"sensitivity": schemas.SENSITIVITY.frame(rows), "power": schemas.POWER.frame(power)}
+    return {
+        "sensitivity": schemas.TABLES["sensitivity"].frame(rows),
+        "power": schemas.TABLES["power"].frame(power),
+    }
 
 
-def _why_not(verdicts: pd.DataFrame, column: str) -> str:
+def _why_not(family: pd.DataFrame) -> str:
     """The reason that most features of the weights give, which have every checkpoint; without any, most features."""
-    of_weights = verdicts.loc[verdicts["source"] == "weights", column]
-    return most_common(of_weights) or most_common(verdicts[column]) or "nothing was measured"
+    of_weights = family[family["source"] == "weights"]
+    return most_common(of_weights["reason"]) or most_common(family["reason"]) or "nothing was measured"
 
 
 def most_common(reasons: pd.Series) -> str:
@@ -91,42 +89,3 @@ def detectable(correlations: Floats, found: Floats) -> float:
     last = int(np.flatnonzero(~enough)[-1])
     share = (POWER_WANTED - found[last]) / (found[last + 1] - found[last])
     return float(correlations[last] + share * (correlations[last + 1] - correlations[last]))
-
-
-def testable_runs(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, given: str
-) -> list[Aligned]:
-    """The testable stretch of each run, by the group of features that has the most points."""
-    warmups = warmups_of(models)
-    best: dict[str, Aligned] = {}
-    for group in aligned_series(whole_model(features), metrics):
-        test, cut, _ = run_test(group, warmups, given_norm=given != "step", alone=False)
-        if test is None or np.isnan(innovations(cut.targets, _controls(cut, given)).values).any():
-            continue
-        if group.model not in best or cut.n > best[group.model].n:
-            best[group.model] = cut
-    return [best[model] for model in sorted(best)]
-
-
-def _controls(run: Aligned, given: str) -> Floats | None:
-    return None if given == "step" or run.norms is None else with_squares(run.norms)
-
-
-def simulated(
-    runs: list[Aligned], weights: dict[str, float], given: str, effects: Floats, seed: int, purpose: int
-) -> tuple[Floats, Floats]:
-    """Features that are the metric and noise, one for each of `effects`: their mean correlation over runs, and p-values."""
-    pool = SharedFlips(len(effects), np.concatenate([run.steps for run in runs]))
-    measured, total = np.zeros(len(effects)), 0.0
-    for place, run in enumerate(runs):
-        controls = _controls(run, given)
-        new = innovations(run.targets, controls)
-        size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
-        random = np.random.default_rng([seed, purpose, place])
-        scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
-        noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-        test = innovation_products(noisy, run.targets, controls)
-        pool.add(test, run.steps, weight=weights[run.model])
-        measured += weights[run.model] * np.nan_to_num(test.correlation[:, 0])
-        total += weights[run.model]
-    return measured / total, pool.p_values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,16 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from toposcale.analysis.controls import Control
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
-from toposcale.statistics.correlation import Floats, is_constant
+from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.testable import testable_stretch
 
 SERIES_KEY = ["source", "layer", "feature"]
-WEIGHT_NORM = ("weights", ALL_LAYERS, "frobenius_norm")
-"""The feature that stands for "the norm of the weights": of the whole model, not of one layer."""
-VARIANCE = "weight_variance"
-"""The feature of weights that explains most of neural persistence (Girrbach et al. 2023)."""
-EXPLAINED_BY_VARIANCE = ("neural_persistence", "neural_persistence_p2")
+FEATURE_COLUMNS = ("model", "step", *SERIES_KEY, "value")
+METRIC_COLUMNS = ("model", "step", "metric", "value")
 MIN_POINTS = 4
 """Fewer common checkpoints than this give no correlation."""
 
@@ -75,9 +73,9 @@ class Aligned:
     """Series of one layer of one model that share their checkpoints with one set of metrics.
 
     keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
-    norms (1 or more, T): the weight norm of the model and, of a layer, its own, and further controls that were asked
-    for; None where the model has no weight norm at all of these steps; left_out (S,): checkpoints of the series that could
-    not be used, because its value or the metric's is not finite or not there.
+    controls (C, T): the series that the control holds fixed; missing: why there are none although it needs some, else "";
+    left_out (S,): checkpoints of the series that could not be used, because its value or the metric's is not finite or
+    not there.
     """
 
     model: str
@@ -86,7 +84,8 @@ class Aligned:
     metrics: list[str]
     targets: Floats
     steps: Floats
-    norms: Floats | None
+    controls: Floats
+    missing: str
     left_out: NDArray[np.int64]
 
     @property
@@ -94,11 +93,9 @@ class Aligned:
         """Number of common checkpoints."""
         return len(self.steps)
 
-    def only(self, features: Collection[str]) -> Aligned:
-        """The series of some features of the weights."""
-        wanted = ((self.keys["source"] == "weights") & self.keys["feature"].isin(features)).to_numpy()
-        kept = self.keys[wanted].reset_index(drop=True)
-        return replace(self, keys=kept, values=self.values[wanted], left_out=self.left_out[wanted])
+    def without_controls(self) -> Aligned:
+        """The same with nothing held fixed."""
+        return replace(self, controls=np.empty((0, self.n)), missing="")
 
     def beside(self, other: Aligned) -> Aligned:
         """These series and those of another group of the same model on the same checkpoints."""
@@ -113,13 +110,12 @@ class Aligned:
         """The part on the testable stretch, and why it cannot be tested, else ""."""
         stretch = testable_stretch(self.steps, warmups.get(self.model))
         part = slice(stretch.start, stretch.stop)
-        norms = None if self.norms is None else self.norms[:, part]
         cut = replace(
             self,
             values=self.values[:, part],
             targets=self.targets[:, part],
             steps=self.steps[part],
-            norms=norms,
+            controls=self.controls[:, part],
         )
         return cut, stretch.reason
 
@@ -155,32 +151,37 @@ class Aligned:
 
 
 def aligned_series(
-    features: pd.DataFrame, metrics: pd.DataFrame, *, variance: bool = False
+    features: pd.DataFrame, metrics: pd.DataFrame, control: Control | None = None
 ) -> Iterator[Aligned]:
     """Group the series of each model by the checkpoints they have in common with the metrics.
 
     features: model, step, source, layer, feature, value; metrics: model, step, metric, value. Every (series,
-    metric) pair of a model that has metrics comes in exactly one group. ValueError where a key occurs twice.
-    variance: neural persistence alone, where the variance of the weights is known, with it beside the norms.
+    metric) pair of a model that has metrics, and of which the control is asked, comes in exactly one group. ValueError
+    where a column is missing or a key occurs twice.
     """
+    require(features, "features", FEATURE_COLUMNS)
+    require(metrics, "metrics", METRIC_COLUMNS)
+    held = control or Control("nothing")
     without = sorted(set(features["model"]) - set(metrics["model"]))
     if without:
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
-    if variance:
-        needed = [*EXPLAINED_BY_VARIANCE, VARIANCE, WEIGHT_NORM[2]]
-        features = features[(features["source"] == "weights") & features["feature"].isin(needed)]
+    if held.asked_of:
+        needed = features["feature"].isin([*held.asked_of, *held.of_model, *held.of_layer])
+        features = features[needed]  # the others would be pivoted in vain
     for model in sorted(set(features["model"]) & set(metrics["model"])):
         rows = features[features["model"] == model]
         wide = _wide(rows, SERIES_KEY, "features")
         targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
         steps = sorted(set(wide.columns) | set(targets.columns))
         n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
-        groups = _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, variance)
-        if not variance:
-            yield from groups
-        else:
-            explained = (group.only(EXPLAINED_BY_VARIANCE) for group in groups)
-            yield from (group for group in explained if len(group.keys) and group.norms is not None)
+        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, held)
+
+
+def require(table: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
+    """ValueError that names the first column that a table lacks."""
+    missing = [column for column in columns if column not in table]
+    if missing:
+        raise ValueError(f"{name}: there is no column {missing[0]!r}; needed are {', '.join(columns)}")
 
 
 def whole_model(table: pd.DataFrame) -> pd.DataFrame:
@@ -215,17 +216,19 @@ def _wide(table: pd.DataFrame, key: list[str], name: str) -> pd.DataFrame:
 
 
 def _groups(
-    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64], variance: bool
+    model: str, wide: pd.DataFrame, targets: pd.DataFrame, n_rows: NDArray[np.int64], control: Control
 ) -> Iterator[Aligned]:
     values, metric_values = wide.to_numpy(np.float64), targets.to_numpy(np.float64)
     steps = wide.columns.to_numpy(np.float64)
     keys = wide.index.to_frame(index=False)
-    layers = keys["layer"].to_numpy()
+    layers, asked = keys["layer"].to_numpy(), control.is_asked_of(keys)
     by_key = dict(zip(wide.index, values, strict=True))
     for metric_pattern, chosen_metrics in _patterns(np.isfinite(metric_values)):
         for pattern, alike in _patterns(np.isfinite(values) & metric_pattern):
+            alike = alike[asked[alike]]
             for layer in dict.fromkeys(layers[alike]):
                 chosen = alike[layers[alike] == layer]
+                held = _held(by_key, control, str(layer), pattern)
                 yield Aligned(
                     model,
                     keys.iloc[chosen].reset_index(drop=True),
@@ -233,29 +236,24 @@ def _groups(
                     [str(targets.index[m]) for m in chosen_metrics],
                     metric_values[np.ix_(chosen_metrics, pattern)],
                     steps[pattern],
-                    _controls(by_key, str(layer), pattern, variance),
+                    np.empty((0, int(pattern.sum()))) if held is None else held,
+                    control.missing if held is None else "",
                     n_rows[chosen] - int(pattern.sum()),
                 )
 
 
-def _controls(
-    by_key: Mapping[Hashable, Floats], layer: str, pattern: NDArray[np.bool_], variance: bool
+def _held(
+    by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
 ) -> Floats | None:
-    """The weight norm of the model at some steps, and below it that of the layer, where it has one there.
-
-    With `variance` that of the layer's weights too: of a whole model the mean over its layers.
-    """
-    source, _, norm = WEIGHT_NORM
-    wanted = [(source, name, norm) for name in dict.fromkeys([ALL_LAYERS, layer])]
-    wanted += [(source, layer, VARIANCE)] if variance else []
+    """The series (C, T) that a control holds fixed for a layer at some steps; None where one that it needs is not there."""
     found = []
-    for key in wanted:
+    for key, needed in control.keys(layer).items():
         values = by_key[key][pattern] if key in by_key else np.array([np.nan])
         if np.isfinite(values).all():
             found.append(values)
-        elif key == WEIGHT_NORM or key[-1] == VARIANCE:
+        elif needed:
             return None
-    return np.array(found)
+    return np.array(found).reshape(len(found), int(pattern.sum()))
 
 
 def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

@@ -14,40 +14,30 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table
-from toposcale.analysis.over_seeds import between_runs_table, full_cells, run_permutation_table
-from toposcale.analysis.partials import NORM_AND_VARIANCE, partial_correlation_table
-from toposcale.analysis.pooled import NOTHING, TESTED_KEY, pooled_table
-from toposcale.analysis.sensitivity import LEVEL, most_common, sensitivity_tables
+from toposcale.analysis.over_seeds import NO_SEEDS, full_cells
+from toposcale.analysis.partial_correlations import partial_correlation_table
+from toposcale.analysis.pooled import TESTED_KEY, pooled_table
+from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
+from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.analysis.series import (
-    EXPLAINED_BY_VARIANCE,
+    FEATURE_COLUMNS,
+    METRIC_COLUMNS,
     SERIES_KEY,
     aligned_series,
     headline_metric,
+    require,
     warmups_of,
     whole_model,
 )
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
-from toposcale.statistics.correlation import spearman
+from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.run_permutation import MIN_SEEDS
 
 POOLED = "pooled"
 """Value of the `model` column in the verdict over all runs."""
-YES, NO, NOT_TESTED = "yes", "no", "not tested"
-CLOSE = 0.5
-"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every cell."""
 ALIKE = 0.95
 """Features whose |Spearman| correlation is at least this move together and count as one group."""
-NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
-
-OF_NEURAL_PERSISTENCE = "asked of neural persistence alone"
-NO_VARIANCE = "no norm or variance of the weights at these checkpoints"
-
-_OF_ALL = {"beyond_the_norm": "weight_norm", "beyond_the_step": "step"}
-_GIVEN = {**_OF_ALL, "beyond_the_variance": NORM_AND_VARIANCE}
-QUESTIONS = (*_GIVEN, "within_cells", "between_runs")
-"""The questions that a test answers; each has a p-value, a q-value and a reason."""
 
 
 def verdict_tables(
@@ -64,29 +54,27 @@ def verdict_tables(
     features: model, step, source, layer, feature, value; metrics: model, step, metric, value; models: model, and where they
     are known warmup_steps, cell (what runs share but for their seed) and final_step. Hand it features that cannot know the
     losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
+    ValueError where a column is missing.
     """
+    require(features, "features", FEATURE_COLUMNS)
+    require(metrics, "metrics", METRIC_COLUMNS)
+    require(models, "models", ["model"])
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     headline = headline_metric(metrics["metric"], tasks)
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
     partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
-    pooled = pooled_table(features, metrics, models, plain, partial)
-    on_headline = metrics[metrics["metric"] == headline]
-    seeds = {
-        "run_permutation": schemas.RUN_PERMUTATION.frame([]),
-        "between_runs": schemas.BETWEEN_RUNS.frame([]),
+    correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
+    made = {
+        "correlations": correlations,
+        "pooled_correlations": pooled_table(features, metrics, models, correlations),
+        "over_seeds": over_seeds_table(features, metrics, models, headline, seed),
     }
-    if headline is not None:
-        for name, table in (("run_permutation", run_permutation_table), ("between_runs", between_runs_table)):
-            seeds[name] = table(features, metrics, models, metric=headline, seed=seed)
     has_seeds = headline is not None and bool(full_cells(features, metrics, models, headline))
-    verdicts = verdict_table(plain, partial, pooled, **seeds, headline=headline, has_seeds=has_seeds)
-    family = family_of(verdicts, headline)
+    verdicts = verdict_table(**made, headline=headline, has_seeds=has_seeds)
+    family, on_headline = family_of(verdicts, headline), metrics[metrics["metric"] == headline]
     return {
-        "correlations": plain,
-        "partial_correlations": partial,
-        "pooled_correlations": pooled,
-        **seeds,
+        **made,
         "verdicts": verdicts,
         "tested_features": tested_features_table(features, on_headline, models, family),
         **sensitivity_tables(features, on_headline, models, family, seed=seed),
@@ -98,87 +86,83 @@ def family_of(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     return whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
 
+def over_seeds_table(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str | None, seed: int
+) -> pd.DataFrame:
+    """The questions that are asked of the seeds of a cell, on one metric."""
+    parts = [
+        question.test(features, metrics, models, metric=metric, seed=seed).assign(question=question.name)
+        for question in QUESTIONS.values()
+        if question.test is not None and metric is not None
+    ]
+    return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
+
+
 def verdict_table(
     correlations: pd.DataFrame,
-    partials: pd.DataFrame,
-    pooled: pd.DataFrame,
-    run_permutation: pd.DataFrame,
-    between_runs: pd.DataFrame,
+    pooled_correlations: pd.DataFrame,
+    over_seeds: pd.DataFrame,
     *,
     headline: str | None,
     has_seeds: bool,
 ) -> pd.DataFrame:
-    """Verdicts, one row per (run or "pooled", source, layer, feature, metric), from the tables of those names.
+    """One row per (run or "pooled", source, layer, feature, metric, question), from the tables of those names.
 
-    follows_the_loss: |Spearman| of at least `CLOSE`, with one sign in every cell; drifting together is enough. The other
-    questions: yes where q is at most `LEVEL`. `reason` columns say why something was not tested. headline: the metric that
-    the tests over seeds were made for; has_seeds: whether a cell has enough of them.
+    A question has no row where it is not asked. One that is tested is answered yes where q is at most `LEVEL`; following
+    the metric is |Spearman| of at least `CLOSE`, with one sign in every cell. headline: the metric of the tests over seeds;
+    has_seeds: whether a cell has enough of them.
     """
-    alone = correlations[[*PAIR_KEY, "spearman", "reason"]].assign(
-        spearman_lowest=correlations["spearman"], spearman_highest=correlations["spearman"]
-    )
-    together = pooled[pooled["given"] == NOTHING].assign(model=POOLED, reason="")
-    together.loc[together["spearman"].isna(), "reason"] = "no run has a correlation"
-    columns = [*PAIR_KEY, "spearman", "spearman_lowest", "spearman_highest", "reason"]
-    table = pd.concat([alone, together[columns]], ignore_index=True)
-    ends = {name: f"follows_the_loss_{name.replace('spearman', 'rho')}" for name in columns[5:8]}
-    table = table.rename(columns=ends | {"reason": "follows_the_loss_reason"})
-    low, high = table["follows_the_loss_rho_lowest"], table["follows_the_loss_rho_highest"]
-    table["follows_the_loss"] = _words(low.notna(), (low >= CLOSE) | (high <= -CLOSE))
-    for question, given in _GIVEN.items():
-        both = [partials[partials["given"] == given], pooled[pooled["given"] == given].assign(model=POOLED)]
-        both[0] = both[0].rename(columns={"partial_spearman": "spearman"})
-        names = {
-            "spearman": f"{question}_rho",
-            "innovation_correlation": f"{question}_innovation",
-            "p_surrogate": f"{question}_p",
-            "reason": f"{question}_reason",
-        }
-        rows = pd.concat([part[[*PAIR_KEY, *names]] for part in both], ignore_index=True).rename(
-            columns=names
+    parts = []
+    for question in QUESTIONS.values():
+        if question.test is not None:
+            asked = pooled_correlations[pooled_correlations["metric"] == headline]
+            found = over_seeds[over_seeds["question"] == question.name]
+            rows = _over_seeds(whole_model(asked), found, has_seeds)
+        else:
+            rows = _of_correlations(question, correlations, pooled_correlations)
+        parts.append(_answered(question, rows))
+    names = schemas.TABLES["verdicts"].names
+    table = pd.concat([part.reindex(columns=names) for part in parts], ignore_index=True)
+    return schemas.TABLES["verdicts"].frame(table)
+
+
+def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataFrame) -> pd.DataFrame:
+    """Estimate, range over cells, p and reason of each run, and of all runs."""
+    alone = alone[alone["control"] == question.control].rename(columns={"innovation_p": "p"})
+    together = together[together["control"] == question.control].assign(model=POOLED)
+    columns = [*PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
+    parts = [
+        table.assign(estimate=table[question.estimate], lowest=table[low], highest=table[high])[columns]
+        for table, low, high in (
+            (alone, question.estimate, question.estimate),
+            (together, f"{question.estimate}_lowest", f"{question.estimate}_highest"),
         )
-        table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
-    asked = (table["source"] == "weights") & table["feature"].isin(EXPLAINED_BY_VARIANCE)
-    missing = table["beyond_the_variance_reason"].isna()
-    table.loc[missing, "beyond_the_variance_reason"] = np.where(asked, NO_VARIANCE, OF_NEURAL_PERSISTENCE)[
-        missing
     ]
-    whole = table["layer"] == ALL_LAYERS
-    for question, rows in (("within_cells", run_permutation), ("between_runs", between_runs)):
-        names = {"correlation": f"{question}_correlation", "p_value": f"{question}_p"}
-        rows = rows[[*TESTED_KEY, *names]].rename(columns=names).assign(model=POOLED)
-        table = table.merge(rows, on=PAIR_KEY, how="left", validate="one_to_one")
-        known = pd.MultiIndex.from_frame(table[TESTED_KEY]).isin(pd.MultiIndex.from_frame(rows[TESTED_KEY]))
-        said = np.select(
-            [
-                table["model"] != POOLED,
-                ~whole,
-                table["metric"] != headline,
-                [not has_seeds] * len(table),
-                known,
-            ],
-            [
-                "asked of all runs together",
-                "asked of whole models",
-                f"asked of {headline}",
-                NO_SEEDS,
-                "fully explained by the controls, or too few runs",
-            ],
-            "not measured at the same checkpoints in every run",
-        )
-        table[f"{question}_reason"] = np.where(table[f"{question}_p"].isna(), said, "")
-    table["family"] = np.where(whole, "whole models, ", "layers, ") + table["metric"] + ", " + table["model"]
-    for question in QUESTIONS:
-        q = table.groupby("family")[f"{question}_p"].transform(
-            lambda p: benjamini_hochberg(p.to_numpy(np.float64))
-        )
-        table[f"{question}_q"] = q
-        table[question] = _words(q.notna(), q <= LEVEL)
-    return schemas.VERDICTS.frame(table)
+    return pd.concat(parts, ignore_index=True)
 
 
-def _words(tested: pd.Series, passed: pd.Series) -> np.ndarray:
-    return np.where(tested, np.where(passed, YES, NO), NOT_TESTED)
+def _over_seeds(asked: pd.DataFrame, found: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
+    """The same of one question over seeds, with why it was not tested."""
+    pairs = asked[TESTED_KEY].drop_duplicates()
+    rows = pairs.merge(found, on=TESTED_KEY, how="left", indicator=True, validate="one_to_one")
+    absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
+    said = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)
+    rows["reason"] = np.where(rows["p"].isna(), said, "")
+    return rows.rename(columns={"correlation": "estimate"}).assign(model=POOLED)
+
+
+def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a question with their family, q and answer."""
+    layers = np.where(rows["layer"] == ALL_LAYERS, "whole models", "layers")
+    rows["family"] = question.name + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
+    if question.is_tested:
+        by_family = rows.groupby("family")["p"]
+        rows["q"] = by_family.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
+        known, passed = rows["q"].notna(), rows["q"] <= LEVEL
+    else:
+        known, passed = rows["estimate"].notna(), (rows["lowest"] >= CLOSE) | (rows["highest"] <= -CLOSE)
+    rows["answer"] = np.where(known, np.where(passed, YES, NO), NOT_TESTED)
+    return rows.assign(question=question.name, control=question.control)
 
 
 def tested_features_table(
@@ -202,24 +186,24 @@ def tested_features_table(
                 (list(keys["feature"]), np.abs(values))
             )
     rows = []
-    for (question, source), own in (
-        ((question, str(source)), own) for question in _OF_ALL for source, own in family.groupby("source")
-    ):
-        tested = own[own[f"{question}_p"].notna()]
-        rows.append(
-            {
-                "question": question,
-                "source": source,
-                "measured": len(own),
-                "testable": sum(tuple(key) in testable for key in own[SERIES_KEY].to_numpy()),
-                "tested": len(tested),
-                "distinct": distinct(list(tested["feature"]), [part for key, parts in likeness.items()
-                                                               if key[0] == source for part in parts]),
-                "found": int((tested[question] == YES).sum()),
-                "reason": most_common(own.loc[own[f"{question}_p"].isna(), f"{question}_reason"]),
-            }
-        )  # fmt: skip
-    return schemas.TESTED_FEATURES.frame(rows)
+    for question in QUESTIONS.values():
+        asked = family[family["question"] == question.name]
+        for source, own in asked.groupby("source") if question.simulation else ():
+            tested = own[own["p"].notna()]
+            known = [part for key, parts in likeness.items() if key[0] == source for part in parts]
+            rows.append(
+                {
+                    "question": question.name,
+                    "source": source,
+                    "measured": len(own),
+                    "testable": sum(tuple(key) in testable for key in own[SERIES_KEY].to_numpy()),
+                    "tested": len(tested),
+                    "distinct": distinct(list(tested["feature"]), known),
+                    "found": int((tested["answer"] == YES).sum()),
+                    "reason": most_common(own.loc[own["p"].isna(), "reason"]),
+                }
+            )
+    return schemas.TABLES["tested_features"].frame(rows)
 
 
 def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:

@@ -30,7 +30,7 @@ def warning_table(
         key = (row["model"], row["concerns"], row["warning"], row["remedy"])
         steps.setdefault(key, set()).update([] if row["step"] is None else [int(row["step"])])
     names = ("model", "concerns", "warning", "remedy")
-    return schemas.WARNINGS.frame(
+    return schemas.TABLES["warnings"].frame(
         [dict(zip(names, key, strict=True)) | {"steps": _listed(at)} for key, at in steps.items()]
     )
 

@@ -23,7 +23,7 @@ class Cloud:
 
     @classmethod
     def nothing(cls) -> Cloud:
-        """That of a checkpoint that could not be measured."""
+        """An empty cloud: that of a checkpoint that could not be measured."""
         return cls(np.empty((0, 1)), np.empty(0, np.int64))
 
 

@@ -34,12 +34,11 @@ _VOCABULARY_BLOCK = 1024
 class Settings:
     """What is computed of the embedded texts.
 
-    `components`: dimensions left by PCA. `max_dimension`: highest homology dimension. `repeats`: random subsets of the
-    texts, each a `subset` of them, whose features' standard deviation is the `_spread` of each feature; 0 for none.
+    `components`: dimensions left by PCA. `repeats`: random subsets of the texts, each a `subset` of them, whose features'
+    standard deviation is the `_spread` of each feature; 0 for none.
     """
 
     components: int = 50
-    max_dimension: int = 1
     repeats: int = 5
     subset: float = 0.8
     seed: int = 42
@@ -205,9 +204,7 @@ def compute_features(
     """
 
     def described(points: ArrayLike) -> tuple[Features, Diagrams]:
-        found, bars = embedding_features(
-            points, components=settings.components, max_dimension=settings.max_dimension
-        )
+        found, bars = embedding_features(points, components=settings.components)
         if settings.repeats >= 2:
             rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
             found |= feature_spread(points, settings, rng)
@@ -223,10 +220,8 @@ def compute_features(
     return features, diagrams
 
 
-def embedding_features(
-    embeddings: ArrayLike, *, components: int = 50, max_dimension: int = 1
-) -> tuple[Features, Diagrams]:
-    """Topology and spectra of embedded texts (n, d): named numbers, and the diagrams H0 .. H`max_dimension`.
+def embedding_features(embeddings: ArrayLike, *, components: int = 50) -> tuple[Features, Diagrams]:
+    """Topology and spectra of embedded texts (n, d): named numbers, and the diagrams H0 and H1.
 
     After PCA to `components`: the summaries of each Vietoris-Rips diagram as `h0_count`, `h0_total` ...; those with a
     unit again as `..._scaled`, of the cloud divided by its mean pairwise distance; `pca_variance_kept`, between 0 and 1.
@@ -234,7 +229,7 @@ def embedding_features(
     ValueError: not 2-D, empty, NaN or infinite.
     """
     points, kept = principal_components(embeddings, components)
-    topology, diagrams = homology.cloud_features(points, maxdim=max_dimension)
+    topology, diagrams = homology.cloud_features(points)
     features = {"pca_variance_kept": kept, **topology}
     for function in (spectra.effective_rank, spectra.participation_ratio, spectra.eigenspectrum_decay):
         features[function.__name__] = function(embeddings)
@@ -255,10 +250,7 @@ def feature_spread(embeddings: ArrayLike, settings: Settings, rng: np.random.Gen
     draws = []
     for _ in range(settings.repeats):
         rows = np.sort(rng.choice(len(points), size, replace=False))
-        features, _ = embedding_features(
-            points[rows], components=settings.components, max_dimension=settings.max_dimension
-        )
-        draws.append(features)
+        draws.append(embedding_features(points[rows], components=settings.components)[0])
     return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
 
 

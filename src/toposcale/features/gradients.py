@@ -21,10 +21,9 @@ Diagrams = dict[str, list[NDArray[np.float64]]]
 
 @dataclass(frozen=True)
 class Settings:
-    """At most `max_points` rows of a matrix, the same at every step, and diagrams H0 .. H`max_dimension`."""
+    """At most `max_points` rows of a matrix, the same at every step."""
 
     max_points: int = 200
-    max_dimension: int = 1
     seed: int = 42
 
 
@@ -61,5 +60,5 @@ def _describe_matrix(
     gradient: NDArray[np.float64], layer: str, settings: Settings, model: str
 ) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
     rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
-    features, diagrams = homology.cloud_features(gradient[rows], maxdim=settings.max_dimension)
+    features, diagrams = homology.cloud_features(gradient[rows])
     return {**features, "gradient_norm": float(np.linalg.norm(gradient))}, diagrams

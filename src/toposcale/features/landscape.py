@@ -31,10 +31,9 @@ PROFILE_LEVELS = 40
 
 @dataclass(frozen=True)
 class Settings:
-    """What is computed of a checkpoint's landscape; directions: random ones drawn `per_model` or `per_checkpoint`."""
+    """What is computed of a checkpoint's landscape."""
 
     measured: LandscapeSettings = field(default_factory=LandscapeSettings)
-    directions: str = "per_model"
     density_runs: int = 1
     density_steps: int = 30
     gradients: gradient_clouds.Settings | None = None
@@ -54,13 +53,12 @@ class Description:
 
 
 def compute_features(
-    losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings: Settings, *, model: str, step: int
+    losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings: Settings, *, model: str
 ) -> Description:
     """The landscape around `parameters`: the mean of every feature over draws, and its `_spread` over them.
 
     A draw is one of `losses`, each the loss on another probe batch, with random directions of its own. The `_spread` is
-    the standard deviation (divisor n - 1) and needs two draws. Directions depend on (seed, model, place in `losses`),
-    and on the step too with `per_checkpoint`.
+    the standard deviation (divisor n - 1) and needs two draws. Directions depend on (seed, model, place in `losses`).
 
     Where the parameters are not finite all features are NaN, with no surface, density or profile, one NaN bar in
     degree 0, and a RuntimeWarning.
@@ -74,9 +72,7 @@ def compute_features(
         return _undefined(parameters, settings, model, draws=len(losses))
     measured, gradients = [], []
     for place, loss in enumerate(losses):
-        seed: tuple[int | str, ...] = (settings.measured.seed, model, "landscape", place)
-        if settings.directions == "per_checkpoint":
-            seed = (*seed, step)
+        seed = (settings.measured.seed, model, "landscape", place)
         drawn = replace(settings.measured, seed=homology.seeded_number(seed))
         measured.append(measure_landscape(loss, parameters, drawn))
         gradients.append(_gradient_clouds(loss, parameters, settings, model))

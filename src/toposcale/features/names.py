@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toposcale.features import weights  # noqa: F401  # it registers features of its own
-from toposcale.features.registry import lookup
+from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.io.schemas import METRIC_SOURCE
 
 TRAINING_LOSS = "training_loss"
@@ -12,15 +12,16 @@ PERPLEXITY = "perplexity"
 
 STEP_LABEL = "training step"
 PARAMETERS_LABEL = "parameters (count)"
+LOSS_LABEL = f"loss ({LOSS_UNIT})"
 COMPUTE_LABEL = "training compute 6ND (FLOP)"
 SPEARMAN_LABEL = "Spearman ρ (−1 to 1)"
 _LONGEST_LABEL = 26
 
 _METRICS = {
-    TRAINING_LOSS: ("training loss", "nats per token"),
-    VALIDATION_LOSS: ("validation loss", "nats per token"),
+    TRAINING_LOSS: ("training loss", LOSS_UNIT),
+    VALIDATION_LOSS: ("validation loss", LOSS_UNIT),
     PERPLEXITY: ("perplexity", "per token"),
-    "generalisation_gap": ("generalisation gap", "nats per token"),
+    "generalisation_gap": ("generalisation gap", LOSS_UNIT),
 }
 
 

@@ -10,20 +10,23 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from toposcale.io.schemas import ALL_LAYERS
 
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
 GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER)
 
 OF_SOURCE = "of the source"
 """A unit that depends on what the points are: see `SOURCE_UNITS`."""
+LOSS_UNIT = "nats per token"
 SOURCE_UNITS = {
     "weights": "weight units",
     "gradients": "gradient units",
     "embeddings": "embedding units",
-    "landscape": "nats per token",
+    "landscape": LOSS_UNIT,
     "trajectory": "weight units",
 }
 
@@ -34,6 +37,24 @@ OVER_LAYERS: dict[str, Callable[[Sequence[float]], Any]] = {
     "max": np.max,
 }
 """How the values of the layers become that of the model; `norm` is the root of the summed squares."""
+
+
+class SeriesKey(NamedTuple):
+    """Which series of the features table: its source, layer and feature."""
+
+    source: str
+    layer: str
+    feature: str
+
+    @property
+    def name(self) -> str:
+        """As a history of forecasts names it: "weights/frobenius_norm"."""
+        return f"{self.source}/{self.feature}"
+
+
+WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, "frobenius_norm")
+"""The norm of the weights: of the whole model, not of one layer."""
+NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
 
 
 @dataclass(frozen=True)
@@ -129,7 +150,7 @@ def _filled(feature: Feature, name: str, source: str, parts: Mapping[str, str]) 
         title += f", {kind} plane to {extent}" if extent else f", {kind}"
     if parts.get("graph"):
         title += f", {parts['graph']}"
-    if name == WEIGHT_NORM and source == "weights":
+    if name == WEIGHT_NORM.feature and source == "weights":
         title = "weight norm"
     unit = SOURCE_UNITS.get(source, "") if feature.unit == OF_SOURCE else feature.unit
     return replace(feature, name=name, title=title, unit=unit, rescaling_of=rescaling_of)
@@ -168,8 +189,6 @@ def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling
     return Feature(f"h{{k}}_{statistic}", f"H{{k}} {title}", unit, TOPOLOGY, over_layers, rescaling_of)
 
 
-WEIGHT_NORM = "frobenius_norm"
-NEURAL_PERSISTENCE = "neural_persistence"
 _ZEROS = "a matrix of zeros has none: leave it out with weights.layers.exclude"
 _SUMMARIES = (
     _homology("count", "bars", "count", "sum"),
@@ -181,7 +200,7 @@ _SUMMARIES = (
 )
 
 register(
-    Feature(NEURAL_PERSISTENCE, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
+    Feature(NEURAL_PERSISTENCE.feature, "neural persistence", "0 to 1", TOPOLOGY, when_nan=_ZEROS),
     Feature("neural_persistence_p2", "neural persistence, p = 2", "dimensionless", TOPOLOGY, when_nan=_ZEROS),
     Feature("deep_graph_persistence", "deep graph persistence", "0 to 1", TOPOLOGY),
     Feature("rtd", "representation topology divergence", "dimensionless", TOPOLOGY),
@@ -223,8 +242,8 @@ register(
     Feature("hessian_top_1", "leading Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_2", "second Hessian eigenvalue", "nats per squared weight", CURVATURE),
     Feature("hessian_top_{k}", "Hessian eigenvalue {k}", "nats per squared weight", CURVATURE),
-    Feature("sharpness_max_{plane}", "largest rise of the surface", "nats per token", CURVATURE),
-    Feature("sharpness_mean_{plane}", "mean rise of the surface", "nats per token", CURVATURE),
+    Feature("sharpness_max_{plane}", "largest rise of the surface", LOSS_UNIT, CURVATURE),
+    Feature("sharpness_mean_{plane}", "mean rise of the surface", LOSS_UNIT, CURVATURE),
     Feature("sharpness_relative_{plane}", "largest rise, relative", "percent", CURVATURE),
     Feature("nonfinite_count_{plane}", "points of non-finite loss", "count"),
 )

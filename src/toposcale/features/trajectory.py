@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,22 +11,17 @@ from numpy.typing import ArrayLike
 from toposcale import homology
 from toposcale.io.schemas import ALL_LAYERS
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The last `window` sketches before a checkpoint, and `repeats` subsamplings for the dimension."""
-
-    window: int = 60
-    repeats: int = 10
-    seed: int = 42
+REPEATS = 10
+"""Random subsamples of a window for the dimension and its spread."""
+SEED = 42
 
 
 def compute_features(
-    steps: ArrayLike, sketches: ArrayLike, checkpoints: Iterable[int], settings: Settings, *, model: str
+    steps: ArrayLike, sketches: ArrayLike, checkpoints: Iterable[int], *, window: int = 60, model: str
 ) -> dict[int, dict[str, dict[str, float]]]:
     """Features of the path up to each of `checkpoints`, by checkpoint and layer ("all").
 
-    steps (m,), ascending, and sketches (m, d): see `callbacks.WeightSketch`. Of the last `settings.window` sketches
+    steps (m,), ascending, and sketches (m, d): see `callbacks.WeightSketch`. Of the last `window` sketches
     before a checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation
     over the subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint
     with fewer sketches before it has no features, since those of a shorter window would mean something else.
@@ -35,21 +29,19 @@ def compute_features(
     steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
     found = {}
     for checkpoint in checkpoints:
-        window = sketches[steps < checkpoint][-settings.window :]
-        if len(window) < settings.window:
+        last = sketches[steps < checkpoint][-window:]
+        if len(last) < window:
             continue
-        if not np.isfinite(window).all():
+        if not np.isfinite(last).all():
             warnings.warn(f"the sketches before step {checkpoint} are not finite", stacklevel=2)
             continue
-        number = homology.seeded_number((settings.seed, model, "trajectory"))
-        dimension, spread = homology.persistent_homology_dimension(
-            window, repeats=settings.repeats, seed=number
-        )
+        number = homology.seeded_number((SEED, model, "trajectory"))
+        dimension, spread = homology.persistent_homology_dimension(last, repeats=REPEATS, seed=number)
         found[checkpoint] = {
             ALL_LAYERS: {
                 "persistent_homology_dimension": dimension,
                 "persistent_homology_dimension_spread": spread,
-                **homology.cloud_features(window)[0],
+                **homology.cloud_features(last)[0],
             }
         }
     return found

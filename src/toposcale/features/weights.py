@@ -36,7 +36,7 @@ Diagrams = list[np.ndarray]
 GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
 
-# One head of a matrix that stands there as a whole too.
+# One head of an attention matrix. The whole matrix is measured too, so heads stay out of the value of the model.
 _HEAD = re.compile(r"\.head-\d+(\.weight)?$")
 
 # The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
@@ -105,12 +105,12 @@ def matrix_feature(*features: Feature) -> Callable[[MatrixFunction], MatrixFunct
     return add
 
 
-@matrix_feature(Feature(WEIGHT_NORM, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
+@matrix_feature(Feature(WEIGHT_NORM.feature, "Frobenius norm", OF_SOURCE, NORM, over_layers="norm"))
 def norms(weight: np.ndarray) -> Features:
     """The plain baseline: the Frobenius norm, summed in float64 over blocks of rows so that no large copy is made."""
     blocks = np.array_split(weight, max(1, weight.size >> 20))
     squares = sum(np.square(block.astype(np.float64)).sum() for block in blocks)
-    return {WEIGHT_NORM: float(np.sqrt(squares))}
+    return {WEIGHT_NORM.feature: float(np.sqrt(squares))}
 
 
 @matrix_feature(

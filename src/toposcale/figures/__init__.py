@@ -1,3 +1,3 @@
-"""Figures: one function per figure, from tables to a matplotlib Figure. `registry.py` has their titles and captions."""
+"""Figures: one function per figure, from tables to a matplotlib Figure. `gallery.py` has their titles and captions."""
 
-from toposcale.figures.registry import FIGURES, load
+from toposcale.figures.gallery import FIGURES, load

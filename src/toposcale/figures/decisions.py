@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from toposcale.features.names import STEP_LABEL
+from toposcale.features.registry import LOSS_UNIT
+from toposcale.figures import panels
 from toposcale.figures.forecasting import final_losses
-from toposcale.figures.panels import add_note, finite, in_order, key_legend, missing_figure, new_figure
-from toposcale.figures.registry import title_of
+from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, STRIKING, model_appearances, styled
 
 DEFAULTS = ("multi_power_law", "power_law")
@@ -27,50 +28,55 @@ def forecast_fans(
 ) -> Figure:
     """Each model's loss with the forecasts of its end as fans from where they were made, and the plan's rate beneath."""
     title = title_of("forecast_fans")
-    losses = finite(final_losses(metrics))
+    losses = panels.finite(final_losses(metrics))
     made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
-    made = finite(made, ["forecast", "low", "high"])
-    names = [name for name, _ in in_order(made["model"], model_appearances(models))]
+    made = panels.finite(made, ["forecast", "low", "high"])
+    names = _names(made, models)
     if not names:
-        return missing_figure(title, "no forecast could be made")
+        return panels.missing_figure(title, "no forecast could be made")
     shown = names[:MOST_PANELS]
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
-    figure = new_figure(0.6 + 2.9 * rows, title)
+    figure = panels.new_figure(0.6 + 2.9 * rows, title)
     grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
-    fractions = sorted(made["fraction"].unique())[:4] if len(made["fraction"].unique()) <= 4 else []
-    panels = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
-    for (upper, lower), model in zip(panels, shown, strict=False):
+    fractions = sorted(made["fraction"].unique())
+    colours = {fraction: _COLOURS[place % 4] for place, fraction in enumerate(fractions)}
+    if len(fractions) > len(_COLOURS):
+        colours = dict.fromkeys(fractions, _COLOURS[0])
+    pairs = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
+    for (upper, lower), model in zip(pairs, shown, strict=False):
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
         own = losses[(losses["model"] == model) & (losses["step"] > 0)]
-        _fans(upper, own, made[made["model"] == model], final, fractions)
+        _fans(upper, own, made[made["model"] == model], final, colours)
         upper.set_title(model, fontsize=9)
         _rate(lower, schedules[schedules["model"] == model], final)
-    for upper, lower in panels[len(shown) :]:
-        upper.set_axis_off()
-        lower.set_axis_off()
-    keys = [
-        Line2D([], [], color=_COLOURS[i % 4], label=f"at {fraction:.0%}")
-        for i, fraction in enumerate(fractions)
-    ]
-    if keys:
-        key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
-    left_out = len(names) - len(shown)
-    add_note(figure, [f"{left_out} more models are in the table forecasts." if left_out else ""])
+    for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
+        axes.set_axis_off()
+    if len(set(colours.values())) == len(colours):
+        keys = [Line2D([], [], color=colour, label=f"at {share:.0%}") for share, colour in colours.items()]
+        panels.key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
+    panels.add_note(figure, [_more(names, "forecasts")])
     return figure
 
 
+def _names(rows: pd.DataFrame, models: pd.DataFrame) -> list[str]:
+    return [name for name, _ in panels.in_order(rows["model"], model_appearances(models))]
+
+
+def _more(names: list[str], table: str) -> str:
+    more = len(names) - MOST_PANELS
+    return f"{more} more models are in the table {table}." if more > 0 else ""
+
+
 def _fans(
-    axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, fractions: list[float]
+    axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, colours: dict[float, str]
 ) -> None:
     axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
     tail = losses[losses["step"] >= 0.1 * final]["value"]
     lowest, highest = tail.min(), tail.max()
     by_default = forecasts.sort_values("method", key=lambda names: names.map(DEFAULTS.index))
     for row in by_default.drop_duplicates("fraction").sort_values("fraction").to_dict("records"):
-        fraction = row["fraction"]
-        colour = _COLOURS[fractions.index(fraction) % 4] if fraction in fractions else _COLOURS[0]
-        start = fraction * final
+        colour, start = colours[row["fraction"]], row["fraction"] * final
         at = float(np.interp(start, losses["step"], losses["value"])) if len(losses) > 1 else np.nan
         axes.fill([start, final, final], [at, row["high"], row["low"]], color=colour, alpha=0.2, linewidth=0)
         axes.plot([start, final], [at, row["forecast"]], color=colour, linewidth=0.9)
@@ -98,32 +104,27 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
 
 @styled
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """For each run, the loss at the end of every candidate against its compute, with intervals."""
+    """For each run, the loss at the end of every candidate against its compute, with intervals; live runs come alone."""
     title = title_of("decision_candidates")
-    usable, when = usable_candidates(candidates)
-    names = [name for name, _ in in_order(usable["model"], model_appearances(models))]
+    usable = panels.finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
+    live = usable[usable["is_live"].astype(bool)]
+    usable, when = (live, "") if len(live) else (usable, " (finished since)")
+    names = _names(usable, models)
     if not names:
-        return missing_figure(title, "no run has anything to decide: its compute or its loss is not known")
+        return panels.missing_figure(
+            title, "no run has anything to decide: its compute or its loss is not known"
+        )
     shown = names[:MOST_PANELS]
     heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
-    figure = new_figure(0.7 + sum(heights), title)
-    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, model in zip(panels, shown, strict=True):
+    figure = panels.new_figure(0.7 + sum(heights), title)
+    rows_of = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, model in zip(rows_of, shown, strict=True):
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
         _candidates(axes, rows)
-        share = float(rows["fraction"].iloc[0])
-        axes.set_title(f"{model} at {share:.0%}{when}", fontsize=9, loc="left")
-    panels[-1].set_xlabel("loss at the end of the remaining compute (nats per token), the law's 95% interval")
-    more = len(names) - len(shown)
-    add_note(figure, [f"{more} more models are in the table candidates." if more else ""])
+        axes.set_title(f"{model} at {rows['fraction'].iloc[0]:.0%}{when}", fontsize=9, loc="left")
+    rows_of[-1].set_xlabel(f"loss at the end of the remaining compute ({LOSS_UNIT}), the law's 95% interval")
+    panels.add_note(figure, [_more(names, "candidates")])
     return figure
-
-
-def usable_candidates(candidates: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The candidates with a forecast, of live runs alone where there are any; and words for runs that have finished."""
-    usable = finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
-    live = usable[usable["is_live"].astype(bool)]
-    return (live, "") if len(live) else (usable, " (finished since)")
 
 
 def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
@@ -131,10 +132,10 @@ def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
     colours = [STRIKING if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
     axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
     axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
-    labels = [
-        f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})"
-        for row in rows.itertuples()
-    ]
-    axes.set_yticks(place, labels)
-    axes.set_ylim(-0.6, len(rows) - 0.4)
-    axes.grid(axis="y", visible=False)
+    panels.name_rows(
+        axes,
+        [
+            f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})"
+            for row in rows.itertuples()
+        ],
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,45 +10,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from toposcale.features.names import (
-    VALIDATION_LOSS,
-    feature_label,
-    feature_name,
-    feature_unit,
-    metric_label,
-    metric_name,
-)
+from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, feature_unit, metric_name
+from toposcale.features.registry import LOSS_UNIT
+from toposcale.figures import grids, panels
+from toposcale.figures.gallery import title_of
 from toposcale.figures.landscape_comparison import (
-    NATS,
+    GRAPH,
     counted_tree,
     counts_in_words,
     draw_surface,
     draw_tree,
     loss_grid,
 )
-from toposcale.figures.panels import (
-    add_note,
-    chosen_model,
-    chosen_step,
-    feature_grid,
-    feature_series,
-    finite,
-    in_order,
-    key_legend,
-    left_out_note,
-    mark_key,
-    metric_series,
-    missing_figure,
-    model_legend,
-    new_figure,
-    say_missing,
-)
-from toposcale.figures.registry import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, Appearance, model_appearances, styled
+from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
 SOURCE = "landscape"
-LOSS_LABEL = f"loss of the probe batch ({NATS})"
+LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
 AXIS_LABEL = "distance along direction {} (weight units)"
 SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
 CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
@@ -58,18 +36,6 @@ _MOST_PLANES = 2
 _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
 _DIAGRAM_SOURCES = ("weights", "embeddings", SOURCE)
 _DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
-
-
-def _one_checkpoint(
-    table: pd.DataFrame, models: pd.DataFrame, model: str | None, step: int | None
-) -> tuple[pd.DataFrame, str]:
-    """The rows of one model and step (the largest and the last by default), and words for the title."""
-    model = chosen_model(table["model"], models, model)
-    rows = table[table["model"] == model]
-    if rows.empty:
-        return rows, "no model"
-    step = chosen_step(rows["step"], step)
-    return rows[rows["step"] == step], f"{model}, step {step}"
 
 
 def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
@@ -93,61 +59,48 @@ def _not_finite(losses: np.ndarray) -> str:
 
 
 @styled
-def surface_and_merge_tree(
-    surfaces: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    model: str | None = None,
-    step: int | None = None,
-    graph: str = "grid8",
-    unit: str = NATS,
-) -> Figure:
+def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """The loss surface, and beside it the merge tree of its sublevel sets: height is loss. A row a plane."""
-    rows, words = _one_checkpoint(surfaces, models, model, step)
+    rows, words = panels.last_checkpoint(surfaces, models)
     title = title_of("surface_and_merge_tree", words)
-    if finite(rows, ["loss"]).empty:
-        return missing_figure(title, "no loss surface was computed")
+    if panels.finite(rows, ["loss"]).empty:
+        return panels.missing_figure(title, "no loss surface was computed")
     planes = sorted(set(rows["plane"]))
-    planes = list(
-        dict.fromkeys([most_telling(planes), *(p for p in planes if p.startswith(RANDOM)), *planes])
-    )
-    planes = planes[:_MOST_PLANES]
-    figure = new_figure(3.9 * len(planes) + 0.4, title)
+    random = [plane for plane in planes if plane.startswith(RANDOM)]
+    planes = list(dict.fromkeys([most_telling(planes), *random, *planes]))[:_MOST_PLANES]
+    figure = panels.new_figure(3.9 * len(planes) + 0.4, title)
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []
     for place, plane in enumerate(planes):
         x, y, losses = loss_grid(rows[rows["plane"] == plane])
-        tree = counted_tree(losses, graph)
+        tree = counted_tree(losses)
         left = figure.add_subplot(len(planes), 2, 2 * place + 1, projection="3d")
         right = figure.add_subplot(len(planes), 2, 2 * place + 2)
-        draw_surface(left, x, y, losses, tree=tree, unit=unit)
-        draw_tree(right, tree, unit=unit)
+        draw_surface(left, x, y, losses, tree=tree, unit=LOSS_UNIT)
+        draw_tree(right, tree, unit=LOSS_UNIT)
         left.set_title(plane_words(plane), loc="left")
-        right.set_title(f"{counts_in_words(tree)} ({graph})")
+        right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
         notes.append(_not_finite(losses))
-    add_note(figure, notes)
+    panels.add_note(figure, notes)
     return figure
 
 
 @styled
-def persistence_diagram(
-    last_diagrams: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None, step: int | None = None
-) -> Figure:
+def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Birth against death of every class, a panel a source, the weights first; what never dies is on the top line."""
-    rows, words = _one_checkpoint(last_diagrams, models, model, step)
+    rows, words = panels.last_checkpoint(last_diagrams, models)
     title = title_of("persistence_diagram", words)
-    rows = finite(rows, ["birth"])
+    rows = panels.finite(rows, ["birth"])
     # One class alone, as that of a surface with one minimum, is no diagram to look at.
     drawn = {source: _of_a_panel(rows, source) for source in _DIAGRAM_SOURCES}
     sources = [source for source, (own, _) in drawn.items() if len(own) > 1]
     if not sources:
-        return missing_figure(title, "no persistence diagram was stored")
-    figure = new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
-    panels = figure.subplots(1, len(sources), squeeze=False)[0]
-    for axes, letter, source in zip(panels, "abc", sources, strict=False):
-        own, about = drawn[source]
-        axes.set_title(f"{letter}  {source}\n{about}", fontsize=9)
-        _draw_diagram(axes, own, feature_unit("h0_max", source))
+        return panels.missing_figure(title, "no persistence diagram was stored")
+    figure = panels.new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
+    axes_of = figure.subplots(1, len(sources), squeeze=False)[0]
+    panels.lettered(axes_of, [f"{source}\n{drawn[source][1]}" for source in sources], fontsize=9)
+    for axes, source in zip(axes_of, sources, strict=True):
+        _draw_diagram(axes, drawn[source][0], feature_unit("h0_max", source))
     return figure
 
 
@@ -184,56 +137,43 @@ def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
 
 
 @styled
-def spectral_density(
-    densities: pd.DataFrame, models: pd.DataFrame, *, steps: Sequence[int] | None = None
-) -> Figure:
-    """Density of the Hessian's eigenvalues, logarithmic; every model at its last step or at those given."""
+def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Density of the Hessian's eigenvalues, logarithmic, of every model at its last step."""
     title = title_of("spectral_density")
-    usable = finite(densities, ["eigenvalue", "density"])
+    usable = panels.finite(densities, ["eigenvalue", "density"])
     usable = usable[usable["density"] > 0]
-    if steps is None:
-        usable = usable[usable["step"] == usable.groupby("model")["step"].transform("max")]
-    else:
-        usable = usable[usable["step"].isin(steps)]
     if usable.empty:
-        return missing_figure(title, "no spectral density was computed")
+        return panels.missing_figure(title, "no spectral density was computed")
+    usable = usable[usable["step"] == usable.groupby("model")["step"].transform("max")]
     appearances = model_appearances(models)
-    figure = new_figure(4.0, title)
+    figure = panels.new_figure(4.0, title)
     axes = figure.subplots()
-    for model, look in in_order(usable["model"], appearances):
-        for _, curve in usable[usable["model"] == model].groupby("step"):
-            curve = curve.sort_values("eigenvalue")
-            axes.plot(
-                curve["eigenvalue"], curve["density"], color=look.color, linestyle=look.linestyle,
-                marker=look.marker, markevery=max(1, len(curve) // 10),
-            )  # fmt: skip
+    for model, look in panels.in_order(usable["model"], appearances):
+        curve = usable[usable["model"] == model].sort_values("eigenvalue")
+        every = max(1, len(curve) // 10)
+        axes.plot(curve["eigenvalue"], curve["density"], **look.line, markevery=every)
     axes.set_yscale("log")
     # Below this share of the peak there are only the tails of the smoothing kernel.
     peak = usable["density"].max()
     axes.set_ylim(peak * 1e-7, peak * 3)
     axes.set_xlabel("Hessian eigenvalue (nats per squared weight)")
     axes.set_ylabel("density (share per unit of eigenvalue)")
-    model_legend(figure, usable["model"], appearances)
+    panels.model_legend(figure, usable["model"], appearances)
     return figure
 
 
 @styled
 def contour_with_path(
-    path_surfaces: pd.DataFrame,
-    trajectories: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    model: str | None = None,
-    step: int | None = None,
+    path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame
 ) -> Figure:
     """Contours of the loss in the principal plane of the path, with the training trajectory projected onto it."""
-    rows, words = _one_checkpoint(path_surfaces, models, model, step)
+    rows, words = panels.last_checkpoint(path_surfaces, models)
     title = title_of("contour_with_path", words)
-    if finite(rows, ["loss"]).empty:
-        return missing_figure(title, "no loss surface was computed")
+    if panels.finite(rows, ["loss"]).empty:
+        return panels.missing_figure(title, "no loss surface was computed")
     x, y, losses = loss_grid(rows)
     losses = np.where(np.isfinite(losses), losses, np.nan)
-    figure = new_figure(5.2, title, width=7.2)
+    figure = panels.new_figure(5.2, title, width=7.2)
     axes = figure.subplots()
     levels = np.unique(np.nanquantile(losses, np.linspace(0, 1, 14)))
     if len(levels) > 1:
@@ -241,7 +181,7 @@ def contour_with_path(
         axes.contour(x, y, losses, levels=levels, colors="white", linewidths=0.4)
         figure.colorbar(filled, ax=axes, label=LOSS_LABEL, format="%.2f")
     path = trajectories[trajectories["model"] == rows["model"].iloc[0]].sort_values("step")
-    usable = finite(path, ["x", "y"])
+    usable = panels.finite(path, ["x", "y"])
     notes = [_not_finite(losses), "" if len(usable) else "No trajectory of this model was stored."]
     inside = usable[usable["x"].between(x[0], x[-1]) & usable["y"].between(y[0], y[-1])]
     if len(usable):
@@ -256,11 +196,9 @@ def contour_with_path(
             )
         outside = len(usable) - len(inside)
         notes.append(f"{outside} of {len(usable)} checkpoints lie outside this window." if outside else "")
-    axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), xlabel=AXIS_LABEL.format(1), ylabel=AXIS_LABEL.format(2))
     axes.grid(visible=False)
-    axes.set_xlabel(AXIS_LABEL.format(1))
-    axes.set_ylabel(AXIS_LABEL.format(2))
-    add_note(figure, notes)
+    panels.add_note(figure, notes)
     return figure
 
 
@@ -274,27 +212,25 @@ def _name_step(axes: Axes, point: pd.Series, *, right_half: bool) -> None:
 
 
 @styled
-def landscape_profile(
-    profiles: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None, step: int | None = None
-) -> Figure:
+def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Landscape profile (Geniesse et al. 2024): every basin's silhouette, as wide as what lies below each level.
 
     profiles: model, step, direction (one panel each), component (its minimum), level (loss), mass (share of the
     sampled points in that component's sublevel set).
     """
-    rows, words = _one_checkpoint(profiles, models, model, step)
+    rows, words = panels.last_checkpoint(profiles, models)
     title = title_of("landscape_profile", words)
-    rows = finite(rows, ["level", "mass"])
+    rows = panels.finite(rows, ["level", "mass"])
     if rows.empty:
-        return missing_figure(title, "no landscape profile was computed")
+        return panels.missing_figure(title, "no landscape profile was computed")
     directions = sorted(rows["direction"].unique())
-    figure = new_figure(3.9, title)
-    panels = figure.subplots(1, len(directions), sharey=True, squeeze=False)[0]
-    for axes, letter, direction in zip(panels, "abcdefgh", directions, strict=False):
-        axes.set_title(f"{letter}  {plane_words(str(direction))}", fontsize=9)
+    count = len(directions)
+    figure, axes_of = panels.new_grid(title, count, count, row_height=3.1, sharey=True)
+    panels.lettered(axes_of, [plane_words(str(direction)) for direction in directions], fontsize=9)
+    for axes, direction in zip(axes_of, directions, strict=True):
         _silhouettes(axes, rows[rows["direction"] == direction])
         axes.set_xlabel("basins, as wide as their mass\n(share of the sampled points)")
-    panels[0].set_ylabel(LOSS_LABEL)
+    axes_of[0].set_ylabel(LOSS_LABEL)
     return figure
 
 
@@ -324,22 +260,15 @@ def landscape_evolution(
     planes, graph = _planes_of(features)
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
     told = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
-    panels = []
+    found, titles = [], []
     for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
         title = feature_name(shape, SOURCE)
         title += f"\n{plane_words(plane)}" if plane else ""
-        verdict = told.get(name, set())
-        panels.append((name, f"{title}\n(uninformative)" if verdict == {"uninformative"} else title))
-    return feature_grid(
-        features,
-        models,
-        panels,
-        title=title_of("landscape_evolution", f"shape by {graph}"),
-        columns=3,
-        source=SOURCE,
-        labels={name: feature_label(shape, SOURCE) for name, (shape, _) in shapes.items()},
-    )
+        title += "\n(uninformative)" if told.get(name) == {"uninformative"} else ""
+        found.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
+        titles.append(title)
+    return grids.line_grid(title_of("landscape_evolution", f"shape by {graph}"), models, found, titles, 3)
 
 
 @styled
@@ -348,52 +277,45 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     planes, graph = _planes_of(features)
     plane = most_telling(planes)
     title = title_of("property_evaluation", f"{plane} {graph}".replace("_", " "))
-    loss = metric_series(metrics, VALIDATION_LOSS)
-    columns = [(metric_name(VALIDATION_LOSS), metric_label(VALIDATION_LOSS), loss)]
-    columns += [
-        (
-            feature_name(name, SOURCE),
-            feature_label(name, SOURCE),
-            feature_series(features, name, source=SOURCE),
-        )
-        for name in CURVATURE_FEATURES
-    ]
     if features[features["source"] == SOURCE].empty:
-        return missing_figure(title, "no landscape features were computed")
+        return panels.missing_figure(title, "no landscape features were computed")
+    tables = {"features": features, "metrics": metrics}
+    columns = {metric_name(VALIDATION_LOSS): panels.labelled(tables, METRIC_SOURCE, VALIDATION_LOSS)}
+    columns |= {
+        feature_name(name, SOURCE): panels.labelled(tables, SOURCE, name) for name in CURVATURE_FEATURES
+    }
     appearances = model_appearances(models)
-    figure = new_figure(1.75 * len(SHAPES) + 0.8, title)
-    grid = figure.subplots(len(SHAPES), len(columns), squeeze=False, sharex="col", sharey="row")
+    size = len(SHAPES) * len(columns)
+    figure, axes_of = panels.new_grid(title, size, len(columns), row_height=1.75, sharex="col", sharey="row")
+    grid = np.reshape(np.array(axes_of, dtype=object), (len(SHAPES), len(columns)))
     drawn: set[str] = set()
     left_out = 0
     for row, feature in enumerate(SHAPES):
-        series = feature_series(features, f"{feature}_{plane}_{graph}", source=SOURCE)
-        for column, (name, label, other) in enumerate(columns):
-            axes = grid[row, column]
+        series = panels.feature_series(features, f"{feature}_{plane}_{graph}", SOURCE)
+        for axes, (name, (other, _)) in zip(grid[row], columns.items(), strict=True):
             joined = series.merge(other, on=["model", "step"], suffixes=("", "_other"))
-            usable = finite(joined, ["value", "value_other"])
+            usable = panels.finite(joined, ["value", "value_other"])
             left_out += len(joined) - len(usable)
             if usable.empty:
-                say_missing(axes, f"no {name}\nat these checkpoints")
+                panels.say_missing(axes, f"no {name}\nat these checkpoints")
             drawn.update(_scatter(axes, usable, appearances))
             if feature_unit(feature, SOURCE) == "count":
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-            if row == len(SHAPES) - 1:
-                axes.set_xlabel(label)
-            if column == 0:
-                axes.set_ylabel(feature_label(feature, SOURCE))
-    model_legend(figure, drawn, {m: Appearance(a.color, a.marker, "") for m, a in appearances.items()})
-    end = mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
-    key_legend(figure, [end], "")
-    add_note(figure, [left_out_note(left_out)])
+        grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
+    for axes, (_, label) in zip(grid[-1], columns.values(), strict=True):
+        axes.set_xlabel(label)
+    panels.model_legend(figure, drawn, appearances, linestyle="")
+    end = panels.mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
+    panels.key_legend(figure, [end], "")
+    panels.add_note(figure, [panels.left_out_note(left_out)])
     return figure
 
 
 def _scatter(axes: Axes, rows: pd.DataFrame, appearances: dict[str, Appearance]) -> list[str]:
     """One marker per checkpoint, the last of each model ringed; returns the models drawn."""
-    models = in_order(rows["model"], appearances)
+    models = panels.in_order(rows["model"], appearances)
     for model, look in models:
         points = rows[rows["model"] == model].sort_values("step")
         axes.plot(points["value_other"], points["value"], look.marker, color=look.color, markersize=4)
-        end = points.iloc[-1]
-        axes.plot(end["value_other"], end["value"], "o", markersize=9, fillstyle="none", color=look.color)
+        panels.ring(axes, points.iloc[-1], "value_other", look, markersize=9)
     return [model for model, _ in models]

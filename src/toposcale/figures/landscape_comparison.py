@@ -13,16 +13,17 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toposcale.features.registry import lookup
-from toposcale.figures.panels import add_note, chosen_model, finite, missing_figure, new_figure
-from toposcale.figures.registry import title_of
+from toposcale.features.registry import LOSS_UNIT, lookup
+from toposcale.figures import panels
+from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.measures import THRESHOLD, least_persistence
 from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
 from toposcale.landscape.planes import most_telling, plane_words
 
-NATS = "nats per token"
+GRAPH = "grid8"
+"""The graph through which the merge tree of a drawn surface is read."""
 MINIMUM, SADDLE, CLOSING = ("#0b4f8a", "o"), ("#e08e0b", "s"), ("#1a1a1a", "D")
 _DECADES = 2.0
 """Losses of one figure that span more are drawn by their logarithm."""
@@ -35,10 +36,10 @@ def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return table.columns.to_numpy(), table.index.to_numpy(), table.to_numpy(dtype=float)
 
 
-def counted_tree(losses: np.ndarray, graph: str) -> MergeTree:
+def counted_tree(losses: np.ndarray) -> MergeTree:
     """The merge tree of a drawn surface, without pairs below 1% of its range."""
     least = least_persistence(losses, THRESHOLD, 0.0)
-    return merge_tree(losses, grid_edges(losses.shape, graph), threshold=least)
+    return merge_tree(losses, grid_edges(losses.shape, GRAPH), threshold=least)
 
 
 def counts_in_words(tree: MergeTree) -> str:
@@ -49,25 +50,22 @@ def counts_in_words(tree: MergeTree) -> str:
 
 
 @styled
-def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame, *, model: str | None = None) -> Figure:
+def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """The surface of one model at some of its checkpoints, from the first to the last."""
-    model = chosen_model(surfaces["model"], models, model)
-    rows = surfaces[surfaces["model"] == model]
-    if finite(rows, ["loss"]).empty:
-        return missing_figure(title_of("landscape_comparison"), "no loss surface was computed")
+    rows, model = panels.of_the_largest(surfaces, models)
+    if panels.finite(rows, ["loss"]).empty:
+        return panels.missing_figure(title_of("landscape_comparison"), "no loss surface was computed")
     plane = most_telling(set(rows["plane"]))
     rows = rows[rows["plane"] == plane]
     steps = sorted(set(rows["step"]))
     places = np.unique(np.linspace(0, len(steps) - 1, _SHOWN_STEPS).round().astype(int))
     conditions = {f"step {steps[place]}": rows[rows["step"] == steps[place]] for place in places}
     title = title_of("landscape_comparison", f"{model}, {plane_words(plane)}")
-    return compare_landscapes(conditions, unit=NATS, title=title)
+    return compare_landscapes(conditions, unit=LOSS_UNIT, title=title)
 
 
 @styled
-def compare_landscapes(
-    conditions: Mapping[str, pd.DataFrame], *, unit: str, title: str, graph: str = "grid8"
-) -> Figure:
+def compare_landscapes(conditions: Mapping[str, pd.DataFrame], *, unit: str, title: str) -> Figure:
     """A column for each condition: its surface (rows x, y, loss), the merge tree of it, and its persistence diagram.
 
     unit: that of the loss. Minima and saddles are marked on both; the trees stand on the surface's own scale of loss. The
@@ -76,10 +74,10 @@ def compare_landscapes(
     """
     grids = {name: loss_grid(rows) for name, rows in conditions.items()}
     logarithmic = _spans_decades([losses for *_, losses in grids.values()])
-    figure = new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
+    figure = panels.new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
     cells = figure.add_gridspec(3, len(grids), height_ratios=(1.3, 1, 1))
     for column, (name, (x, y, losses)) in enumerate(grids.items()):
-        tree = counted_tree(losses, graph)
+        tree = counted_tree(losses)
         upper = figure.add_subplot(cells[0, column], projection="3d")
         middle, lower = (figure.add_subplot(cells[row, column]) for row in (1, 2))
         draw_surface(upper, x, y, losses, tree=tree, unit=unit, logarithmic=logarithmic)
@@ -88,10 +86,10 @@ def compare_landscapes(
         middle.set_title(counts_in_words(tree))
         _draw_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
         lower.set_title(f"closed average {tree.average_persistence_closed:.3g}")
-    add_note(
+    panels.add_note(
         figure,
         [
-            f"Graph {graph}; pairs of less than 1% of a surface's range are left out.",
+            f"Graph {GRAPH}; pairs of less than 1% of a surface's range are left out.",
             "The diamond is the pair of the least and the largest loss.",
         ],
     )
@@ -190,14 +188,10 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
     rows: a column `condition`, whose values stand in their order, and one for each of `names`. unit: that of the loss.
     """
     conditions = list(dict.fromkeys(rows["condition"]))
-    columns = min(3, len(names))
-    figure = new_figure(2.6 * math.ceil(len(names) / columns) + 0.6, title)
-    panels = figure.subplots(math.ceil(len(names) / columns), columns, squeeze=False).ravel()
-    for axes in panels[len(names) :]:
-        axes.set_axis_off()
-    for axes, letter, name in zip(panels, "abcdefghijkl", names, strict=False):
-        feature = lookup(name, "landscape")
-        axes.set_title(f"{letter}  " + "\n".join(textwrap.wrap(feature.title, 34)), fontsize=9)
+    figure, axes_of = panels.new_grid(title, len(names), min(3, len(names)))
+    features = [lookup(name, "landscape") for name in names]
+    panels.lettered(axes_of, ["\n".join(textwrap.wrap(one.title, 34)) for one in features], fontsize=9)
+    for axes, feature, name in zip(axes_of, features, names, strict=True):
         for place, condition in enumerate(conditions):
             values = rows.loc[rows["condition"] == condition, name].dropna().to_numpy(dtype=float)
             across = place + np.linspace(-0.15, 0.15, len(values)) if len(values) > 1 else [place]
@@ -208,8 +202,6 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
         if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 10**_DECADES:
             axes.set_yscale("log")
         axes.set_xticks(range(len(conditions)), conditions, rotation=45 if len(conditions) > 4 else 0)
-        label = feature.unit.replace("nats per token", unit).replace(
-            "nats per squared", f"{unit} per squared"
-        )
+        label = feature.unit.replace(LOSS_UNIT, unit).replace("nats per squared", f"{unit} per squared")
         axes.set_ylabel(label or "value")
     return figure

@@ -13,55 +13,45 @@ from matplotlib.figure import Figure
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.figures.panels import (
-    add_note,
-    chosen_model,
-    finite,
-    heat_map,
-    line_panels,
-    missing_figure,
-    new_figure,
-    say_missing,
-    short_number,
-)
-from toposcale.figures.registry import title_of
+from toposcale.figures import grids, panels
+from toposcale.figures.gallery import title_of
 from toposcale.figures.style import SEQUENTIAL, styled
 from toposcale.io.schemas import ALL_LAYERS
 
-HEAT_FEATURES = (NEURAL_PERSISTENCE, "h0_total_scaled", WEIGHT_NORM)
 RADII = 120
 
 
 @styled
-def layer_heat_map(
-    features: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    model: str | None = None,
-    chosen: Sequence[str] = HEAT_FEATURES,
-    source: str = "weights",
-    name: str = "layer_heat_map",
+def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Weights layer by step: neural persistence, H0 in units of the mean distance, and the norm."""
+    chosen = (NEURAL_PERSISTENCE.feature, "h0_total_scaled", WEIGHT_NORM.feature)
+    return draw_layers("layer_heat_map", features, models, chosen, "weights")
+
+
+def draw_layers(
+    name: str, features: pd.DataFrame, models: pd.DataFrame, chosen: Sequence[str], source: str
 ) -> Figure:
-    """Layer by step: one panel per feature, layers from the input (top) to the output."""
+    """Layer by step for the largest model: one panel per feature, layers from the input (top) to the output."""
     rows = features[
         (features["source"] == source) & (features["layer"] != ALL_LAYERS) & features["feature"].isin(chosen)
     ]
-    model = chosen_model(rows["model"], models, model)
+    rows, model = panels.of_the_largest(rows, models)
     title = title_of(name, model)
-    rows = rows[rows["model"] == model]
     if rows.empty:
-        return missing_figure(title, f"no rows per layer for: {', '.join(feature_name(f) for f in chosen)}")
+        names = ", ".join(feature_name(feature) for feature in chosen)
+        return panels.missing_figure(title, f"no rows per layer for: {names}")
     present = [feature for feature in chosen if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=layer_order)
-    figure = new_figure(1.9 + 0.2 * len(layers), title)
-    panels = figure.subplots(1, len(present), squeeze=False, sharey=True)[0]
+    figure, axes_of = panels.new_grid(
+        title, len(present), len(present), row_height=1.1 + 0.2 * len(layers), sharey=True
+    )
+    panels.lettered(axes_of, [feature_name(feature, source) for feature in present])
     undefined = 0
-    for axes, letter, feature in zip(panels, "abcdefgh", present, strict=False):
+    for axes, feature in zip(axes_of, present, strict=True):
         table = rows[rows["feature"] == feature].pivot(index="layer", columns="step", values="value")
         table = table.reindex(index=layers)
         undefined += int((~np.isfinite(table.to_numpy())).sum())
-        axes.set_title(f"{letter}  {feature_name(feature, source)}")
-        heat_map(
+        panels.heat_map(
             axes,
             table,
             label=feature_label(feature, source),
@@ -71,15 +61,15 @@ def layer_heat_map(
             aspect=25,
         )
         _step_columns(axes, [int(step) for step in table.columns])
-    panels[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
-    add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
+    axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
+    panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
     """Label at most five of the columns of a heat map with their steps: columns stand for checkpoints."""
     places = np.unique(np.linspace(0, len(steps) - 1, min(5, len(steps))).round().astype(int))
-    axes.set_xticks(places + 0.5, [short_number(steps[place]) for place in places])
+    axes.set_xticks(places + 0.5, [panels.short_number(steps[place]) for place in places])
     axes.set_xlabel(STEP_LABEL)
 
 
@@ -108,61 +98,41 @@ def layer_part(layer: str) -> str:
 
 
 @styled
-def attention_and_feed_forward(
-    features: pd.DataFrame, models: pd.DataFrame, *, feature: str = NEURAL_PERSISTENCE
-) -> Figure:
-    """A weight feature over training, averaged over the attention matrices and over the feed-forward ones."""
-    title = title_of("attention_and_feed_forward")
+def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Neural persistence over training, averaged over the attention matrices and over the feed-forward ones."""
+    source, _, feature = NEURAL_PERSISTENCE
     rows = features[
-        (features["source"] == "weights")
-        & (features["feature"] == feature)
-        & (features["layer"] != ALL_LAYERS)
+        (features["source"] == source) & (features["feature"] == feature) & (features["layer"] != ALL_LAYERS)
     ]
-    rows = rows.assign(part=rows["layer"].map(layer_part))
-    if not rows["part"].isin([ATTENTION, FEED_FORWARD]).any():
-        return missing_figure(
-            title, f"no rows of {feature_name(feature)} for attention or feed-forward matrices"
-        )
-    figure = new_figure(3.7, title)
-    left, right = figure.subplots(1, 2, sharey=True)
-    panels = []
-    for axes, letter, part in ((left, "a", ATTENTION), (right, "b", FEED_FORWARD)):
-        own = rows[rows["part"] == part].groupby(["model", "step"])["value"]
+    part_of = rows["layer"].map(layer_part)
+    label = f"mean {feature_label(feature)}"
+    found = []
+    for part in (ATTENTION, FEED_FORWARD):
+        own = rows[part_of == part].groupby(["model", "step"])["value"]
         # A mean over the matrices that are left would hide a NaN.
-        series = own.agg(lambda values: values.mean(skipna=False)).reset_index()
-        panels.append((axes, series, f"{letter}  {part.capitalize()}", f"mean {feature_label(feature)}"))
-    line_panels(figure, models, panels)
-    right.set_ylabel("")
+        found.append((own.agg(lambda values: values.mean(skipna=False)).reset_index(), label))
+    titles = (ATTENTION.capitalize(), FEED_FORWARD.capitalize())
+    figure = grids.line_grid(title_of("attention_and_feed_forward"), models, found, titles, 2, sharey=True)
+    for axes in figure.axes[1:]:
+        axes.set_ylabel("")
     return figure
 
 
 @styled
-def crocker(
-    diagrams: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    model: str | None = None,
-    source: str = "embeddings",
-    layer: str | None = None,
-) -> Figure:
-    """CROCKER plot: Betti numbers by step and radius, for H0 and H1 (Topaz et al. 2015).
-
-    `layer`: one layer; the Betti numbers of all layers are summed without it.
-    """
+def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """CROCKER plot: Betti numbers of the embedded texts by step and radius, for H0 and H1 (Topaz et al. 2015)."""
+    source = "embeddings"
     rows = diagrams[(diagrams["source"] == source) & diagrams["dimension"].isin([0, 1])]
-    if layer is not None:
-        rows = rows[rows["layer"] == layer]
-    model = chosen_model(rows["model"], models, model)
+    rows, model = panels.of_the_largest(rows, models)
     title = title_of("crocker", model)
-    rows = rows[rows["model"] == model]
     if rows.empty:
-        return missing_figure(title, f"no persistence diagrams of the {source} were stored")
-    figure = new_figure(3.9, title)
-    for axes, letter, dimension in zip(figure.subplots(1, 2), "ab", (0, 1), strict=True):
-        axes.set_title(f"{letter}  H{'₀₁'[dimension]}")
-        own = finite(rows[rows["dimension"] == dimension], ["birth", "death"])
+        return panels.missing_figure(title, f"no persistence diagrams of the {source} were stored")
+    figure, axes_of = panels.new_grid(title, 2, 2, row_height=3.1)
+    panels.lettered(axes_of, ("H₀", "H₁"))
+    for axes, dimension in zip(axes_of, (0, 1), strict=True):
+        own = panels.finite(rows[rows["dimension"] == dimension], ["birth", "death"])
         if own.empty:
-            say_missing(axes, f"no bars in dimension {dimension}")
+            panels.say_missing(axes, f"no bars in dimension {dimension}")
             continue
         steps = sorted(rows["step"].unique())
         radii = np.linspace(0, 1.02 * own["death"].max(), RADII)
@@ -176,7 +146,7 @@ def crocker(
         axes.set_ylabel(f"radius ({feature_unit('h0_max', source)})")
         axes.grid(visible=False)
         _count_bar(figure, axes, mesh, int(betti.max()))
-    add_note(figure, ["The class of H₀ that never dies is not counted."])
+    panels.add_note(figure, ["The class of H₀ that never dies is not counted."])
     return figure
 
 

@@ -14,66 +14,70 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from toposcale.analysis.series import headline_metric
+from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.features.names import (
+    SPEARMAN_LABEL,
     STEP_LABEL,
     VALIDATION_LOSS,
     feature_label,
-    feature_name,
+    metric_label,
 )
-from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
-from toposcale.io.schemas import ALL_LAYERS
+from toposcale.figures.style import (
+    MUTED,
+    UNKNOWN_MODEL,
+    WIDTH,
+    Appearance,
+    mark_of,
+    model_appearances,
+)
+from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_MARKERS = 12
 MAX_DECADE_TICKS = 5
 MAX_LEGEND = 24
 
 
-def feature_series(
-    features: pd.DataFrame, feature: str, *, source: str = "weights", layer: str = ALL_LAYERS
-) -> pd.DataFrame:
-    """The rows (model, step, value; low and high, where there is a band) of one feature, by model and step."""
-    chosen = (features["feature"] == feature) & (features["source"] == source) & (features["layer"] == layer)
-    return features.loc[chosen, _over_training(features)].sort_values(["model", "step"])
+def feature_series(features: pd.DataFrame, feature: str, source: str = "weights") -> pd.DataFrame:
+    """The rows (model, step, value, and low and high of a band) of a feature of the whole model, by model and step."""
+    rows = whole_model(features)
+    return _over_training(rows[(rows["feature"] == feature) & (rows["source"] == source)])
 
 
 def metric_series(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The rows (model, step, value; low and high, where there is a band) of one metric, by model and step."""
-    return metrics.loc[metrics["metric"] == metric, _over_training(metrics)].sort_values(["model", "step"])
+    """The same of a metric."""
+    return _over_training(metrics[metrics["metric"] == metric])
 
 
-def _over_training(table: pd.DataFrame) -> list[str]:
-    return [name for name in ("model", "step", "value", "low", "high") if name in table]
+def labelled(tables: Mapping[str, pd.DataFrame], source: str, name: str) -> tuple[pd.DataFrame, str]:
+    """The rows of a feature or, of source "metric", of a metric, and the label of their axis."""
+    if source == METRIC_SOURCE:
+        return metric_series(tables["metrics"], name), metric_label(name)
+    return feature_series(tables["features"], name, source), feature_label(name, source)
 
 
-def chosen_model(present: Iterable[str], models: pd.DataFrame, wanted: str | None) -> str | None:
-    """The model a figure of one model shows: `wanted`, or the largest one present; None if there is none.
+def _over_training(table: pd.DataFrame) -> pd.DataFrame:
+    names = [name for name in ("model", "step", "value", "low", "high") if name in table]
+    return table[names].sort_values(["model", "step"])
 
-    Raises ValueError for a wanted model that has no data.
-    """
-    names = [name for name, _ in in_order(present, model_appearances(models))]
-    if wanted is None:
-        known = [name for name in names if name in set(models["model"])]
-        candidates = known or names
-        return candidates[-1] if candidates else None
-    if wanted not in names:
-        raise ValueError(f"model: {wanted!r} has no data here; there is {', '.join(names) or 'none'}")
-    return wanted
+
+def of_the_largest(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of the largest model that the table has, and its name; no rows and "" where there is none."""
+    names = [name for name, _ in in_order(table["model"], model_appearances(models))]
+    known = [name for name in names if name in set(models["model"])]
+    chosen = (known or names or [""])[-1]
+    return table[table["model"] == chosen], chosen
+
+
+def last_checkpoint(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of the last step of the largest model, and words for the title."""
+    rows, model = of_the_largest(table, models)
+    last = rows[rows["step"] == rows["step"].max()]
+    return last, f"{model}, step {last['step'].iloc[0]}" if len(last) else "no model"
 
 
 def chosen_metric(present: Iterable[str], wanted: str | None = None) -> str:
     """The metric a figure is about: `wanted`, or the one that the answers are about, too."""
     return wanted or headline_metric(present) or VALIDATION_LOSS
-
-
-def chosen_step(present: Iterable[int], wanted: int | None) -> int:
-    """The step a figure of one checkpoint shows: `wanted`, or the last; ValueError for one without data."""
-    steps = sorted(set(present))
-    if wanted is None:
-        return int(steps[-1])
-    if wanted not in steps:
-        raise ValueError(f"step: {wanted} has no data here; there is {', '.join(map(str, steps))}")
-    return wanted
 
 
 def last_step(series: pd.DataFrame) -> pd.DataFrame:
@@ -138,14 +142,8 @@ def draw_lines(
         if bad.all():
             continue
         every = max(1, len(values) // MAX_MARKERS)
-        settings: dict[str, Any] = {
-            "color": appearance.color,
-            "linestyle": appearance.linestyle,
-            "marker": appearance.marker,
-            "markevery": (len(drawn) % every, every),
-            "label": model,
-            "gid": mark_of(model),
-        }
+        marks = {"markevery": (len(drawn) % every, every), "label": model, "gid": mark_of(model)}
+        settings: dict[str, Any] = appearance.line | marks
         axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(settings | style))
         draw_band(axes, rows["step"], rows, appearance.color)
         drawn.append(model)
@@ -165,70 +163,27 @@ def in_order(names: Iterable[str], appearances: Mapping[str, Appearance]) -> lis
     return known + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
 
 
-def line_panels(
-    figure: Figure, models: pd.DataFrame, panels: Iterable[tuple[Axes, pd.DataFrame, str, str]]
-) -> None:
-    """Panels of one quantity over training, a line a model; words where there is nothing to draw. Legend and note too.
-
-    panels: axes, rows (model, step, value), title, and label of the vertical axis.
-    """
-    appearances = model_appearances(models)
-    drawn: set[str] = set()
-    left_out = 0
-    for axes, series, title, label in panels:
-        axes.set_title(title)
-        found, missing = draw_lines(axes, series, appearances)
-        drawn.update(found)
-        left_out += missing
-        if not found:
-            say_missing(axes, f"no values of: {label}")
-            continue
-        axes.set_ylabel(label)
-        if label.endswith("(count)"):
-            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        step_axis(axes, series["step"])
-    model_legend(figure, drawn, appearances)
-    add_note(figure, [left_out_note(left_out)])
-
-
-def feature_grid(
-    features: pd.DataFrame,
-    models: pd.DataFrame,
-    panels: Sequence[tuple[str, str]],
-    *,
-    title: str,
-    columns: int,
-    source: str = "weights",
-    labels: Mapping[str, str] | None = None,
-) -> Figure:
-    """Lettered panels that each show a feature of the whole model over training; `panels`: (feature, panel title).
-
-    labels: of the vertical axis, by feature, where it is not the feature's own.
-    """
-    present = features[features["source"] == source]
-    if not present["feature"].isin([feature for feature, _ in panels]).any():
-        names = ", ".join(feature_name(feature, source) for feature, _ in panels)
-        return missing_figure(title, f"no rows of source {source} for: {names}")
-    rows = -(-len(panels) // columns)
-    figure = new_figure(2.6 * rows + 0.8, title)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
+def new_grid(
+    title: str, count: int, columns: int, *, row_height: float = 2.6, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels, a row of at most `columns` after the other."""
+    rows = -(-count // columns)
+    figure = new_figure(row_height * rows + 0.8, title)
+    panels = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for axes in panels[count:]:
         axes.set_axis_off()
-    labels = labels or {}
-    line_panels(
-        figure,
-        models,
-        (
-            (
-                axes,
-                feature_series(features, feature, source=source),
-                f"{letter}  {heading}",
-                labels.get(feature, feature_label(feature, source)),
-            )
-            for axes, letter, (feature, heading) in zip(grid.flat, ascii_lowercase, panels, strict=False)
-        ),
-    )
-    return figure
+    return figure, panels[:count]
+
+
+def lettered(panels: Iterable[Axes], titles: Iterable[str], **style: Any) -> None:
+    """The titles of panels, with a letter each."""
+    for axes, letter, title in zip(panels, ascii_lowercase, titles, strict=False):
+        axes.set_title(f"{letter}  {title}", **style)
+
+
+def sentence(text: str) -> str:
+    """The text with its first letter large."""
+    return text[:1].upper() + text[1:]
 
 
 def step_axis(axes: Axes, steps: Iterable[int]) -> None:
@@ -267,7 +222,11 @@ def short_number(value: float, position: float | None = None) -> str:
 
 
 def model_legend(
-    figure: Figure, models: Iterable[str], appearances: Mapping[str, Appearance], extra: Sequence[Line2D] = ()
+    figure: Figure,
+    models: Iterable[str],
+    appearances: Mapping[str, Appearance],
+    extra: Sequence[Line2D] = (),
+    **style: Any,
 ) -> None:
     """One legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
     named = in_order(models, appearances)
@@ -277,10 +236,7 @@ def model_legend(
         for model, look in named:
             by_colour.setdefault(look.color, []).append((model, look))
         named = [(f"{own[0][0]} and {len(own) - 1} more", own[0][1]) for own in by_colour.values()]
-    handles = [
-        Line2D([], [], color=look.color, linestyle=look.linestyle, marker=look.marker, label=model)
-        for model, look in named
-    ]
+    handles = [Line2D([], [], label=model, **(look.line | style)) for model, look in named]
     if handles or extra:
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")
 
@@ -314,6 +270,30 @@ def draw_intervals(
     """
     axes.hlines(position, np.asarray(low), np.asarray(high), color=color, linewidth=1.2)
     axes.plot(estimate, position, linestyle="", marker=marker, color=color, label=label, **style)
+
+
+def ring(axes: Axes, end: pd.Series, across: str, look: Appearance, **style: Any) -> None:
+    """A ring around the last checkpoint of a model: the columns `across` and value of its row."""
+    axes.plot(end[across], end["value"], "o", fillstyle="none", color=look.color, **style)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """A row of a panel for each name, the first at the bottom."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(axis="y", visible=False)
+
+
+def correlation_axis(axes: Axes, how: str) -> None:
+    """A horizontal axis of Spearman correlations, with a line at 0."""
+    axes.axvline(0, color=MUTED, linewidth=0.8)
+    axes.set_xlim(-1.05, 1.05)
+    axes.set_xlabel(f"{SPEARMAN_LABEL}, {how}")
+
+
+def strongest_note(shown: int, total: int) -> str:
+    """What is said where not all features are shown."""
+    return f"The {shown} strongest of {total} features." if shown < total else ""
 
 
 def stripe_rows(axes: Axes, count: int) -> None:

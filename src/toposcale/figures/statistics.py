@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,76 +10,45 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
-from toposcale.analysis.verdicts import NO, YES, family_of
 from toposcale.features.names import (
     PARAMETERS_LABEL,
     SPEARMAN_LABEL,
     TRAINING_LOSS,
     VALIDATION_LOSS,
-    feature_label,
-    metric_label,
     metric_name,
     series_name,
 )
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.figures.panels import (
-    add_note,
-    chosen_metric,
-    feature_series,
-    finite,
-    heat_map,
-    in_order,
-    key_legend,
-    last_step,
-    mark_key,
-    metric_series,
-    missing_figure,
-    model_legend,
-    new_figure,
-    plain_log_ticks,
-    say_missing,
-    step_axis,
-    stripe_rows,
-)
-from toposcale.figures.registry import title_of
-from toposcale.figures.style import (
-    DIVERGING,
-    MUTED,
-    SEVERAL_COLOURS,
-    STRIKING,
-    Appearance,
-    mark_of,
-    model_appearances,
-    styled,
-)
-from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
+from toposcale.figures import panels
+from toposcale.figures.gallery import title_of
+from toposcale.figures.style import DIVERGING, MUTED, Appearance, mark_of, model_appearances, styled
+from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_ROWS = 36
 
 
 @styled
 def correlation_heat_map(
-    correlations: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    metric: str | None = None,
-    max_rows: int = MAX_ROWS,
+    correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None
 ) -> Figure:
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
-    metric = chosen_metric(correlations["metric"], metric)
+    metric = panels.chosen_metric(correlations["metric"], metric)
     title = title_of("correlation_heat_map", metric_name(metric))
-    chosen = correlations[(correlations["metric"] == metric) & (correlations["layer"] == ALL_LAYERS)]
-    if not np.isfinite(chosen["spearman"].to_numpy(dtype=float)).any():
-        return missing_figure(title, f"no correlations with {metric_name(metric)}")
-    order = [name for name, _ in in_order(chosen["model"], model_appearances(models))]
+    chosen = whole_model(
+        correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)]
+    )
+    if panels.finite(chosen, ["spearman"]).empty:
+        return panels.missing_figure(title, f"no correlations with {metric_name(metric)}")
+    order = [name for name, _ in panels.in_order(chosen["model"], model_appearances(models))]
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
-    shown = _strongest(table, max_rows)
+    shown = _strongest(table)
     shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
-    figure = new_figure(1.4 + 0.215 * len(shown), title)
+    figure = panels.new_figure(1.4 + 0.215 * len(shown), title)
     axes = figure.subplots()
-    heat_map(
+    panels.heat_map(
         axes,
         shown,
         label=SPEARMAN_LABEL,
@@ -93,25 +62,18 @@ def correlation_heat_map(
     axes.set_xticks(np.arange(len(order)) + 0.5, order)
     axes.tick_params(length=0)
     undefined = int(shown.isna().sum().sum())
-    add_note(
-        figure,
-        [
-            f"The {len(shown)} strongest of {len(table)} features." if len(shown) < len(table) else "",
-            f"{undefined} correlations undefined (constant or missing series): empty cells."
-            if undefined
-            else "",
-        ],
-    )
+    empty = f"{undefined} correlations undefined (constant or missing series): empty cells."
+    panels.add_note(figure, [panels.strongest_note(len(shown), len(table)), empty if undefined else ""])
     return figure
 
 
-def _strongest(table: pd.DataFrame, count: int) -> pd.DataFrame:
+def _strongest(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of largest mean |value|, and always the plain weight norm, their yardstick."""
     strength = table.abs().mean(axis=1)
-    norm = ("weights", WEIGHT_NORM)
+    norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in table.index:
         strength.loc[norm] = np.inf
-    return table.loc[strength.nlargest(count).index]
+    return table.loc[strength.nlargest(MAX_ROWS).index]
 
 
 def _texts(values: np.ndarray) -> np.ndarray:
@@ -121,13 +83,13 @@ def _texts(values: np.ndarray) -> np.ndarray:
     return signed
 
 
-SCALED = (
-    (METRIC_SOURCE, VALIDATION_LOSS, "a  Final validation loss"),
-    ("weights", "h0_total", "b  H₀ total persistence"),
-    ("weights", NEURAL_PERSISTENCE, "c  Neural persistence"),
-    ("weights", WEIGHT_NORM, "d  Weight norm"),
-)
-"""Source, feature or metric, and panel title of what is drawn against model size."""
+SCALED = {
+    (METRIC_SOURCE, VALIDATION_LOSS): "Final validation loss",
+    ("weights", "h0_total"): "H₀ total persistence",
+    ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence",
+    ("weights", WEIGHT_NORM.feature): "Weight norm",
+}
+"""Panel title of each source and feature, or metric, that is drawn against model size."""
 
 
 @styled
@@ -136,49 +98,37 @@ def scaling(
 ) -> Figure:
     """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
     appearances = model_appearances(models)
-    figure = new_figure(6.2, title_of("scaling"))
+    figure, axes_of = panels.new_grid(title_of("scaling"), len(SCALED), 2, row_height=2.7)
+    panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()
     laws = whole_model(scaling[scaling["law"] == "power_law"])
     left_out = 0
-    for axes, (source, name, title) in zip(figure.subplots(2, 2).flat, SCALED, strict=True):
-        axes.set_title(title)
-        if source == METRIC_SOURCE:
-            series, label = metric_series(metrics, name), metric_label(name)
-        else:
-            series, label = feature_series(features, name), feature_label(name)
-        last = last_step(series).merge(models[["model", "n_parameters"]], on="model")
-        points = finite(last)
+    for axes, (source, name) in zip(axes_of, SCALED, strict=True):
+        series, label = panels.labelled({"metrics": metrics, "features": features}, source, name)
+        last = panels.last_step(series).merge(models[["model", "n_parameters"]], on="model")
+        points = panels.finite(last)
         points = points[points["value"] > 0]
         left_out += len(last) - len(points)
         if points.empty:
-            say_missing(axes, f"no values of: {label}")
+            panels.say_missing(axes, f"no values of: {label}")
             continue
         drawn.update(points["model"])
         _scaling_panel(axes, points, appearances, label)
         _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
-    model_legend(figure, drawn, {name: replace(look, linestyle="") for name, look in appearances.items()})
-    add_note(figure, [f"{left_out} final values not finite or not positive, left out." if left_out else ""])
+    panels.model_legend(figure, drawn, appearances, linestyle="")
+    said = f"{left_out} final values not finite or not positive, left out."
+    panels.add_note(figure, [said if left_out else ""])
     return figure
 
 
 def _scaling_panel(axes: Axes, points: pd.DataFrame, appearances: dict[str, Appearance], label: str) -> None:
-    for model, look in in_order(points["model"], appearances):
+    for model, look in panels.in_order(points["model"], appearances):
         point = points[points["model"] == model]
-        axes.plot(
-            point["n_parameters"],
-            point["value"],
-            linestyle="",
-            marker=look.marker,
-            color=look.color,
-            markersize=7,
-            gid=mark_of(model),
-        )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel(PARAMETERS_LABEL)
-    plain_log_ticks(axes.xaxis)
-    plain_log_ticks(axes.yaxis)
-    axes.set_ylabel(label)
+        style = look.line | {"linestyle": "", "markersize": 7, "gid": mark_of(model)}
+        axes.plot(point["n_parameters"], point["value"], **style)
+    axes.set(xscale="log", yscale="log", xlabel=PARAMETERS_LABEL, ylabel=label)
+    for axis in (axes.xaxis, axes.yaxis):
+        panels.plain_log_ticks(axis)
 
 
 def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None:
@@ -203,8 +153,8 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
 TRANSITIONING = (
     (METRIC_SOURCE, TRAINING_LOSS),
     (METRIC_SOURCE, VALIDATION_LOSS),
-    ("weights", WEIGHT_NORM),
-    ("weights", NEURAL_PERSISTENCE),
+    ("weights", WEIGHT_NORM.feature),
+    ("weights", NEURAL_PERSISTENCE.feature),
     ("weights", "h0_total"),
     ("weights", "h1_total"),
 )
@@ -213,44 +163,36 @@ TRANSITIONING = (
 
 @styled
 def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """When each series changes most and when it settles (the paper's rule), and its change points."""
+    """When each series changes most and when it settles, and its change points."""
     title = title_of("transitions")
     wanted = [*reversed(TRANSITIONING)]
     rows, points = (_of_series(table, wanted) for table in (transitions, change_points))
-    rows = finite(rows, ["transition_step"])
+    rows = panels.finite(rows, ["transition_step"])
     if rows.empty and points.empty:
-        return missing_figure(title, "no transition of the losses, norms or persistences was found")
+        return panels.missing_figure(title, "no transition of the losses, norms or persistences was found")
     appearances = model_appearances(models)
-    present = in_order([*rows["model"], *points["model"]], appearances)
+    present = panels.in_order([*rows["model"], *points["model"]], appearances)
     places = [key for key in wanted if key in {*rows["key"], *points["key"]}]
-    figure = new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)), title)
+    figure = panels.new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)), title)
     axes = figure.subplots()
     offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
     for (model, look), offset in zip(present, offsets, strict=True):
-        own, kinks, mark = rows[rows["model"] == model], points[points["model"] == model], mark_of(model)
-        heights = own["key"].map(places.index).to_numpy(dtype=float) + offset
-        axes.hlines(
-            heights, own["transition_step"], own["settled_step"], color=look.color, linewidth=1.6, gid=mark
-        )
-        axes.plot(own["transition_step"], heights, look.marker, color=look.color, gid=mark)
-        heights = kinks["key"].map(places.index).to_numpy(dtype=float) + offset
-        axes.plot(kinks["step"], heights, "|", color=look.color, markersize=7, markeredgewidth=1.2, gid=mark)
-    axes.set_yticks(range(len(places)), [series_name(*key) for key in places])
-    axes.set_ylim(-0.6, len(places) - 0.4)
-    axes.grid(axis="y", visible=False)
-    stripe_rows(axes, len(places))
-    step_axis(axes, [*rows["transition_step"], *rows["settled_step"].dropna(), *points["step"]])
-    model_legend(
-        figure, [m for m, _ in present], {m: replace(a, linestyle="") for m, a in appearances.items()}
-    )
-    key_legend(figure, _TRANSITION_KEYS, "")
+        own, kinks = rows[rows["model"] == model], points[points["model"] == model]
+        height, kink = (part["key"].map(places.index).to_numpy(dtype=float) + offset for part in (own, kinks))
+        mark: dict[str, Any] = {"color": look.color, "gid": mark_of(model)}
+        axes.hlines(height, own["transition_step"], own["settled_step"], linewidth=1.6, **mark)
+        axes.plot(own["transition_step"], height, look.marker, **mark)
+        axes.plot(kinks["step"], kink, "|", markersize=7, markeredgewidth=1.2, **mark)
+    panels.name_rows(axes, [series_name(*key) for key in places])
+    panels.stripe_rows(axes, len(places))
+    panels.step_axis(axes, [*rows["transition_step"], *rows["settled_step"].dropna(), *points["step"]])
+    panels.model_legend(figure, [model for model, _ in present], appearances, linestyle="")
+    keys = [
+        Line2D([], [], color=MUTED, marker="o", markevery=[0], label="largest change,\nuntil settled"),
+        panels.mark_key("change point", color=MUTED, marker="|", markersize=7),
+    ]
+    panels.key_legend(figure, keys, "")
     return figure
-
-
-_TRANSITION_KEYS = [
-    Line2D([], [], color=MUTED, marker="o", markevery=[0], label="largest change,\nuntil settled"),
-    mark_key("change point", color=MUTED, marker="|", markersize=7),
-]
 
 
 def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFrame:
@@ -259,51 +201,3 @@ def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFra
     keys = list(zip(rows["source"], rows["feature"], strict=True))
     rows = rows.assign(key=pd.Series(keys, index=rows.index, dtype=object))
     return rows[rows["key"].isin(wanted)]
-
-
-POWERED = (("beyond_the_norm", "given the weight norm"), ("beyond_the_step", "given the step"))
-
-
-@styled
-def power(
-    power: pd.DataFrame, sensitivity: pd.DataFrame, verdicts: pd.DataFrame, *, metric: str | None = None
-) -> Figure:
-    """Share of simulated features that this run finds, by the strength of the relation, beside the features measured."""
-    metric = chosen_metric(verdicts["metric"], metric)
-    title = title_of("power", metric_name(metric))
-    rows = sensitivity.set_index("question") if len(sensitivity) else sensitivity
-    asked = [(question, words) for question, words in POWERED if question in set(power["question"])]
-    if not asked:
-        reasons = [reason for reason in sensitivity["reason"] if reason]
-        return missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
-    figure = new_figure(3.4, title)
-    panels = figure.subplots(1, len(asked), sharey=True, squeeze=False)[0]
-    family = family_of(verdicts, metric)
-    for axes, (question, words) in zip(panels, asked, strict=True):
-        curve, own = power[power["question"] == question], rows.loc[question]
-        axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
-        axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
-        if np.isfinite(own["detectable"]):
-            axes.axvline(own["detectable"], color=MUTED, linewidth=0.8, linestyle=":")
-            text = f"{own['detectable']:.2f}"
-            axes.annotate(
-                text, (own["detectable"], 2), xytext=(4, 0), textcoords="offset points", color=MUTED
-            )
-        tested = family[family[f"{question}_p"].notna()]
-        for answer, colour in ((NO, MUTED), (YES, STRIKING)):
-            seen = tested.loc[tested[question] == answer, f"{question}_innovation"].abs()
-            height = 12 if answer == YES else 7
-            axes.plot(seen, np.full(len(seen), -height), "|", color=colour, markersize=9, markeredgewidth=1.4)
-        axes.plot(own["control_correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
-        axes.set_title(f"{words}: {own['n_tested']} features, {own['n_runs']} runs")
-        axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
-        axes.set_xlabel("correlation of innovations (size, 0 to 1)")
-    panels[0].set_ylabel("found (%)")
-    keys = [
-        Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),
-        mark_key("measured,\nnot found", color=MUTED, marker="|", markersize=8),
-        mark_key("measured,\nfound", color=STRIKING, marker="|", markersize=8),
-        mark_key("positive\ncontrol", color=SEVERAL_COLOURS[2], marker="D"),
-    ]
-    key_legend(figure, keys, "")
-    return figure

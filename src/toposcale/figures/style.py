@@ -96,6 +96,11 @@ class Appearance:
     marker: str
     linestyle: Any
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """Of `Axes.plot` and of a legend's `Line2D`."""
+        return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
+
 
 def mark_of(model: str) -> str:
     """The `gid` of what a figure draws of one model: a page that holds the SVG finds it by this."""

@@ -1,4 +1,4 @@
-"""Figures that judge the features: their ranking, and what is left of a correlation given norm or step."""
+"""Figures that judge the features: their ranking, the verdicts, and the power of the tests."""
 
 from __future__ import annotations
 
@@ -9,172 +9,189 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.questions import NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
-from toposcale.analysis.verdicts import NOT_TESTED, POOLED, YES
-from toposcale.features.names import SPEARMAN_LABEL, metric_name, series_name
+from toposcale.analysis.verdicts import family_of
+from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.figures.panels import (
-    add_note,
-    chosen_metric,
-    draw_intervals,
-    finite,
-    key_legend,
-    mark_key,
-    missing_figure,
-    new_figure,
-    stripe_rows,
-)
-from toposcale.figures.registry import title_of
+from toposcale.figures import panels
+from toposcale.figures.gallery import title_of
 from toposcale.figures.style import (
     GROUP_FILLS,
     GROUP_HATCHES,
     INK,
     MUTED,
+    SEVERAL_COLOURS,
     SEVERAL_LOOKS,
+    STRIKING,
     styled,
 )
 
+MAX_BARS = 24
 
-def ranking_bars(
-    ranking: pd.DataFrame,
-    *,
-    metric: str | None = None,
-    name: str = "ranking",
-    max_bars: int = 24,
-) -> Figure:
+
+def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Figure:
     """Strength of each feature's correlation with a metric, strongest on top, with its interval."""
-    metric = chosen_metric(ranking["metric"], metric)
+    metric = panels.chosen_metric(ranking["metric"], metric)
     title = title_of(name, metric_name(metric))
-    rows = finite(ranking[ranking["metric"] == metric], ["strength"])
+    rows = panels.finite(ranking[ranking["metric"] == metric], ["strength"])
     if rows.empty:
-        return missing_figure(title, f"no feature has a correlation with {metric_name(metric)}")
+        return panels.missing_figure(title, f"no feature has a correlation with {metric_name(metric)}")
     total = len(rows)
-    rows = rows.sort_values(["strength", "source", "feature"]).tail(max_bars)
-    figure = new_figure(1.5 + 0.24 * len(rows), title)
+    rows = rows.sort_values(["strength", "source", "feature"]).tail(MAX_BARS)
+    figure = panels.new_figure(1.5 + 0.24 * len(rows), title)
     axes = figure.subplots()
     for place, (strength, group) in enumerate(zip(rows["strength"], rows["group"], strict=True)):
         fill, hatch = GROUP_FILLS[group], GROUP_HATCHES[group]
         axes.barh(place, strength, color=fill, hatch=hatch, edgecolor="white", linewidth=0)
-    draw_intervals(
-        axes,
-        range(len(rows)),
-        rows["strength"],
-        rows["strength_low"],
-        rows["strength_high"],
-        color=INK,
-        marker="|",
-    )
+    ends = rows["strength_low"], rows["strength_high"]
+    panels.draw_intervals(axes, range(len(rows)), rows["strength"], *ends, color=INK, marker="|")
     several = rows["source"].nunique() > 1
-    names = [
-        series_name(source if several else "weights", feature)
-        for source, feature in zip(rows["source"], rows["feature"], strict=True)
-    ]
-    axes.set_yticks(range(len(rows)), names)
-    axes.set(xlim=(0, 1.02), ylim=(-0.6, len(rows) - 0.4))
-    axes.set_xlabel("|Spearman ρ|, mean over models (0 to 1), 95% block bootstrap")
-    axes.grid(axis="y", visible=False)
+    keys = zip(rows["source"], rows["feature"], strict=True)
+    panels.name_rows(axes, [series_name(source if several else "weights", one) for source, one in keys])
+    axes.set(xlim=(0, 1.02), xlabel="|Spearman ρ|, mean over models (0 to 1), 95% block bootstrap")
     axes.tick_params(axis="y", length=0)
     groups = dict.fromkeys(reversed(rows["group"].tolist()))
-    key_legend(
-        figure,
-        [Patch(facecolor=GROUP_FILLS[g], edgecolor="white", hatch=GROUP_HATCHES[g], label=g) for g in groups],
-        "group",
-    )
-    add_note(figure, [f"The {len(rows)} strongest of {total} features." if total > len(rows) else ""])
+    patches = [
+        Patch(facecolor=GROUP_FILLS[g], edgecolor="white", hatch=GROUP_HATCHES[g], label=g) for g in groups
+    ]
+    panels.key_legend(figure, patches, "group")
+    panels.add_note(figure, [panels.strongest_note(len(rows), total)])
     return figure
 
 
 @styled
 def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """All features of all sources ranked by how closely they follow the loss."""
-    return ranking_bars(ranking, metric=metric)
+    return ranking_bars(ranking, metric=metric, name="ranking")
 
 
-QUESTIONS = {
-    "follows_the_loss": "as it is",
-    "beyond_the_norm": "given the weight norm",
-    "beyond_the_step": "given the step",
-}
-"""The questions of the verdict table that are drawn, answered yes, no or not tested, and what their estimate is given."""
+DRAWN = [question for question in QUESTIONS.values() if question.given]
+"""The questions that are asked of every feature."""
+MAX_ROWS = 20
 
 
 @styled
 def verdict(
-    verdicts: pd.DataFrame, *, metric: str | None = None, model: str = POOLED, max_rows: int = 20
+    verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None
 ) -> Figure:
-    """Correlation with the loss as it is, given the weight norm and given the step, and the answers.
+    """Correlation with the loss as it is, given the weight norm and given the step, and the answers, over all runs.
 
     The features that follow the loss most closely come first: what is left of them given the norm is the point.
     """
-    metric = chosen_metric(verdicts["metric"], metric)
-    whose = "all runs together" if model == POOLED else model
-    title = title_of("verdict", f"{metric_name(metric)}, {whose}")
-    rows = whole_model(verdicts[(verdicts["metric"] == metric) & (verdicts["model"] == model)])
-    rows = finite(rows, ["follows_the_loss_rho"])
-    if rows.empty:
-        return missing_figure(title, f"no verdicts on correlations with {metric_name(metric)}")
-    total = len(rows)
-    rows = rows.set_index(["source", "feature"])
-    strength = rows["follows_the_loss_rho"].abs().sort_values(kind="stable")
-    keep = list(strength.index[-max_rows:])
-    norm = ("weights", WEIGHT_NORM)
+    metric = panels.chosen_metric(verdicts["metric"], metric)
+    title = title_of("verdict", f"{metric_name(metric)}, all runs together")
+    key = ["source", "feature"]
+    answers = family_of(verdicts, metric).pivot(index=key, columns="question", values="answer")
+    pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
+    given = {
+        question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN
+    }
+    plain = panels.finite(given["follows_the_loss"], ["spearman"])
+    if plain.empty:
+        return panels.missing_figure(title, f"no verdicts on correlations with {metric_name(metric)}")
+    strength = plain["spearman"].abs().sort_values(kind="stable")
+    keep = list(strength.index[-MAX_ROWS:])
+    norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
     if norm in strength.index and norm not in keep:
         keep = [norm, *keep[1:]]  # the yardstick stays in sight
-    rows = rows.loc[keep]
-    figure = new_figure(2.0 + 0.3 * len(rows), title)
+    figure = panels.new_figure(2.0 + 0.3 * len(keep), title)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.3, 2.1])
-    keys = _estimates(left, rows)
-    left.set_yticks(range(len(rows)), [series_name(*key) for key in rows.index])
-    left.set_ylim(-0.6, len(rows) - 0.4)
-    _answers(right, rows)
-    key_legend(figure, keys, "correlation")
-    undefined = int(rows[[f"{name}_rho" for name in QUESTIONS]].isna().sum().sum())
-    add_note(
-        figure,
-        [
-            f"The {len(rows)} that follow most closely, of {total} features." if total > len(rows) else "",
-            "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
-            f"{undefined} correlations undefined (the norm given itself, constant series)."
-            if undefined
-            else "",
-        ],
+    shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in given.items()}
+    keys = _estimates(left, shown)
+    panels.name_rows(left, [series_name(*key) for key in keep])
+    _answers(right, answers.loc[keep])
+    panels.key_legend(figure, keys, "correlation")
+    more, undefined = (
+        len(plain) > len(keep),
+        int(sum(rows["spearman"].isna().sum() for rows in shown.values())),
     )
+    notes = [
+        f"The {len(keep)} that follow most closely, of {len(plain)} features." if more else "",
+        "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
+        f"{undefined} correlations undefined (the norm given itself, constant series)." if undefined else "",
+    ]
+    panels.add_note(figure, notes)
     return figure
 
 
-def _estimates(axes: Axes, rows: pd.DataFrame) -> list[Line2D]:
+def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
     keys = []
-    places = np.arange(len(rows))
-    for index, (name, words) in enumerate(QUESTIONS.items()):
-        look = SEVERAL_LOOKS[index]
-        estimate = rows[f"{name}_rho"]
-        ranged = name == "follows_the_loss"
-        low, high = (rows[f"{name}_rho_{end}"] if ranged else estimate for end in ("lowest", "highest"))
-        draw_intervals(axes, places + 0.25 * (1 - index), estimate, low, high, **look)
-        keys.append(mark_key(words.replace(" the", "\nthe"), **look))
-    axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set_xlim(-1.05, 1.05)
-    axes.set_xlabel(f"{SPEARMAN_LABEL}, median and range over cells")
-    axes.grid(axis="y", visible=False)
+    for index, question in enumerate(DRAWN):
+        look, rows = SEVERAL_LOOKS[index], shown[question.name]
+        ends = ("spearman_lowest", "spearman_highest") if question.control == NOTHING else ("spearman",) * 2
+        heights = np.arange(len(rows)) + 0.25 * (1 - index)
+        panels.draw_intervals(axes, heights, rows["spearman"], *(rows[end] for end in ends), **look)
+        keys.append(panels.mark_key(question.given.replace(" the", "\nthe"), **look))
+    panels.correlation_axis(axes, "median and range over cells")
     axes.tick_params(axis="y", length=0)
-    stripe_rows(axes, len(rows))
+    panels.stripe_rows(axes, len(rows))
     return keys
 
 
-def _answers(axes: Axes, rows: pd.DataFrame) -> None:
+def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     """Yes, no or not tested for each question."""
-    for column, name in enumerate(QUESTIONS):
-        for place, answer in enumerate(rows[name]):
+    for column, question in enumerate(DRAWN):
+        for place, answer in enumerate(answers[question.name]):
             yes = answer == YES
             axes.text(
                 column, place, answer, ha="center", va="center",
                 fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
                 color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
-    axes.set_xlim(-0.6, len(QUESTIONS) - 0.4)
-    axes.set_xticks(range(len(QUESTIONS)), [name.replace("_", "\n") for name in QUESTIONS], fontsize=7.5)
+    axes.set_xlim(-0.6, len(DRAWN) - 0.4)
+    axes.set_xticks(
+        range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5
+    )
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    stripe_rows(axes, len(rows))
+    panels.stripe_rows(axes, len(answers))
+
+
+@styled
+def power(
+    power: pd.DataFrame, sensitivity: pd.DataFrame, verdicts: pd.DataFrame, *, metric: str | None = None
+) -> Figure:
+    """Share of simulated features that this run finds, by the strength of the relation, beside the features measured."""
+    metric = panels.chosen_metric(verdicts["metric"], metric)
+    title = title_of("power", metric_name(metric))
+    asked = [question for name, question in QUESTIONS.items() if name in set(power["question"])]
+    if not asked:
+        reasons = [reason for reason in sensitivity["reason"] if reason]
+        return panels.missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
+    family, rows = family_of(verdicts, metric), sensitivity.set_index("question")
+    figure, axes_of = panels.new_grid(title, len(asked), len(asked), sharey=True)
+    for axes, question in zip(axes_of, asked, strict=True):
+        curve, own = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
+        _power_panel(axes, curve, own, family[family["question"] == question.name])
+        axes.set_title(
+            f"{question.given or question.title}: {own['n_tested']} features, {own['n_runs']} runs"
+        )
+    axes_of[0].set_ylabel("found (%)")
+    keys = [
+        Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),
+        panels.mark_key("measured,\nnot found", color=MUTED, marker="|", markersize=8),
+        panels.mark_key("measured,\nfound", color=STRIKING, marker="|", markersize=8),
+        panels.mark_key("positive\ncontrol", color=SEVERAL_COLOURS[2], marker="D"),
+    ]
+    panels.key_legend(figure, keys, "")
+    return figure
+
+
+def _power_panel(axes: Axes, curve: pd.DataFrame, own: pd.Series, tested: pd.DataFrame) -> None:
+    """The curve, where it reaches 80%, and below it the measured features and the positive control."""
+    axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
+    axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
+    if np.isfinite(own["detectable"]):
+        axes.axvline(own["detectable"], color=MUTED, linewidth=0.8, linestyle=":")
+        at, text = own["detectable"], f"{own['detectable']:.2f}"
+        axes.annotate(text, (at, 2), xytext=(4, 0), textcoords="offset points", color=MUTED)
+    for answer, colour, depth in ((NO, MUTED, 7), (YES, STRIKING, 12)):
+        seen = tested.loc[tested["answer"] == answer, "estimate"].abs()
+        axes.plot(seen, np.full(len(seen), -depth), "|", color=colour, markersize=9, markeredgewidth=1.4)
+    axes.plot(own["correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
+    axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
+    axes.set_xlabel("correlation of innovations (size, 0 to 1)")

@@ -7,12 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.chinchilla import Chinchilla
 from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction, no_prediction
 from toposcale.forecasting.joint import JointForecaster
 from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.power_law import PowerLaw
-from toposcale.forecasting.rate import GRADIENT_NORM, NEURAL_PERSISTENCE, WEIGHT_NORM, RateForecaster
+from toposcale.forecasting.rate import GRADIENT_NORM, RateForecaster
 from toposcale.forecasting.ridge import RIDGES, Ridge
 
 
@@ -111,7 +112,7 @@ class Combined:
     """
 
     def __init__(self) -> None:
-        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE))
+        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
     def fit(self, history: History) -> Combined:
         """Fit both parts."""
@@ -135,8 +136,8 @@ _CURVES: dict[str, Callable[[Sequence[History], int], Forecaster]] = {
     "joint": lambda family, seed: JointForecaster(family),
     "chinchilla": ChinchillaForecaster,
     "gradient_norm": lambda family, seed: RateForecaster(GRADIENT_NORM),
-    "weight_norm": lambda family, seed: RateForecaster(WEIGHT_NORM),
-    "topology_rate": lambda family, seed: RateForecaster(NEURAL_PERSISTENCE),
+    "weight_norm": lambda family, seed: RateForecaster(WEIGHT_NORM.name),
+    "topology_rate": lambda family, seed: RateForecaster(NEURAL_PERSISTENCE.name),
     "combined": lambda family, seed: Combined(),
 }
 CURVE_METHODS = tuple(_CURVES)

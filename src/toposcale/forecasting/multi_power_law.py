@@ -16,7 +16,7 @@ NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # Losses are in units of the last one seen, rates of the peak, A of the loss at the last point seen, C of steps at the
 # peak rate. One curve says little of B, C, beta and gamma before its rate falls, so what is plausible is a Gaussian
 # around the order that Luo et al. publish. Its width and the misfit of the law itself are chosen on other curves than
-# those that they are judged on: `benchmarks/published_curves.py --prior` leaves one size and one schedule out.
+# those that they are judged on: `python -m studies.published_curves FOLDER --prior` leaves one size and one schedule out.
 CENTRES = np.array([0.85, np.log(0.1), np.log(0.5), np.log(0.04), np.log(0.1), np.log(0.45), 0.5])
 WIDTHS = np.array([0.12, 0.8, 0.25, 0.5, 1.0, 0.5, 0.3])
 TIGHTNESS = 0.25

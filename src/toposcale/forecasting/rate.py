@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.forecasting.history import History, Prediction, no_prediction
 from toposcale.forecasting.intervals import student_t
 
-NEURAL_PERSISTENCE = "weights/neural_persistence"
-WEIGHT_NORM = "weights/frobenius_norm"
 GRADIENT_NORM = "gradients/gradient_norm"
 FEWEST_POINTS = 4
 """Of fewer points any series at all gives the same forecast: they say how the loss moves, not how the series does."""
@@ -33,7 +32,7 @@ class RateForecaster:
     form on the weight norm and on the gradient norm shows what the series itself adds.
     """
 
-    def __init__(self, series: str = NEURAL_PERSISTENCE) -> None:
+    def __init__(self, series: str = NEURAL_PERSISTENCE.name) -> None:
         self.series = series
 
     def fit(self, history: History) -> RateForecaster:

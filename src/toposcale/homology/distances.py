@@ -119,7 +119,8 @@ def _bottleneck(
     combine into one that serves both (Mendelsohn and Dulmage 1958), so each side is checked by itself.
     """
     costs = np.concatenate([[0.0], direct.reshape(-1), first_alone, second_alone])
-    # No less than the dearest point's cheapest choice, no more than a matching that is easy to make.
+    # Bounds. Below: each point pays at least its cheapest option, so the largest of these is too little or just enough.
+    # Above: any matching is enough, and pairing the bars by length is quick.
     first_best = np.minimum(first_alone, direct.min(axis=1, initial=np.inf))
     second_best = np.minimum(second_alone, direct.min(axis=0, initial=np.inf))
     least = max(first_best.max(initial=0.0), second_best.max(initial=0.0))

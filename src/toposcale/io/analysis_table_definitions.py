@@ -1,42 +1,31 @@
 """What the tables of the analyses hold, as text in the form that `table_definitions` explains."""
 
 DEFINITIONS = """
-correlations: correlation of every feature with every metric, model by model
+correlations: correlation of every feature with every metric, model by model: as it is, and given each control
   model source layer feature metric
+  control text what is held fixed: nothing, step, weight_norm, weight_norm_and_step, weight_norm_and_variance
   n count checkpoints that were used
   n_left_out count checkpoints of the feature that could not be used
-  spearman interval Spearman correlation; bootstrap of independent checkpoints, as published
+  spearman interval Spearman correlation (partial, given a control); bootstrap of independent checkpoints, as published
   spearman_block_low number lower end of its moving-block interval
   spearman_block_high number upper end of its moving-block interval
-  p_spearman number its p-value under independence, as published; counted over all orders up to 7 checkpoints
+  spearman_p number its p-value under independence, as published; counted over all orders up to 7 checkpoints
   pearson interval Pearson correlation; bootstrap of independent checkpoints, as published
   pearson_block_low number lower end of its moving-block interval
   pearson_block_high number upper end of its moving-block interval
-  p_pearson number its p-value under independence, as published
+  pearson_p number its p-value under independence, as published
   spearman_differences interval Spearman correlation of the first differences; moving blocks
-  p_differences number its p-value under independence
+  differences_p number its p-value under independence
   n_effective number effective number of independent checkpoints, after autocorrelation
-  reason
-  sorted by model source layer feature metric
-
-partial_correlations: partial correlations given the weight norm, the step, or both; of neural persistence also the variance
-  model source layer feature metric
-  given text what is controlled for: weight_norm, step, weight_norm_and_step, weight_norm_and_variance
-  n count checkpoints that were used
-  n_left_out count checkpoints of the feature that could not be used
-  partial_spearman interval partial Spearman correlation; moving blocks
-  p_naive number its p-value under independence
-  n_tested count checkpoints of the testable stretch; 0 if there is none
+  n_tested count checkpoints of the testable stretch; 0 if there is none, or no control
   innovation_correlation number correlation of the innovations given the control, on the testable stretch
-  p_surrogate number p-value of the innovation test given the control; the trend in the step is always removed
-  coincides flag the norm is monotonic, so that the values given the norm and given the step are the same
-  n_effective number effective number of independent checkpoints, after autocorrelation
+  innovation_p number p-value of the innovation test given the control; the trend in the step is always removed
   reason
-  sorted by model source layer feature metric given
+  sorted by model source layer feature metric control
 
 pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are combined
   source layer feature metric
-  given text what is controlled for: nothing, weight_norm, step, weight_norm_and_step, weight_norm_and_variance
+  control text what is held fixed: nothing, step, weight_norm, weight_norm_and_step, weight_norm_and_variance
   n_runs count runs with a correlation
   n_cells count cells (runs that differ by their seed alone) with a correlation
   spearman number median over cells of the (partial) Spearman correlation
@@ -46,99 +35,65 @@ pooled_correlations: correlations over runs: seeds are averaged within their cel
   innovation_correlation_lowest number lowest of a cell
   innovation_correlation_highest number highest of a cell
   n_tested count runs that entered the test
-  p_surrogate number p-value of the innovation test of all runs together; its sign flips are shared by the runs
+  p number p-value of the innovation test of all runs together; its sign flips are shared by the runs
   reason
-  sorted by source layer feature metric given
+  sorted by source layer feature metric control
 
-verdicts: whether a feature follows the metric, and tells more than the weight norm and the step: yes, no, not tested
-  model source layer feature metric
-  family text the family of tests for the q-values: whole models or layers, the metric, the run or pooled
-  follows_the_loss text yes: Spearman correlation of at least 0.5 in size, with one sign in every cell
-  follows_the_loss_rho number Spearman correlation; over runs the median over cells
-  follows_the_loss_rho_lowest number lowest of a cell
-  follows_the_loss_rho_highest number highest of a cell
-  follows_the_loss_reason text why there is no answer
-  beyond_the_norm text yes: the innovation test given the weight norm has a q of at most 0.05
-  beyond_the_norm_rho number partial Spearman correlation given the norm; over runs the median over cells
-  beyond_the_norm_innovation number innovation correlation given the norm: what is tested; over runs the median over cells
-  beyond_the_norm_p number p-value of the innovation test
-  beyond_the_norm_q number the same after Benjamini-Hochberg over the family
-  beyond_the_norm_reason text why it was not tested
-  beyond_the_step text yes: the innovation test given the step has a q of at most 0.05
-  beyond_the_step_rho number partial Spearman correlation given the step; over runs the median over cells
-  beyond_the_step_innovation number innovation correlation given the step: what is tested; over runs the median over cells
-  beyond_the_step_p number p-value of the innovation test
-  beyond_the_step_q number the same after Benjamini-Hochberg over the family
-  beyond_the_step_reason text why it was not tested
-  beyond_the_variance text yes: neural persistence has a q of at most 0.05 given the norm and the variance of the weights
-  beyond_the_variance_rho number partial Spearman correlation given both; over runs the median over cells
-  beyond_the_variance_innovation number innovation correlation given both: what is tested; over runs the median over cells
-  beyond_the_variance_p number p-value of the innovation test
-  beyond_the_variance_q number the same after Benjamini-Hochberg over the family
-  beyond_the_variance_reason text why it was not tested; of other features it is not asked
-  within_cells text yes: the run permutation given the norm has a q of at most 0.05
-  within_cells_correlation number mean over runs of the innovation correlation with the loss of the same run
-  within_cells_p number p-value of the run permutation
-  within_cells_q number the same after Benjamini-Hochberg over the family
-  within_cells_reason text why it was not tested
-  between_runs text yes: the test between runs has a q of at most 0.05
-  between_runs_correlation number partial correlation of the final value with the feature at 30% of training
-  between_runs_p number p-value of the test between runs
-  between_runs_q number the same after Benjamini-Hochberg over the family
-  between_runs_reason text why it was not tested
-  sorted by model source layer feature metric
-
-run_permutation: innovations of a feature with the loss of their own run, and with those of the other runs of the cell
-  source layer feature metric
-  n_runs count runs in cells of at least 8 seeds
-  n_cells count these cells
-  n count checkpoints that were used
-  correlation number mean over runs of the correlation with the loss of the same run
-  by_chance number the same over all pairings of runs within a cell
-  p_value number share of pairings at least as far from by_chance
-  n_pairings count pairings that were counted
-  exact flag whether these are all pairings
-  sorted by source layer feature metric
-
-between_runs: final value of the metric against a feature early in training, over the runs of cells of at least 8 seeds
+over_seeds: the tests over the runs of cells with at least 8 seeds: within_cells and between_runs (docs/statistics.md)
+  question
   source layer feature metric
   n_runs count runs
   n_cells count cells
-  fraction
-  freedom count degrees of freedom that remain after controls and cells
-  correlation number partial correlation, given the metric at 20% and 30%, its square, the weight norm, and the cell
-  p_value number its p-value by permutations within cells (Freedman and Lane)
+  n count within_cells: checkpoints that were used
+  freedom count between_runs: degrees of freedom that remain after controls and cells
+  correlation number within_cells: mean over runs of the innovation correlation; between_runs: the partial correlation
+  by_chance number within_cells: the same over all pairings of runs within a cell
+  p number its p-value by permutations of runs within cells
   n_permutations count permutations that were counted
   exact flag whether these are all permutations
-  sorted by source layer feature metric
+  sorted by question source layer feature metric
+
+verdicts: the answer to each question that is asked of a feature and a metric, of each model and of all together ("pooled")
+  model source layer feature metric
+  question
+  control text what is held fixed
+  answer text yes, no or not tested
+  estimate number the correlation that the answer is about (docs/statistics.md)
+  low number lower end of its 95% interval, where its coverage was measured; else empty
+  high number upper end of that interval
+  p number p-value; empty for follows_the_loss, which no test decides
+  q number the same after Benjamini-Hochberg over the family
+  reason text why there is no answer
+  family text the family of tests for q: the question, whole models or layers, the metric, the model or pooled
+  sorted by model source layer feature metric question
 
 tested_features: how many features of whole models were tested for each question
-  question text beyond_the_norm or beyond_the_step
+  question
   source
   measured count features with values
   testable count features with a testable stretch in at least one run
-  tested count features with a p-value
+  tested count features with a p
   distinct count groups of tested features; features with |rho| of at least 0.95 are one group
   found count features with the answer yes
   reason
   sorted by question source
 
 sensitivity: which effects the tests over all runs could have found, for the headline metric
-  question text beyond_the_norm or beyond_the_step
-  given text what is controlled for
+  question
+  control text what is held fixed
   n_runs count runs that entered
   n_points count checkpoints of the testable stretch, median over runs
   n_tested count features of the family
-  control_correlation number innovation correlation of the positive control, the metric with noise; mean over runs
-  control_p number its p-value
-  control_q number the same after Benjamini-Hochberg, as one more feature of the family
+  correlation number innovation correlation of the positive control, the metric with noise; mean over runs
+  p number its p-value
+  q number the same after Benjamini-Hochberg, as one more feature of the family
   found text yes, no or not tested: whether the positive control was found
   detectable number innovation correlation at which 80% of simulated features are found, each alone in this family
   reason
   sorted by question
 
 power: share of simulated features that the tests over all runs find, for each strength of the relation
-  question text beyond_the_norm or beyond_the_step
+  question
   planted number innovation correlation that the noise was chosen for
   measured number mean innovation correlation of the simulated features
   found number share of them that is found
@@ -155,18 +110,6 @@ ranking: features by how closely they follow a metric
   over_norm interval strength less that of the plain weight norm
   sorted by metric rank source layer feature
 
-feature_groups: groups of features compared by how closely they follow a metric
-  metric
-  statistic text mean of the group, or its best feature
-  first text first group
-  second text second group
-  n_first count features of the first group
-  n_second count features of the second group
-  strength_first number strength of the first group
-  strength_second number strength of the second group
-  difference interval first less second; paired moving blocks
-  sorted by metric statistic first second
-
 scaling: power laws in model size of every feature and metric at the last step
   source layer feature
   law text power_law (a N^b) or power_law_with_offset (a N^b + c)
@@ -178,19 +121,7 @@ scaling: power laws in model size of every feature and metric at the last step
   offset number c
   r_squared number share of the variance explained (of logarithms for the law without an offset)
   spearman number Spearman correlation of value and size
-  p_spearman number its p-value
-  reason
-  sorted by source layer feature law
-
-size_extrapolation: the largest size predicted from the smaller ones
-  source layer feature
-  law text power_law or power_law_with_offset
-  n_parameters
-  n_models
-  actual number value of the largest size
-  predicted interval prediction from the smaller sizes
-  error number predicted less actual
-  relative_error number error as a share of the actual value
+  p number its p-value
   reason
   sorted by source layer feature law
 
@@ -207,20 +138,6 @@ transitions: the step at which each series changes most, and the step from which
 change_points: steps at which the slope of a series changes (PELT)
   model source layer feature step
   sorted by model source layer feature step
-
-change_point_coincidence: whether the change points of two series coincide more often than by chance
-  first_source text source of the first series
-  first_feature text feature of the first series
-  second_source text source of the second series
-  second_feature text feature of the second series
-  n_models
-  n_first count change points of the first series
-  n_second count change points of the second series
-  observed number change points of the first within one checkpoint of the second
-  expected number the same by chance
-  p_value number p-value over circular shifts
-  p_value_bh number the same after Benjamini-Hochberg
-  sorted by first_source first_feature second_source second_feature
 
 early_stopping: early stopping on a feature, compared with early stopping on the validation loss
   model source layer feature
@@ -264,7 +181,7 @@ forecast_evaluation: the errors of each forecasting method
   improvement_percent number error saved against the baseline
   improvement_low number lower end of its 95% interval
   improvement_high number upper end of its 95% interval
-  wilcoxon_p number signed-rank test against the baseline
+  improvement_p number signed-rank test against the baseline
   over_power_law_percent number error saved against the power law
   permutation_mae number error with randomly permuted final losses (ridge)
   permutation_p number share of permutations with an error at least as small

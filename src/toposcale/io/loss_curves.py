@@ -6,7 +6,6 @@ NaN or left out, never made up.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,8 @@ import pyarrow.compute as pc
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
+from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200
 """Rows of a log without a validation loss that stand for its checkpoints: enough for a curve."""
@@ -61,7 +62,7 @@ class LossCurve:
         logged = np.any([np.isfinite(self.columns[name]) for name in _LOG], axis=0)
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
-        return tables.from_columns(schemas.TRAINING, columns)
+        return tables.from_columns(schemas.TABLES["training"], columns)
 
     def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
         """The metrics, and the training loss at their steps and at the checkpoints.
@@ -89,7 +90,7 @@ class LossCurve:
             (steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found
         ]
         return tables.from_rows(
-            schemas.METRICS,
+            schemas.TABLES["metrics"],
             [
                 {"model": model, "step": int(step), "metric": metric, "value": float(value)}
                 for step, metric, value in rows
@@ -156,7 +157,7 @@ def read_trainer_state(path: str | Path) -> LossCurve:
 def trainer_state(path: str | Path) -> dict[str, Any]:
     """The content of a trainer_state.json. UserError: it is missing, cut, or of another kind."""
     try:
-        state = json.loads(Path(path).read_text(encoding="utf-8"))
+        state = parse_json(Path(path).read_text(encoding="utf-8"))
         if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
             raise TypeError
         return dict(state)
@@ -268,9 +269,11 @@ def _joined(
 ) -> LossCurve:
     """A curve with each step once, ascending; rows of one step are joined where they do not contradict each other."""
     steps = columns["step"]
-    wrong = (steps % 1 != 0) | (steps < 0)
+    wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
-        raise UserError(f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ...")
+        raise UserError(
+            f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
+        )
     order = np.argsort(steps, kind="stable")
     unique, place = np.unique(steps[order], return_inverse=True)
     joined = {"step": unique}

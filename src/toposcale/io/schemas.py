@@ -32,6 +32,7 @@ _COMMON = {
     "layer": ("text", f'weight matrix or hidden state; "{ALL_LAYERS}" is the whole model'),
     "feature": ("text", "name of the feature (docs/method.md)"),
     "metric": ("text", "name of the metric, for example validation_loss"),
+    "question": ("text", "question of the verdicts (docs/statistics.md)"),
     "n_models": ("count", "models that entered"),
     "n_parameters": ("count", "trained parameters"),
     "fraction": ("number", "share of the training that was read, 0 to 1"),
@@ -130,51 +131,8 @@ def _columns(words: list[str]) -> list[Column]:
     return [Column(name, _TYPES["number"], meaning), *ends]
 
 
-BY_NAME = _parsed(table_definitions.DEFINITIONS) | _parsed(analysis_table_definitions.DEFINITIONS)
-
-FEATURES = BY_NAME["features"]
-DIAGRAMS = BY_NAME["diagrams"]
-VECTORS = BY_NAME["vectors"]
-METRICS = BY_NAME["metrics"]
-DIVERGENCES = BY_NAME["divergences"]
-MODELS = BY_NAME["models"]
-SCHEDULES = BY_NAME["schedules"]
-TRAINING = BY_NAME["training"]
-SURFACES = BY_NAME["surfaces"]
-PATH_SURFACES = BY_NAME["path_surfaces"]
-TRAJECTORIES = BY_NAME["trajectories"]
-DENSITIES = BY_NAME["densities"]
-PROFILES = BY_NAME["profiles"]
-CORRELATIONS = BY_NAME["correlations"]
-PARTIAL_CORRELATIONS = BY_NAME["partial_correlations"]
-POOLED_CORRELATIONS = BY_NAME["pooled_correlations"]
-VERDICTS = BY_NAME["verdicts"]
-RUN_PERMUTATION = BY_NAME["run_permutation"]
-BETWEEN_RUNS = BY_NAME["between_runs"]
-TESTED_FEATURES = BY_NAME["tested_features"]
-SENSITIVITY = BY_NAME["sensitivity"]
-POWER = BY_NAME["power"]
-RANKING = BY_NAME["ranking"]
-FEATURE_GROUPS = BY_NAME["feature_groups"]
-SCALING = BY_NAME["scaling"]
-SIZE_EXTRAPOLATION = BY_NAME["size_extrapolation"]
-TRANSITIONS = BY_NAME["transitions"]
-CHANGE_POINTS = BY_NAME["change_points"]
-CHANGE_POINT_COINCIDENCE = BY_NAME["change_point_coincidence"]
-EARLY_STOPPING = BY_NAME["early_stopping"]
-EARLY_STOPPING_SUMMARY = BY_NAME["early_stopping_summary"]
-FORECASTS = BY_NAME["forecasts"]
-FORECAST_EVALUATION = BY_NAME["forecast_evaluation"]
-SCORE_FORECASTS = BY_NAME["score_forecasts"]
-SCORE_EVALUATION = BY_NAME["score_evaluation"]
-CANDIDATES = BY_NAME["candidates"]
-DECISIONS = BY_NAME["decisions"]
-DECISION_EVALUATION = BY_NAME["decision_evaluation"]
-COMPARISON = BY_NAME["comparison"]
-GRAPH_DEPENDENCE = BY_NAME["graph_dependence"]
-LANDSCAPE_INFORMATION = BY_NAME["landscape_information"]
-WARNINGS = BY_NAME["warnings"]
-SUMMARY = BY_NAME["summary"]
+TABLES = _parsed(table_definitions.DEFINITIONS) | _parsed(analysis_table_definitions.DEFINITIONS)
+"""Every table by its name, in the order of docs/tables.md."""
 
 
 def reference() -> str:
@@ -186,7 +144,7 @@ def reference() -> str:
         "`src/toposcale/io`; change these, not this page.",
         "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too. Columns in **bold** identify a row.",
     ]
-    for table in BY_NAME.values():
+    for table in TABLES.values():
         lines += ["", f"## {table.name}", "", f"{table.about.capitalize()}.", ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
         for column in table.columns:

@@ -31,14 +31,6 @@ metrics: every number that measures the quality of a checkpoint
   value number value of the metric; losses in nats per token
   sorted by model step metric
 
-divergences: difference between the embeddings of the same texts by two models, at the same share of their training
-  model step
-  other_model text the model that it is compared with
-  other_step count checkpoint of that model
-  rtd number representation topology divergence of the two clouds of embedded texts
-  rtd_spread number its standard deviation over random halves of the texts
-  sorted by model step other_model
-
 models: the models of the run
   model
   family text family; its models differ in size

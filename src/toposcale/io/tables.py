@@ -39,7 +39,7 @@ def feature_rows(
     """Features by layer and name, `features[layer][feature]`, of one checkpoint as a features table."""
     where = {"model": model, "step": step, "source": source}
     return from_rows(
-        schemas.FEATURES,
+        schemas.TABLES["features"],
         (
             {**where, "layer": layer, "feature": feature, "value": float(value)}
             for layer, named in features.items()
@@ -69,7 +69,7 @@ def diagram_rows(
         "birth": bars[:, 0],
         "death": bars[:, 1],
     }
-    return from_columns(schemas.DIAGRAMS, columns)
+    return from_columns(schemas.TABLES["diagrams"], columns)
 
 
 def sort(table: Table, data: pa.Table) -> pa.Table:

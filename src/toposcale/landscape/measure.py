@@ -27,6 +27,8 @@ VECTORS = "vectors"
 _FLAT = 1e-6
 """An eigenvalue below this share of the largest has no direction that its rounding leaves certain."""
 BALL_GRAPH = "aknn8"
+BALL_DIMENSIONS = 6
+"""Random directions that span the ball."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,6 @@ class LandscapeSettings:
     trace_probes: int = 100
     trace_accuracy: float = 0.1
     ball_points: int = 0
-    ball_dimensions: int = 6
     seed: int = 42
     threads: int = 1
 
@@ -58,8 +59,6 @@ class LandscapeSettings:
         for kind in self.planes:
             if kind not in PLANES:
                 raise ValueError(f"planes: {kind!r} is no plane; use some of {', '.join(PLANES)}")
-        if self.ball_points and not 5 <= self.ball_dimensions <= 10:
-            raise ValueError(f"ball_dimensions: need 5 to 10, got {self.ball_dimensions}")
 
 
 class Ball(NamedTuple):
@@ -224,7 +223,7 @@ def _plane(
 
 def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings) -> Ball:
     """Points spread evenly in a ball along random directions, its radius the norm of the weights."""
-    dimensions, rng = settings.ball_dimensions, np.random.default_rng(settings.seed)
+    dimensions, rng = BALL_DIMENSIONS, np.random.default_rng(settings.seed)
     directions = random_directions(parameters, dimensions, seed=settings.seed)
     points = rng.standard_normal((settings.ball_points, dimensions))
     points /= np.linalg.norm(points, axis=1, keepdims=True)

@@ -16,10 +16,10 @@ from toposcale.monitor.folder import Folder
 SOURCE = "weights"
 
 TABLES: dict[str, schemas.Table] = {
-    "features/weights": schemas.FEATURES,
-    "diagrams/weights": schemas.DIAGRAMS,
-    "training": schemas.TRAINING,
-    "metrics/monitor": schemas.METRICS,
+    "features/weights": schemas.TABLES["features"],
+    "diagrams/weights": schemas.TABLES["diagrams"],
+    "training": schemas.TABLES["training"],
+    "metrics/monitor": schemas.TABLES["metrics"],
 }
 """The table of each kind of file."""
 

@@ -28,7 +28,6 @@ MOST_LOSSES = 600_000
 
 BAR_DIGITS = 4
 LOSS_DIGITS = 6
-GRAPH = "grid8"
 
 
 def explorer(**tables: Any) -> str:
@@ -170,7 +169,7 @@ def _surfaces(rows: pd.DataFrame, stride: int) -> list[dict[str, Any]]:
     found = []
     for step in sorted(set(rows["step"].tolist())):
         x, y, losses = loss_grid(rows[rows["step"] == step])
-        tree = counted_tree(losses, GRAPH)
+        tree = counted_tree(losses)
         layout = merge_tree_layout(tree)
         found.append(
             {

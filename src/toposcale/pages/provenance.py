@@ -68,7 +68,7 @@ def what_was_run(
 
 
 def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Of the entry whose name the model has, or begins with where there are several seeds."""
+    """The kind of a model's entry: the entry has the model's name or, where there are several seeds, its beginning."""
     fitting = [name for name in entries if model == name or model.startswith(f"{name}.")]
     return str(entries[max(fitting, key=len)]["kind"])
 

@@ -95,51 +95,6 @@ async function loadCharts() {
   document.body.dataset.ready = "yes";
 }
 
-// What the tests could find, and what to do next.
-const MARK = "#b0347a", SOFT = "#6b6b6b", BLUE = "#0b2f6b";
-
-function powerChart({ title, metric, strength, found, features, control, detectable }) {
-  const marks = (wanted, name, y, color) => {
-    const some = features.filter((one) => one.found === wanted);
-    return {
-      name, type: "scatter", mode: "markers", x: some.map((one) => one.at), y: some.map(() => y), customdata: some.map((one) => one.name),
-      marker: { color, symbol: "line-ns-open", size: 9 }, hovertemplate: "%{customdata}: %{x:.2f}<extra></extra>",
-    };
-  };
-  const traces = [
-    { name: "found of simulated", type: "scatter", mode: "lines+markers", x: strength, y: found, line: { color: BLUE, width: 1.8 }, hovertemplate: "correlation %{x:.2f}: %{y:.0f}% found<extra></extra>" },
-    marks(false, "measured, not found", -6, SOFT), marks(true, "measured, found", -11, MARK),
-    { name: "positive control", type: "scatter", mode: "markers", x: [control], y: [-8.5], marker: { color: "#3a7d44", symbol: "diamond", size: 9 }, hovertemplate: `${metric} with noise: %{x:.2f}<extra></extra>` },
-  ].filter((trace) => trace.x.length);
-  const line = (x0, x1, y0, y1) => ({ type: "line", x0, x1, y0, y1, line: { color: SOFT, width: 1, dash: "dot" } });
-  const shapes = [line(0, 1, 80, 80), ...(detectable === null ? [] : [line(detectable, detectable, 0, 100)])];
-  return {
-    traces, name: "power", alt: `${title}: ${detectable === null ? "no correlation below that of the loss itself is found" : `a correlation of ${detectable.toFixed(2)} is found`} in 80% of simulations`,
-    layout: { shapes, xaxis: { title: { text: "correlation of innovations (size)" }, range: [-0.02, 1] }, yaxis: { title: { text: "found (%)" }, range: [-15, 104] } },
-  };
-}
-
-function decisionChart({ title, candidates }) {
-  const best = Math.min(...candidates.map((one) => one.at_stake));
-  const traces = [{
-    name: title, type: "scatter", mode: "markers", x: candidates.map((one) => one.loss), y: candidates.map((one) => one.candidate),
-    error_x: { type: "data", symmetric: false, array: candidates.map((one) => one.loss_high - one.loss), arrayminus: candidates.map((one) => one.loss - one.loss_low), thickness: 1.6, width: 0, color: SOFT },
-    marker: { size: 8, color: candidates.map((one) => one.at_stake === best ? MARK : SOFT) },
-    customdata: candidates.map((one) => [one.loss_low, one.loss_high, 100 * one.probability, one.at_stake, one.compute]),
-    hovertemplate: "%{y}<br>loss %{x:.4~g} (%{customdata[0]:.4~g} to %{customdata[1]:.4~g})<br>best with %{customdata[2]:.0f}%, at stake %{customdata[3]:.3f}<br>%{customdata[4]:.2~g} FLOP<extra></extra>",
-  }];
-  return { traces, name: "decision", alt: `${title}: ${candidates.map((one) => `${one.candidate} ${shortNumber(one.loss, 4)}`).join(", ")}`, layout: { showlegend: false, xaxis: { title: { text: "loss at the end (nats per token)" } }, yaxis: { type: "category" } } };
-}
-
-const judged = JSON.parse($("#judged-data").textContent);
-for (const [given, make] of [...judged.power.map((one) => [one, powerChart]), ...judged.decisions.map((one) => [one, decisionChart])]) {
-  const panel = document.createElement("section");
-  panel.innerHTML = "<h3></h3><div class='chart'></div>";
-  $("h3", panel).append(given.title + " ", ...exportButtons($(".chart", panel)));
-  $("#judgements").append(panel);
-  chart($(".chart", panel), () => make(given));
-}
-
 /** Do something with elements, each once, when it comes near the window. */
 function whenNear(elements, act) {
   const observer = new IntersectionObserver((entries) => {

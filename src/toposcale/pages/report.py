@@ -13,19 +13,43 @@ import pandas as pd
 from markupsafe import Markup
 
 from toposcale import pages
+from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import with_metrics
 from toposcale.analysis.verdicts import POOLED
 from toposcale.features.registry import group_of
 from toposcale.figures.cells import by_cell
-from toposcale.figures.registry import FigureEntry
+from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.pages.columns import columns, described, keys_of
-from toposcale.pages.report_tables import LISTED
 
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
+
+LISTED: dict[str, str] = {
+    "verdicts": "",
+    "tested_features": "",
+    "sensitivity": "",
+    "over_seeds": "",
+    "pooled_correlations": """source feature metric control n_runs n_cells spearman spearman_lowest spearman_highest
+        innovation_correlation innovation_correlation_lowest innovation_correlation_highest""",
+    "correlations": """model source feature metric n n_left_out spearman spearman_low spearman_high spearman_block_low
+        spearman_block_high reason""",
+    "ranking": "",
+    "scaling": "",
+    "transitions": "",
+    "early_stopping_summary": "",
+    "forecasts": "",
+    "forecast_evaluation": "",
+    "score_forecasts": "",
+    "score_evaluation": "",
+    "decisions": "",
+    "decision_evaluation": "",
+    "graph_dependence": "",
+}
+"""The tables of the page in their order, and the columns of those that have more than a page holds."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +73,32 @@ class Listing:
 
 
 def listing(name: str, rows: pd.DataFrame) -> Listing:
-    """What the page shows of a table: whole models and not layers, and of the verdicts those over all models."""
+    """What the page shows of a table: whole models and not layers, of the verdicts those over all models, and of the
+    correlations those with nothing held fixed."""
     total = len(rows)
     if "layer" in rows:
         rows = rows[rows["layer"] == ALL_LAYERS].drop(columns="layer")
     if name == "verdicts":
-        rows = rows[rows["model"] == POOLED]
+        rows = side_by_side(rows[rows["model"] == POOLED])
+    if name == "correlations":
+        rows = rows[rows["control"] == NOTHING]
     columns = LISTED.get(name, "").split() or list(rows.columns)
-    about = schemas.BY_NAME[name].about
+    about = schemas.TABLES[name].about
     return Listing(name, rows[columns], f"{about[:1].upper()}{about[1:]}.", total)
+
+
+def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """A row for each feature and metric, with the answer to every question that was asked, and its numbers."""
+    key = ["source", "feature", "metric"]
+    wide = verdicts[key].drop_duplicates()
+    for question in QUESTIONS.values():
+        own = verdicts[verdicts["question"] == question.name]
+        numbers = ["estimate", "p", "q", "reason"] if question.is_tested else ["estimate", "reason"]
+        names = {"answer": question.name} | {name: f"{question.name}_{name}" for name in numbers}
+        if len(own):
+            wide = wide.merge(own[[*key, *names]].rename(columns=names), on=key, how="left")
+            wide[question.name] = wide[question.name].fillna("not asked")
+    return wide
 
 
 def report(
@@ -71,19 +112,13 @@ def report(
     warnings: Listing,
     features: pd.DataFrame,
     metrics: pd.DataFrame,
-    judged: Mapping[str, Any],
-    taken: str,
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
     runtimes: pd.DataFrame,
     rerun: Mapping[str, Any],
 ) -> str:
-    """The page as text; what is not explained here are tables of the run.
-
-    judged: what the charts of `toposcale.pages.judged` draw, under power and decisions; taken: a sentence on decisions that
-    were really taken, or "".
-    """
+    """The page as text; what is not explained here are tables of the run."""
     shown = [figure(picture) for picture in pictures]
     drawn = by_cell({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
@@ -103,8 +138,6 @@ def report(
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn["features"], drawn["metrics"])),
-        judged=judged,
-        taken=taken,
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
         rerun=rerun,

@@ -81,7 +81,7 @@ class Follower:
             return
         self._signature = signature
         frames = {
-            "models": schemas.MODELS.frame(seen.models),
+            "models": schemas.TABLES["models"].frame(seen.models),
             "features": seen.features.to_pandas(),
             "metrics": seen.metrics.to_pandas(),
         }
@@ -136,15 +136,17 @@ class Follower:
             curve = self._once(Path(state), loss_curves.read, state)
             stated = checkpoints.trainer_facts(Path(state), whole)
             facts |= {name: value for name, value in stated.items() if value is not None}
-            _add(seen, schemas.METRICS, name, [curve.metric_rows(name, steps)])
-            _add(seen, schemas.TRAINING, name, [curve.log()])
+            _add(seen, schemas.TABLES["metrics"], name, [curve.metric_rows(name, steps)])
+            _add(seen, schemas.TABLES["training"], name, [curve.log()])
         for step in steps:
             try:
                 measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.gaps.append(str(error))
                 continue
-            for table, rows in zip((schemas.FEATURES, schemas.DIAGRAMS), measured, strict=True):
+            for table, rows in zip(
+                (schemas.TABLES["features"], schemas.TABLES["diagrams"]), measured, strict=True
+            ):
                 _add(seen, table, name, [rows])
         size = checkpoints.count_parameters(whole)
         seen.models.append({"model": name, "family": name, "seed": 0, "n_parameters": size, **facts})
@@ -188,7 +190,11 @@ def outlooks(
         known.append(row)
         plans += plan
     histories = histories_from_tables(
-        features, metrics, log, schemas.MODELS.frame(known), schedules=schemas.SCHEDULES.frame(plans)
+        features,
+        metrics,
+        log,
+        schemas.TABLES["models"].frame(known),
+        schedules=schemas.TABLES["schedules"].frame(plans),
     )
     return unknown | {history.model: _outlook(history, histories) for history in histories}
 
@@ -222,16 +228,17 @@ def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Tab
 
 def _nothing() -> Seen:
     features, metrics, diagrams = (
-        tables.from_rows(table, []) for table in (schemas.FEATURES, schemas.METRICS, schemas.DIAGRAMS)
+        tables.from_rows(table, [])
+        for table in (schemas.TABLES["features"], schemas.TABLES["metrics"], schemas.TABLES["diagrams"])
     )
-    columns = ["model", *schemas.TRAINING.frame([]).columns]
+    columns = ["model", *schemas.TABLES["training"].frame([]).columns]
     return Seen([], {}, features, metrics, diagrams, pd.DataFrame(columns=columns), [])
 
 
 def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table]) -> None:
     if not rows:
         return
-    if table is schemas.TRAINING:
+    if table is schemas.TABLES["training"]:
         logs = [part.to_pandas().assign(model=model) for part in rows]
         seen.log = pd.concat([seen.log, *logs] if len(seen.log) else logs)
     else:

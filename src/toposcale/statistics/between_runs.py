@@ -13,14 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.correlation import Floats, as_series
+from toposcale.statistics.coefficients import Floats, as_series, orthogonal_to
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
 
 MIN_FREEDOM = 3
 """Degrees of freedom that controls and cells must leave."""
-
-_NEGLIGIBLE = 1e-9
-"""A residual below this share of its series is rounding noise."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class BetweenRuns:
     """
 
     correlation: Floats
-    p_value: Floats
+    p: Floats
     freedom: int
     n_permutations: int
     exact: bool
@@ -59,37 +56,20 @@ def between_runs(
         )
     distinct = list(dict.fromkeys(cells))
     dummies = np.array([[cell == one for cell in cells] for one in distinct], dtype=np.float64)
-    design = np.vstack([dummies, _centred(given, dummies)])
-    left, _ = _orthogonal(features, design)
-    rest, rank = _orthogonal(outcome, design)
+    # Without the mean of each cell, so that the fit is well conditioned.
+    inside = given - (given @ dummies.T / dummies.sum(axis=1)) @ dummies
+    design = np.vstack([dummies, inside])
+    left, _ = orthogonal_to(features, design)
+    rest, rank = orthogonal_to(outcome, design)
     freedom = runs - rank - 1
     nothing = np.full(len(features), np.nan)
     if freedom < MIN_FREEDOM or not rest.any():
         return BetweenRuns(nothing, nothing.copy(), freedom, 0, False)
     orders, exact = within_cells(cells, draws=draws, seed=seed)
     # What the fit holds of the permuted outcome is removed again, so the residuals alone need to be permuted.
-    permuted, _ = _orthogonal(rest[0][orders], design)
+    permuted, _ = orthogonal_to(rest[0][orders], design)
     correlations = _unit(permuted) @ _unit(left).T
     return BetweenRuns(correlations[0], share_as_extreme(correlations), freedom, len(orders), exact)
-
-
-def _centred(given: Floats, dummies: Floats) -> Floats:
-    """Controls with the mean of each cell taken out, scaled to length 1, so that the fit is well conditioned."""
-    inside = given - (given @ dummies.T / dummies.sum(axis=1)) @ dummies
-    size = np.abs(inside).max(axis=1, keepdims=True, initial=0.0)
-    return inside / np.where(size > 0, size, 1.0)
-
-
-def _orthogonal(rows: Floats, design: Floats) -> tuple[Floats, int]:
-    """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
-    _, strength, basis = np.linalg.svd(design, full_matrices=False)
-    rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
-    basis = basis[:rank]
-    rest = rows - (rows @ basis.T) @ basis
-    rest = rest - (rest @ basis.T) @ basis
-    size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
-    return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
 
 
 def _unit(rows: Floats) -> Floats:

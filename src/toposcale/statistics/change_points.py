@@ -1,18 +1,15 @@
-"""When a series changes its course: the paper's rule, change points, and whether those of two features
-coincide."""
+"""When a series changes its course: the largest change, and change points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import ruptures
 from numpy.typing import ArrayLike, NDArray
 from ruptures.base import BaseCost
-from scipy.ndimage import maximum_filter1d
 
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 
 SETTLED_SHARE = 0.1
 MIN_SEGMENT = 3
@@ -22,7 +19,7 @@ PENALTY_FACTOR = 6.0
 
 @dataclass(frozen=True)
 class Transition:
-    """The paper's transition: the step that ends the largest change, its signed size, and the step it settled
+    """The transition by the published rule: the step that ends the largest change, its signed size, and the step it settled
     at.
 
     settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant
@@ -38,8 +35,8 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     """Step of max |delta value| between consecutive checkpoints, and the first later step with |delta| < 10%
     of it.
 
-    Source: the paper's transition rule (there for neural persistence). A change counts for the step at its
-    end; of equal ones the first.
+    Source: the transition rule of the reproduced paper (docs/method.md), there for neural persistence. A change
+    counts for the step at its end; of equal ones the first.
     """
     times, series = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if times.ndim != 1 or times.shape != series.shape:
@@ -80,31 +77,6 @@ def change_points(values: ArrayLike) -> NDArray[np.int64]:
     penalty = PENALTY_FACTOR * np.log(len(series)) * noise**2
     search = ruptures.Pelt(custom_cost=_LineCost(), min_size=MIN_SEGMENT, jump=1).fit(series)
     return np.asarray(search.predict(pen=penalty)[:-1], dtype=np.int64)
-
-
-def coincidence(
-    first: Sequence[NDArray[np.bool_]], second: Sequence[NDArray[np.bool_]], *, tolerance: int = 1
-) -> tuple[float, float, float]:
-    """Do the change points of two features fall together beyond chance? -> (observed, expected, p_value).
-
-    first, second: one mask over the checkpoints per model. observed: how many change points of `first` have
-    one of `second` within `tolerance` checkpoints, summed over models. Null: the timing of the second is
-    shifted around the circle, by the same number of checkpoints in every model (models that share a schedule
-    are not independent witnesses). All shifts are counted, so p is exact and at least 1 / checkpoints.
-    """
-    if len(first) != len(second) or not first:
-        raise ValueError("second: needs one mask per model, as many as first, and at least one")
-    n_shifts = max(len(mask) for mask in first)
-    matches = np.zeros(n_shifts)
-    for one, other in zip(first, second, strict=True):
-        if len(one) != len(other):
-            raise ValueError("second: a mask differs in length from that of first")
-        shifts = np.arange(n_shifts) % len(one)
-        # What leaves at an end is lost: the ends of training are not neighbours.
-        near = maximum_filter1d(other.astype(np.int64), 2 * tolerance + 1, mode="constant")
-        positions = (np.flatnonzero(one)[None, :] - shifts[:, None]) % len(one)
-        matches += near[positions].sum(axis=1)
-    return float(matches[0]), float(matches.mean()), float((matches >= matches[0]).mean())
 
 
 class _LineCost(BaseCost):

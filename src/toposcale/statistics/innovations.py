@@ -12,24 +12,9 @@ would not keep). The statistic is the Spearman correlation of the innovations. A
 at once by the Lugannani-Rice formula: no random numbers, and p-values far below one in a thousand for the
 correction of many tests.
 
-Chosen by measurement: `python benchmarks/calibrate_surrogates.py`, which prints all 19 kinds of process
-(white and autoregressive noise, random walks, and noise around lines, exponentials, power laws and sigmoids).
-Unrelated pairs rejected at 5%, the kind with the most and the mean over kinds; and related pairs found
-(noises that correlate 0.8), the mean over 7 kinds; in %, 1,000 pairs each (so a 5 is 5 +- 1.4):
-
-| method | most, 20 points | mean | most, 51 | mean | found, 20 | found, 51 |
-| --- | --- | --- | --- | --- | --- | --- |
-| naive Spearman test | 100.0 | 66.8 | 100.0 | 72.7 | - | - |
-| the same of first differences | 54.3 | 21.8 | 44.4 | 20.4 | - | - |
-| circular shifts | 0.0 | 0.0 | 98.6 | 51.3 | 0.0 | - |
-| random phases of detrended series | 80.9 | 27.9 | 87.7 | 28.8 | - | - |
-| autoregressive sieve of the levels | 5.7 | 3.0 | 11.3 | 4.1 | 40.0 | 58.7 |
-| innovations, Student's t | 11.2 | 5.5 | 9.1 | 5.6 | 77.1 | 100.0 |
-| innovations, sign flips (this module) | 8.2 | 4.4 | 6.8 | 5.2 | 68.2 | 99.9 |
-
-Power is left out where the level is not kept. The one kind above 8% is a random walk whose steps fade to
-nothing. The price: a relation that shows only in the slow common course is not found by this test, because
-from one run it cannot be told from coincidence; that question needs more models, not more checkpoints.
+Chosen by measurement among seven methods (`python -m studies.nulls.surrogates`; docs/statistics.md has the table).
+The price: a relation that shows only in the slow common course is not found by this test, because from one run it cannot be
+told from coincidence; that question needs more models, not more checkpoints.
 """
 
 from __future__ import annotations
@@ -40,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from toposcale.statistics.correlation import Floats, as_series, is_constant, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, as_series, is_constant, ranks_of_complete
 from toposcale.statistics.testable import MIN_POINTS
 
 MAX_ORDER = 3
@@ -65,14 +50,14 @@ class Innovations:
 
 @dataclass(frozen=True)
 class InnovationTest:
-    """Spearman correlations of innovations (S, M), p-values (S, M), and what pooling over models needs.
+    """Spearman correlations of innovations (S, M), p-values (S, M), and what several runs together need.
 
     products (S, M, m): the terms that add up to the correlation, one per point; freedom (S, M): points less
     coefficients spent; start: first point with an innovation.
     """
 
     correlation: Floats
-    p_value: Floats
+    p: Floats
     products: Floats
     freedom: Floats
     start: int
@@ -142,11 +127,11 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
     NaN where a series is wholly predicted (constant, an exact trend, a copy of a control).
     """
     untested = innovation_products(x, y, controls)
-    return replace(untested, p_value=sign_flip_p_value(untested.statistic, untested.products))
+    return replace(untested, p=sign_flip_p_value(untested.statistic, untested.products))
 
 
 def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
-    """`innovation_test` without its p-values, which are NaN: what several runs together need (`pooling`)."""
+    """`innovation_test` without its p-values, which are NaN: what several runs together need (`shared_flips`)."""
     new_x, new_y = innovations(x, controls), innovations(y, controls)
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 
 
 def holm(p_values: ArrayLike) -> Floats:

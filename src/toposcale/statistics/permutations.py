@@ -15,16 +15,16 @@ DRAWS = 10_000
 
 
 def within_cells(
-    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0, max_exact: int = MAX_EXACT
+    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[NDArray[np.int64], bool]:
     """Permutations of runs that leave every run in its cell -> (indices (P, R), whether these are all).
 
-    cells: the cell of each of R runs. The first permutation is the identity. Where there are more than `max_exact`,
+    cells: the cell of each of R runs. The first permutation is the identity. Where there are more than `MAX_EXACT`,
     `draws` random ones follow the identity, so that a share of them is a valid p-value (Phipson and Smyth 2010).
     """
     members = [np.flatnonzero([cell == other for other in cells]) for cell in dict.fromkeys(cells)]
     count = math.prod(math.factorial(len(own)) for own in members)
-    if count <= max_exact:
+    if count <= MAX_EXACT:
         orders = [np.array(list(permutations(own)), dtype=np.int64) for own in members]
         found = np.empty((count, len(cells)), dtype=np.int64)
         for row, chosen in enumerate(product(*orders)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.statistics.correlation import Floats, as_series, flattened
+from toposcale.statistics.coefficients import Floats, as_series, flattened
 
 MAX_UNDEFINED = 0.1
 """An interval is NaN where more than this share of its resamples has no value (a constant resample)."""
@@ -31,7 +31,7 @@ def default_block_length(n: int) -> int:
     """Length of a moving block for n points: the square root, rounded up.
 
     Longer than the n^(1/3) that is best for short memory, because checkpoints remember long; the measured
-    coverage is printed by `python benchmarks/calibrate_surrogates.py`.
+    coverage is printed by `python -m studies.nulls.surrogates`.
     """
     return max(1, int(np.ceil(np.sqrt(n))))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.correlation import Floats, pearson, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, orthogonal_to, pearson, ranks_of_complete
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
 
 MIN_SEEDS = 8
@@ -29,7 +29,7 @@ class RunPermutation:
 
     correlation: Floats
     by_chance: Floats
-    p_value: Floats
+    p: Floats
     n_pairings: int
     exact: bool
 
@@ -40,7 +40,6 @@ def run_permutation(
     cells: Sequence[object],
     controls: ArrayLike | None = None,
     *,
-    draws: int = DRAWS,
     seed: int = 0,
 ) -> RunPermutation:
     """The test for innovations x (R, S, m) of S features and y (R, M, m) of M metrics of R runs -> arrays (S, M).
@@ -48,7 +47,7 @@ def run_permutation(
     cells: the cell of each run. controls (R, C, m): what both were made orthogonal to, see `pair_correlations`.
     """
     correlations = pair_correlations(x, y, controls)
-    return permute_pairs(correlations, cells, draws=draws, seed=seed)
+    return permute_pairs(correlations, cells, seed=seed)
 
 
 def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
@@ -64,8 +63,8 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     for j in range(runs):
         rows = first
         if controls is not None:
-            basis = _basis(np.asarray(controls, dtype=np.float64)[j])
-            rows = first - np.einsum("rsk,km->rsm", np.einsum("rsm,km->rsk", first, basis), basis)
+            design = np.asarray(controls, dtype=np.float64)[j]
+            rows = orthogonal_to(first.reshape(-1, m), design)[0]
         left, right = ranks_of_complete(rows.reshape(-1, m)), ranks_of_complete(second[j])
         usable, known = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
         values = np.full((len(left), len(right)), np.nan)
@@ -101,17 +100,3 @@ def permute_pairs(
         len(partners),
         exact,
     )
-
-
-def _basis(columns: Floats) -> Floats:
-    """Orthonormal rows (k, m) that span the rows of `columns` (C, m); those that the others span already are left out."""
-    basis = np.zeros((0, columns.shape[1]))
-    for column in columns:
-        size = np.sqrt((column * column).sum())
-        rest = column
-        for _ in range(2):  # twice, or nearly collinear rows lose their orthogonality to rounding
-            rest = rest - (basis @ rest) @ basis
-        length = np.sqrt((rest * rest).sum())
-        if length > 1e-9 * size:
-            basis = np.vstack([basis, rest / length])
-    return basis

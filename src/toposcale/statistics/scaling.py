@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import fdtri, stdtrit
 
-from toposcale.statistics.correlation import Floats
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.resampling import independent_counts
 
 CONFIDENCE = 0.95
-"""Of every interval here."""
+"""Coverage that every interval in this module is made for."""
 
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open
@@ -38,26 +38,12 @@ class ScalingFit:
     exponent_low: float
     exponent_high: float
 
-    def predict(self, n_parameters: ArrayLike) -> Floats:
-        """Value at each model size."""
-        sizes = np.asarray(n_parameters, dtype=np.float64)
-        return np.asarray(self.coefficient * sizes**self.exponent + self.offset)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Predicted value with its prediction interval (NaN where the fit leaves no degree of freedom)."""
-
-    value: float
-    low: float
-    high: float
-
 
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
 
-    Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the paper's scaling
-    section.
+    Raises ValueError for fewer than 3 sizes, or values that are not positive. Source: the scaling section of
+    the reproduced paper (docs/method.md).
     """
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
@@ -72,8 +58,8 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
     """value = a N^b + c by least squares: a and c are solved for every b, and b is searched in one dimension.
 
     The interval holds every b whose best fit is not worse by the F test with (1, K - 3) degrees of freedom.
-    Resampling five models for it covers far too seldom, so this is the interval, and the paper's bootstrap is
-    given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
+    Resampling five models for it covers far too seldom, so this is the interval, and the published
+    bootstrap is given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
     scale = _geometric_mean(sizes)
@@ -103,7 +89,7 @@ def bootstrap_exponents(
     resamples: int,
     rng: np.random.Generator,
 ) -> Floats:
-    """The paper's bootstrap: exponents (resamples,) of fits to models drawn with replacement.
+    """The published bootstrap: exponents (resamples,) of fits to models drawn with replacement.
 
     Draws of fewer than 3 different sizes determine no fit and are drawn again. For `offset` exponents lie on
     a grid of 0.01.
@@ -122,46 +108,6 @@ def bootstrap_exponents(
     with np.errstate(invalid="ignore", divide="ignore"):
         residuals = total[:, None] - np.where(spread > 0, covariance**2 / spread, 0.0)
     return np.asarray(_GRID[np.argmin(residuals, axis=1)])
-
-
-def predict_power_law(n_parameters: ArrayLike, values: ArrayLike, target: float) -> Prediction:
-    """Value predicted at size `target` by a N^b, with the Student prediction interval on the logarithm."""
-    x, y = _logarithms(n_parameters, values)
-    slope, intercept, residual = _line(x, y)
-    at = np.log(target)
-    centre = intercept + slope * at
-    freedom = len(x) - 2
-    leverage = 1.0 / len(x) + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom * (1.0 + leverage))
-    return Prediction(*(float(np.exp(value)) for value in (centre, centre - half, centre + half)))
-
-
-def predict_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike, target: float) -> Prediction:
-    """Value predicted at size `target` by a N^b + c, with the interval of values that an F test does not
-    refuse.
-
-    A value v belongs to it if adding (target, v) to the data raises the least sum of squares by no more than
-    the F quantile with (1, K - 3) degrees of freedom allows, over all exponents of the search.
-    """
-    sizes, y = _checked(n_parameters, values, smallest=4)
-    fit = fit_power_law_with_offset(sizes, y)
-    scale = _geometric_mean(sizes)
-    columns = (sizes / scale)[None, :] ** _GRID[:, None]
-    centred = columns - columns.mean(axis=1, keepdims=True)
-    spread = (centred**2).sum(axis=1)
-    slopes = centred @ y / spread
-    distance = (target / scale) ** _GRID - columns.mean(axis=1)
-    centres = y.mean() + slopes * distance
-    residuals = _profile(sizes / scale, y, _GRID)
-    limit = _profile(sizes / scale, y, np.array([fit.exponent]))[0]
-    limit *= 1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3)
-    room = limit - residuals
-    half = np.sqrt(np.maximum(room, 0.0) * (1.0 + 1.0 / len(y) + distance**2 / spread))
-    value = float(fit.predict(target))
-    allowed = room >= 0
-    low = min(value, float((centres - half)[allowed].min(initial=value)))
-    high = max(value, float((centres + half)[allowed].max(initial=value)))
-    return Prediction(value, low, high)
 
 
 def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:

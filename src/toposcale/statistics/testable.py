@@ -25,19 +25,6 @@ class Stretch(NamedTuple):
     reason: str
 
 
-def warmup_of(steps: ArrayLike, rates: ArrayLike) -> float | None:
-    """Steps of warm-up as a training log tells them: the first step at the highest learning rate (steps, rates (T,)).
-
-    None where a rate is missing, or where a log that begins later has its highest rate in its first row: what was before
-    is not known.
-    """
-    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
-    if len(times) == 0 or not np.isfinite(logged).all():
-        return None
-    peak = int(np.argmax(logged))
-    return float(times[peak]) if peak > 0 or times[0] <= 1 else None
-
-
 def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
     """The longest evenly spaced stretch of checkpoints from twice the warm-up on; of equal ones the last.
 

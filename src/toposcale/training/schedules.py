@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+from toposcale.io.step_names import MOST_STEPS
 
 SHAPES = ("constant", "linear", "cosine", "wsd")
 """How the rate goes on after the warm-up; wsd is warm-up, stable, decay."""
@@ -100,6 +101,8 @@ class ScheduleTable:
         steps, rates = np.array(self.at), np.array(self.values)
         if len(steps) < 2 or steps[0] not in (0, 1) or np.any(np.diff(steps) <= 0):
             raise ValueError("step: ascending from 0 or 1, in two rows at least")
+        if steps[-1] > MOST_STEPS:
+            raise ValueError(f"step: {steps[-1]:,}, but a training has at most {MOST_STEPS:,} steps")
         if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
             raise ValueError("learning_rate: finite and at least 0 in every row, and not 0 in all")
 
@@ -262,6 +265,19 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | Non
         before = min(end, first)
         every[:before] = every[end] * np.arange(1, before + 1) / warmup
     return every
+
+
+def warmup_of(steps: ArrayLike, rates: ArrayLike) -> float | None:
+    """Steps of warm-up as a training log tells them: the first step at the highest learning rate (steps, rates (T,)).
+
+    None where a rate is missing, or where a log that begins later has its highest rate in its first row: what was before
+    is not known.
+    """
+    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    if len(times) == 0 or not np.isfinite(logged).all():
+        return None
+    peak = int(np.argmax(logged))
+    return float(times[peak]) if peak > 0 or times[0] <= 1 else None
 
 
 def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:

@@ -1,0 +1,127 @@
+"""The questions that are asked of every feature: what is held fixed, what is shown, and what tests it.
+
+A new question is one entry of `QUESTIONS`: verdicts, positive controls, answers, figures and pages read this registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+
+from toposcale.analysis.controls import CONTROLS, NOTHING
+from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
+from toposcale.analysis.simulated_features import SimulatedFeatures
+
+LEVEL = 0.05
+"""A question that is tested is answered yes where q is at most this."""
+CLOSE = 0.5
+"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every cell."""
+YES, NO, NOT_TESTED = "yes", "no", "not tested"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of a feature and a metric.
+
+    name: as in the column `question`. asks: the question as a reader sees it. beyond: what a feature tells more than, ""
+    where the question is another one. given: words for the legend of figures, "" where they leave it out. asked: of which
+    features, layers and runs.
+    control: what is held fixed, as in the column `control`. shows: what the estimate is.
+
+    Estimate and p come from the column `estimate` of `correlations` (each run) and `pooled_correlations` (all runs), for
+    this control; or from `over_seeds`, which `test` fills: a function of features, metrics, models, the headline metric and
+    a seed. simulation: makes features with a known relation to the metric and tests them, for the positive control and the
+    power; without it the question has none.
+    """
+
+    name: str
+    asks: str
+    asked: str
+    control: str
+    shows: str
+    beyond: str = ""
+    given: str = ""
+    estimate: str = ""
+    test: Callable[..., pd.DataFrame] | None = None
+    simulation: Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], SimulatedFeatures] | None = None
+
+    @property
+    def title(self) -> str:
+        """The name as words: "beyond the norm"."""
+        return self.name.replace("_", " ")
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether a p decides; else the size of the estimate does."""
+        return self.estimate != "spearman"
+
+
+_EVERYWHERE = "every feature, layer and metric; each run, and all runs together"
+_SEEDS = "features of whole models, on the headline metric; all runs of cells with at least 8 seeds"
+_INNOVATIONS = "innovation correlation; over runs the median over cells"
+
+QUESTIONS = {
+    question.name: question
+    for question in (
+        Question(
+            "follows_the_loss",
+            "Does the feature follow the metric, with one sign in every cell? Drift alone can cause that.",
+            _EVERYWHERE,
+            NOTHING,
+            "Spearman correlation; over runs the median over cells",
+            given="as it is",
+            estimate="spearman",
+        ),
+        Question(
+            "beyond_the_norm",
+            "Does the feature tell more about the metric than the norm of the weights does?",
+            _EVERYWHERE,
+            "weight_norm",
+            _INNOVATIONS,
+            beyond="the norm of the weights",
+            given="given the weight norm",
+            estimate="innovation_correlation",
+            simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm"]),
+        ),
+        Question(
+            "beyond_the_step",
+            "Does the feature tell more about the metric than the training step does?",
+            _EVERYWHERE,
+            "step",
+            _INNOVATIONS,
+            beyond="the training step",
+            given="given the step",
+            estimate="innovation_correlation",
+            simulation=partial(SimulatedFeatures, control=CONTROLS["step"]),
+        ),
+        Question(
+            "beyond_the_variance",
+            "Does neural persistence tell more about the metric than the norm and the variance of the weights do?",
+            "neural persistence of the weights, every layer and metric; each run, and all runs together",
+            "weight_norm_and_variance",
+            _INNOVATIONS,
+            beyond="the variance of the weights",
+            estimate="innovation_correlation",
+        ),
+        Question(
+            "within_cells",
+            "Do the feature's innovations go with the loss of its own run more than with those of its sister runs?",
+            _SEEDS,
+            "weight_norm",
+            "mean over runs of the innovation correlation with the loss of the same run",
+            test=run_permutation_table,
+        ),
+        Question(
+            "between_runs",
+            "Does the feature at 30% of training tell which run of a cell ends lower, beyond the loss by then?",
+            _SEEDS,
+            "loss_and_weight_norm",
+            "partial correlation of the final value of the metric with the feature",
+            test=between_runs_table,
+        ),
+    )
+}
+"""Every question by name, in the order in which it is told."""

@@ -1,0 +1,133 @@
+"""What each policy gives up: the rows of a decision whose outcomes are known, and their means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.forecasts import bootstrap_interval
+from toposcale.forecasting.decision import FINISH, UNDECIDED, Option, recommendation
+
+ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = "advice", "always_finish", "stop_now", "stop_at_random"
+POLICIES = (ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM)
+
+AT_RANDOM = "stop at random"
+"""The choice of `STOP_AT_RANDOM`: no candidate, but a mean over moments."""
+
+OBSERVED, MODELLED = "observed", "modelled"
+DECISION = ("model", "fraction")
+"""Columns that name a decision, where a model has one decision at a moment."""
+
+MEANS = (
+    *("n_decisions", "n_models", "n_undecided", "n_modelled", "share_best"),
+    *("regret", "regret_low", "regret_high"),
+    *("against_finish", "against_finish_low", "against_finish_high"),
+)
+"""Columns of `mean_regret`. against_finish: the regret of always finishing less that of the policy."""
+
+
+class Outcome(NamedTuple):
+    """The loss at the end of a choice, and whether it was observed; if not, it is that of a law."""
+
+    loss: float
+    observed: bool = True
+
+
+class Choice(NamedTuple):
+    """The candidate that a policy chose, with its probability to be the best; or "" and the reason why there is none."""
+
+    candidate: str
+    probability: float = np.nan
+    reason: str = ""
+
+
+def usual_choices(options: Sequence[Option], next_start: str = "") -> dict[str, Choice]:
+    """The choices of the `POLICIES` among `options`, which are sorted best first.
+
+    next_start: the candidate that starts the next larger size; without one, the policies that stop have no row.
+    """
+    choices = {
+        ADVICE: Choice(recommendation(options), options[0].probability),
+        ALWAYS_FINISH: Choice(FINISH),
+    }
+    if next_start:
+        choices |= {STOP_NOW: Choice(next_start), STOP_AT_RANDOM: Choice(AT_RANDOM)}
+    return choices
+
+
+def best_of(outcomes: Mapping[str, Outcome]) -> str:
+    """The candidate with the least loss; of equal ones the first of the alphabet."""
+    return min(outcomes, key=lambda name: (outcomes[name].loss, name))
+
+
+NO_OUTCOME = Outcome(np.nan)
+
+
+def judged(
+    choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], at_random: Outcome = NO_OUTCOME
+) -> list[dict[str, Any]]:
+    """A row for each policy: policy, choice, probability, loss, best, best_loss, regret, truth and reason.
+
+    choices: of each policy, a candidate. `UNDECIDED` leads to the end of the run, `AT_RANDOM` to `at_random`. outcomes: of
+    every candidate; all spend the same compute in total. The columns mean what the table `decisions` says.
+    """
+    best = best_of(outcomes)
+    led_to = {**outcomes, UNDECIDED: outcomes[FINISH], AT_RANDOM: at_random, "": NO_OUTCOME}
+    # Which choice was best is observed only where all of them were.
+    all_observed = all(outcome.observed for outcome in outcomes.values())
+    rows = []
+    for policy, choice in choices.items():
+        outcome = led_to[choice.candidate]
+        rows.append(
+            {
+                "policy": policy,
+                "choice": choice.candidate,
+                "probability": choice.probability,
+                "loss": outcome.loss,
+                "best": best,
+                "best_loss": outcomes[best].loss,
+                "regret": outcome.loss - outcomes[best].loss,
+                "truth": OBSERVED if outcome.observed and all_observed else MODELLED,
+                "reason": choice.reason,
+            }
+        )
+    return rows
+
+
+def mean_regret(
+    decisions: pd.DataFrame,
+    by: Sequence[str],
+    *,
+    key: Sequence[str] = DECISION,
+    group: str = "model",
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The mean regret of each policy within each combination of the columns `by`, and what always finishing gives up more.
+
+    decisions: rows of `judged`, and the columns `key`, which name a decision. group: a column; decisions that share its
+    value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
+    Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
+    """
+    known = decisions.dropna(subset=["regret"])
+    finish = known.loc[known["policy"] == ALWAYS_FINISH, [*key, "regret"]]
+    finish = finish.rename(columns={"regret": "of_finishing"})
+    known = known.merge(finish, on=list(key), how="left", validate="many_to_one")
+    known["against_finish"] = known["of_finishing"] - known["regret"]
+    rows = []
+    for which, part in known.groupby([*by, "policy"], sort=True):
+        row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True))
+        row["n_decisions"] = len(part)
+        row["n_models"] = part["model"].nunique()
+        row["n_undecided"] = int((part["choice"] == UNDECIDED).sum())
+        row["n_modelled"] = int((part["truth"] == MODELLED).sum())
+        row["share_best"] = float((part["regret"] <= 0).mean())
+        for column in ("regret", "against_finish"):
+            means = part.dropna(subset=[column]).groupby(group)[column].mean().to_numpy(np.float64)
+            row[column] = float(means.mean()) if len(means) else np.nan
+            row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(means, resamples, seed)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=[*by, "policy", *MEANS])

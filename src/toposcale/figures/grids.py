@@ -1,0 +1,76 @@
+"""Small multiples over training: figures that the gallery describes as data, and what they share with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from toposcale.features.names import PERPLEXITY, metric_label
+from toposcale.figures import panels
+from toposcale.figures.gallery import FIGURES, title_of
+from toposcale.figures.style import model_appearances, styled
+
+
+@styled
+def grid(name: str, **tables: pd.DataFrame) -> Figure:
+    """A figure of the gallery whose panels each show a feature of the whole model, or a metric, over training."""
+    entry = FIGURES[name]
+    found = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
+    titles = [
+        panel.title or panels.sentence(label.partition("(")[0].strip())
+        for panel, (_, label) in zip(entry.panels, found, strict=True)
+    ]
+    return line_grid(title_of(name), tables["models"], found, titles, entry.columns)
+
+
+def line_grid(
+    title: str,
+    models: pd.DataFrame,
+    found: Sequence[tuple[pd.DataFrame, str]],
+    titles: Sequence[str],
+    columns: int,
+    **options: Any,
+) -> Figure:
+    """Lettered panels over training; `found`: the rows of each, and the label of its axis."""
+    if all(panels.finite(rows).empty for rows, _ in found):
+        labels = dict.fromkeys(" ".join(label.split()) for _, label in found)
+        return panels.missing_figure(title, f"no values of: {', '.join(labels)}")
+    figure, axes_of = panels.new_grid(title, len(found), columns, **options)
+    line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, found, strict=True)])
+    if len(found) > 1:
+        panels.lettered(axes_of, titles)
+    for axes, (_, label) in zip(axes_of, found, strict=True):
+        if label == metric_label(PERPLEXITY) and axes.lines:
+            axes.set_yscale("log")
+            panels.plain_log_ticks(axes.yaxis)
+    return figure
+
+
+def line_panels(
+    figure: Figure, models: pd.DataFrame, found: Iterable[tuple[Axes, pd.DataFrame, str]]
+) -> None:
+    """Panels of one quantity over training, a line a model; words where there is nothing to draw. Legend and note too.
+
+    found: axes, rows (model, step, value), and label of the vertical axis.
+    """
+    appearances = model_appearances(models)
+    drawn: set[str] = set()
+    left_out = 0
+    for axes, rows, label in found:
+        names, missing = panels.draw_lines(axes, rows, appearances)
+        drawn.update(names)
+        left_out += missing
+        if not names:
+            panels.say_missing(axes, f"no values of: {label}")
+            continue
+        axes.set_ylabel(label)
+        if label.endswith("(count)"):
+            axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        panels.step_axis(axes, rows["step"])
+    panels.model_legend(figure, drawn, appearances)
+    panels.add_note(figure, [panels.left_out_note(left_out)])

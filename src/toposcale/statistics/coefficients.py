@@ -1,0 +1,173 @@
+"""Correlation coefficients of many series at once (Pearson, Spearman, partial), and p-values under independence."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, stdtr
+
+Floats = NDArray[np.float64]
+
+CONSTANT_TOLERANCE = 1e-12
+"""A series whose spread is below this share of its largest absolute value counts as constant."""
+
+
+def as_series(values: ArrayLike, name: str) -> Floats:
+    """`values` as a float64 array of shape (series, time); one series becomes (1, time).
+
+    Raises ValueError that names the argument where it is empty, not 1-D or 2-D, or not finite.
+    """
+    array = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"{name}: expected series of shape (series, time), got shape {np.shape(values)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: holds values that are not finite; leave those points out first")
+    return array
+
+
+def is_constant(series: Floats) -> NDArray[np.bool_]:
+    """Which rows of (series, time) do not vary beyond rounding."""
+    return np.ptp(series, axis=-1) <= CONSTANT_TOLERANCE * np.abs(series).max(axis=-1)
+
+
+def flattened(series: Floats) -> Floats:
+    """`series` with rows that vary by rounding alone made exactly constant, so that no one ranks the
+    rounding."""
+    return np.where(is_constant(series)[:, None], 0.0, series)
+
+
+def average_ranks(series: Floats) -> Floats:
+    """Ranks 1..n along the last axis, ties averaged."""
+    from scipy.stats import rankdata  # slow to import: see docs/performance.md
+
+    return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
+
+
+def ranks_of_complete(series: Floats) -> Floats:
+    """`average_ranks` of the rows of (series, time); a row with a NaN becomes NaN."""
+    ranks = average_ranks(np.nan_to_num(series))
+    ranks[np.isnan(series).any(axis=1)] = np.nan
+    return ranks
+
+
+def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Pearson correlation of every row of x with every row of y.
+
+    x: (S, T), y: (M, T) -> (S, M), in [-1, 1]; NaN where a series is constant.
+    """
+    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"y: {second.shape[1]} points, but x has {first.shape[1]}")
+    # einsum and not matmul: its sum does not depend on how many threads BLAS has.
+    return np.clip(np.einsum("st,mt->sm", first, second), -1.0, 1.0)
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Spearman correlation (Pearson of ranks, ties averaged) of every row of x (S, T) with every row of y (M,
+    T)."""
+    first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
+    return pearson(average_ranks(first), average_ranks(second))
+
+
+MAX_PERMUTED = 7
+"""With so few points a p-value is counted over all permutations."""
+
+
+def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
+    """Two-sided p-value of the correlation of every row of x (S, T) with every row of y (M, T), T <= `MAX_PERMUTED`.
+
+    Exact: the share of the T! orders of y whose |correlation| is no less; of ranks it is that of Spearman's. Four points
+    in one order have 2 / 4! = 0.083. NaN where a series is constant.
+    """
+    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    if first.shape[1] > MAX_PERMUTED:
+        raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
+    observed = np.abs(np.einsum("st,mt->sm", first, second))
+    count = np.zeros(observed.shape)
+    orders = list(permutations(range(first.shape[1])))
+    for order in orders:
+        count += np.abs(np.einsum("st,mt->sm", first, second[:, order])) >= observed - 1e-9
+    return np.where(np.isnan(observed), np.nan, count / len(orders))
+
+
+def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 0) -> Floats:
+    """Two-sided p-value of a (partial) correlation by Student's t with n - 2 - n_controls degrees of freedom.
+
+    It takes the n points as independent, which checkpoints of one training run are not: see `innovations`. Never below
+    2 / n!, which no order of n points goes below. NaN where no degree of freedom is left.
+    """
+    r = np.asarray(correlation, dtype=np.float64)
+    freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
+    freedom = np.where(freedom > 0, freedom, np.nan)
+    with np.errstate(divide="ignore"):
+        t = np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 0.0))
+    least = 2.0 * np.exp(-gammaln(np.asarray(n, dtype=np.float64) + 1.0))
+    return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
+
+
+_NEGLIGIBLE = 1e-9
+"""A residual below this share of its series is rounding noise."""
+COLLINEAR = 1e-9
+"""1 - R^2 below this: a series is spanned by the controls, and nothing is left of it once they are given."""
+
+
+def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Floats:
+    """Correlation of x and y given controls z from xy (..., S, M), xz (..., S, C), yz (..., M, C), zz (..., C, C).
+
+    (xy - xz zz^-1 zy) / sqrt((1 - xz zz^-1 zx)(1 - yz zz^-1 zy)). Of rank correlations this is the partial Spearman
+    correlation. A control that the others span adds nothing. NaN where the controls span x or y, or one is constant.
+    """
+    unknown = np.asarray(np.isnan(zz).any(axis=(-2, -1)))[..., None, None]
+    strength, vectors = np.linalg.eigh(np.where(unknown, np.eye(zz.shape[-1]), zz))
+    kept = strength > COLLINEAR
+    basis = vectors * np.where(kept, 1.0 / np.sqrt(np.where(kept, strength, 1.0)), 0.0)[..., None, :]
+    first, second = (np.einsum("...sc,...cd->...sd", part, basis) for part in (xz, yz))
+    left = 1.0 - (first * first).sum(axis=-1)[..., :, None]
+    right = 1.0 - (second * second).sum(axis=-1)[..., None, :]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = (xy - np.einsum("...sc,...mc->...sm", first, second)) / np.sqrt(left * right)
+    defined = (left > COLLINEAR) & (right > COLLINEAR) & ~unknown
+    return np.clip(np.where(defined, value, np.nan), -1.0, 1.0)
+
+
+def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
+    """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
+    length = np.sqrt((design * design).sum(axis=1, keepdims=True))
+    # Of length 1, so that a control in small units is not taken for rounding noise.
+    _, strength, basis = np.linalg.svd(design / np.where(length > 0, length, 1.0), full_matrices=False)
+    rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
+    basis = basis[:rank]
+    rest = rows - (rows @ basis.T) @ basis
+    rest = rest - (rest @ basis.T) @ basis
+    size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
+    return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
+
+
+def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:
+    """How many independent points a correlation of two autocorrelated series is worth (Bartlett 1935).
+
+    n / (1 + 2 sum_k (1 - k/n) rho_x(k) rho_y(k)) over lags up to n / 4, kept within [4, n]: x (S, T), y (M,
+    T) -> (S, M).
+    """
+    first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    n = first.shape[1]
+    inflation = np.ones((len(first), len(second)))
+    for lag in range(1, n // 4 + 1):
+        rho_x, rho_y = ((series[:, lag:] * series[:, :-lag]).sum(axis=1) for series in (first, second))
+        inflation += 2.0 * (1.0 - lag / n) * np.outer(rho_x, rho_y)
+    return np.clip(n / np.maximum(inflation, 1.0), min(4, n), n)
+
+
+def _standardised(series: Floats) -> Floats:
+    """Rows of mean 0 and length 1; a constant row becomes NaN."""
+    constant = is_constant(series)
+    # Divided by the largest value first, so that squares neither overflow nor vanish.
+    scale = np.abs(series).max(axis=1, keepdims=True)
+    centred = series / np.where(scale > 0, scale, 1.0)
+    centred = centred - centred.mean(axis=1, keepdims=True)
+    length = np.sqrt((centred * centred).sum(axis=1, keepdims=True))
+    length[constant] = np.nan
+    return centred / length

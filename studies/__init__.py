@@ -1,0 +1,1 @@
+"""What this project found out: each study's script and functions, with the small tables of its runs."""

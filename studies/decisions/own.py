@@ -1,0 +1,168 @@
+"""The project's own decisions: every alternative was trained, so what each policy gives up was observed.
+
+docs/decisions.md says which runs there are. At some shares of a base run, larger sizes were started from scratch with the
+compute that it had left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
+from toposcale.forecasting.decision import FINISH, Candidate, Option, compute_of, rest_of, weigh
+from toposcale.forecasting.forecasters import CURVE_METHODS, forecast, make_forecaster
+from toposcale.forecasting.history import History
+from toposcale.forecasting.joint import Joint, target_of
+
+ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
+OF_THE_END = tuple(method for method in CURVE_METHODS if method not in ("joint", "chinchilla"))
+"""Forecasts of the end that take the place of the joint law's; chinchilla needs three sizes, and fewer are known."""
+
+ALL = "all"
+SEED = 42
+RESAMPLES = 10_000
+
+
+class Alternative(NamedTuple):
+    """A run that was started from scratch when `base` stood at `fraction`."""
+
+    base: str
+    fraction: float
+    size: str
+    run: History
+
+
+def alternatives_of(models: pd.DataFrame, histories: Sequence[History]) -> list[Alternative]:
+    """Every alternative, from the names of the entries of the models table; runs of one seed belong together."""
+    runs = {history.model: history for history in histories}
+    names = {(entry, seed): model for model, entry, seed in models[["model", "entry", "seed"]].to_numpy()}
+    found = []
+    for (entry, seed), model in names.items():
+        if parts := ALTERNATIVE.fullmatch(entry):
+            base = names[parts["base"], seed]
+            found.append(Alternative(base, int(parts["percent"]) / 100, parts["size"], runs[model]))
+    return found
+
+
+def decision_table(histories: Sequence[History], alternatives: Sequence[Alternative]) -> pd.DataFrame:
+    """A row for every decision and policy: model, fraction, and the columns of `judged`.
+
+    The moment: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
+    finished; of the larger sizes only the plans are known. `joint` and the methods of `OF_THE_END` take what they forecast
+    to be lowest. They differ in how they forecast the end of the base run, and share the joint law's forecast of the
+    alternatives. `advice` is `joint` where it is sure; where it is undecided, the run is finished. `stop_now` starts the
+    next size; `stop_at_random` does so at one of the moments from now on, or never. Every loss was observed; regret is the
+    loss at the end less that of the best alternative, at one total compute.
+    """
+    bases = {one.base for one in alternatives}
+    rows: list[dict[str, Any]] = []
+    for history in histories:
+        if history.model not in bases:
+            continue
+        own = [one for one in alternatives if one.base == history.model]
+        smaller = [
+            other
+            for other in histories
+            if other.model in bases
+            and other.seed == history.seed
+            and other.n_parameters < history.n_parameters
+            and other.final_step <= history.final_step
+        ]
+        for fraction in sorted({one.fraction for one in own}):
+            moment = {"model": history.model, "fraction": fraction}
+            rows += [moment | row for row in _decision(history, smaller, own, fraction)]
+    return pd.DataFrame(rows).sort_values(["fraction", "model", "policy"], ignore_index=True)
+
+
+def _decision(
+    history: History, smaller: Sequence[History], alternatives: Sequence[Alternative], fraction: float
+) -> list[dict[str, Any]]:
+    now = history.first(fraction)
+    known = [*smaller, now]
+    starts = sorted(
+        (one for one in alternatives if one.fraction == fraction), key=lambda one: one.run.n_parameters
+    )
+    outcomes = {FINISH: Outcome(history.final_loss)}
+    outcomes |= {f"start {one.size}": Outcome(one.run.final_loss) for one in starts}
+    later = [
+        one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size
+    ]
+    options = weigh(Joint().fit(known), _candidates(now, starts), SEED)
+    choices = usual_choices(options, f"start {starts[0].size}")
+    choices["joint"] = Choice(options[0].candidate.name, options[0].probability)
+    choices["oracle"] = Choice(best_of(outcomes))
+    choices |= {method: _lowest(method, options, known) for method in OF_THE_END}
+    return judged(choices, outcomes, Outcome(float(np.mean([*later, history.final_loss]))))
+
+
+def _lowest(method: str, options: Sequence[Option], known: Sequence[History]) -> Choice:
+    """The lowest forecast, where a method forecasts the end of the last of `known`."""
+    end = forecast(make_forecaster(method, known), known[-1])
+    if end.reason:
+        return Choice("", reason=end.reason)
+    losses = {option.candidate.name: option.loss for option in options} | {FINISH: end.value}
+    return Choice(min(losses, key=lambda name: (losses[name], name)))
+
+
+def _candidates(now: History, starts: Sequence[Alternative]) -> list[Candidate]:
+    finish = Candidate(FINISH, target_of(now), now.final_step - now.last_step, rest_of(now))
+    return [
+        finish,
+        *(
+            Candidate(
+                f"start {one.size}",
+                target_of(one.run),
+                one.run.final_step,
+                float(compute_of(one.run, one.run.final_step)),
+            )
+            for one in starts
+        ),
+    ]
+
+
+def policy_table(decisions: pd.DataFrame) -> pd.DataFrame:
+    """The mean regret of every policy at every fraction, for every kind of base run (its size and length), and in all.
+
+    Intervals are over kinds of base run, since neither decisions about one run nor runs that differ by their seed are
+    independent.
+    """
+    kind = _kind(decisions)
+    parts = (decisions["fraction"].map("at {:.0%}".format), "of " + kind, ALL)
+    found = [
+        mean_regret(
+            decisions.assign(decisions=part, kind=kind),
+            ["decisions"],
+            group="kind",
+            resamples=RESAMPLES,
+            seed=SEED,
+        )
+        for part in parts
+    ]
+    return pd.concat(found, ignore_index=True)
+
+
+def _kind(decisions: pd.DataFrame) -> pd.Series:
+    return decisions["model"].str.partition(".")[0]
+
+
+def where_starting_was_right(decisions: pd.DataFrame) -> pd.DataFrame:
+    """By size and fraction: how often finishing was best, how often each start was, and by how much on average."""
+    once = decisions[decisions["policy"] == "always_finish"].copy()
+    once["size"] = _kind(once)
+    rows = [
+        {
+            "size": size,
+            "share": f"{fraction:.0%}",
+            "n_decisions": len(group),
+            "starting_was_best": float((group["best"] != FINISH).mean()),
+            "best": "; ".join(f"{name} {count}" for name, count in group["best"].value_counts().items()),
+            "given_up_by_finishing": float(group["regret"].mean()),
+        }
+        for (size, fraction), group in once.groupby(["size", "fraction"], sort=False)
+    ]
+    return pd.DataFrame(rows)

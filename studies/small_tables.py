@@ -1,0 +1,59 @@
+"""The small tables of finished runs that are committed: where they come from, and a table as CSV and as Markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io import tables
+from toposcale.io.errors import UserError
+
+
+def run(main: Callable[[Path, list[Path]], None]) -> None:
+    """Call `main(folder, runs)` with what the command line names; a mistake of the user's ends in one line.
+
+    runs: those of the named folders that hold a finished run.
+    """
+    folder, *runs = map(Path, sys.argv[1:])
+    try:
+        main(folder, [run for run in runs if (run / "tables/features.parquet").exists()])
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")
+
+
+def read(run: Path) -> list[pd.DataFrame]:
+    """Features, metrics and models of a run."""
+    names = ("features", "metrics", "models")
+    return [tables.read_checked(run / f"tables/{name}.parquet").to_pandas() for name in names]
+
+
+def check_finished(metrics: pd.DataFrame, models: pd.DataFrame) -> None:
+    """UserError: a model has no loss at its end. A study is analysed once, when all of it is there."""
+    losses = metrics[metrics["metric"] == VALIDATION_LOSS]
+    ended = losses.merge(models[["model", "final_step"]], on="model").query("step == final_step")
+    if missing := sorted(set(models["model"]) - set(ended["model"])):
+        raise UserError(
+            f"{len(missing)} of {len(models)} runs are not finished (for example {missing[0]}): a study is analysed once, "
+            "after all runs are finished"
+        )
+
+
+def write(table: pd.DataFrame, path: Path, digits: int) -> None:
+    """Write a table as CSV; packed where the name ends in .gz, the same bytes each time."""
+    packed = {"method": "gzip", "mtime": 0} if path.suffix == ".gz" else None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format=f"%.{digits}g", compression=packed)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table as a page shows it, numbers to four digits."""
+    rows = [list(table.columns), ["---"] * table.shape[1]]
+    rows += [
+        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
+        for row in table.itertuples(index=False)
+    ]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -1,0 +1,129 @@
+"""Configuration files: what no plain YAML is, is refused in a line with the file; a run has the name of its file."""
+
+import pytest
+
+import config_files
+import configuration
+from toposcale.io.errors import UserError
+
+MODEL = "models:\n  a: {d_model: 8, n_layers: 1, n_heads: 1}\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def complaint(folder, text):
+    (folder / "mine.yaml").write_text(text)
+    with pytest.raises(UserError) as error:
+        config_files.read("mine.yaml")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_code_is_refused(folder):
+    code = "__use_yte__: true\n__definitions__:\n  - import os\n  - os.mkdir('owned')\n"
+    assert complaint(folder, code + MODEL).startswith(
+        "mine.yaml: holds __use_yte__, with which Snakemake runs Python"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["models: &a\n  b: *a\n", "models: {}\nseeds: &a [1, [*a]]\n", "&a\nmodels: {}\nseeds: [*a]\n"]
+)
+def test_a_file_that_holds_itself_is_refused(folder, text):
+    assert "what begins there holds itself, by an alias" in complaint(folder, text)
+
+
+def test_a_file_of_which_aliases_make_more_than_memory_holds_is_refused(folder):
+    lines = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
+    lines += [f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]" for n in range(1, 12)]
+    assert "with its aliases written out it holds more than 1,000,000 values" in complaint(
+        folder, "\n".join(lines)
+    )
+
+
+def test_aliases_that_say_something_once_are_read(folder):
+    text = (
+        "common: &common {kind: folder, path: x}\nmodels:\n  a: {<<: *common, path: y}\n  b: {<<: *common}\n"
+    )
+    (folder / "mine.yaml").write_text(text)
+    models = config_files.read("mine.yaml")["models"]
+    assert models == {"a": {"kind": "folder", "path": "y"}, "b": {"kind": "folder", "path": "x"}}
+
+
+@pytest.mark.parametrize(("names", "lines"), [(("a", "a"), (2, 4)), (("7", '"7"'), (2, 4))])
+def test_two_models_of_one_name_are_refused_and_both_lines_named(folder, names, lines):
+    text = f"models:\n  {names[0]}: {{d_model: 8}}\n  b: {{}}\n  {names[1]}: {{d_model: 16}}\n"
+    said = f"mine.yaml: {names[0]} stands twice in one section, in lines {lines[0]} and {lines[1]}"
+    assert complaint(folder, text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("models: [\n", 2),
+        ("run: a\nmodels:\n\ta: 1\n", 3),
+        ("run: a\n  seeds: [1]\n", 2),
+        ("run: a\nseeds: !!python/object/apply:os.mkdir [owned]\n", 2),
+    ],
+)
+def test_what_is_no_yaml_is_named_by_file_and_line(folder, text, line):
+    assert complaint(folder, text).startswith(f"mine.yaml, line {line}: not YAML (")
+    assert not (folder / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a\n", 'mine.yaml: holds ["a"], but a configuration is a section of keys'),
+        ("[" * 3000, "mine.yaml: nested too deeply"),
+        ("run: \0\n", "mine.yaml: not YAML ("),
+    ],
+)
+def test_what_else_is_no_configuration(folder, text, said):
+    assert said in complaint(folder, text)
+
+
+def test_a_file_that_is_not_there(folder):
+    with pytest.raises(
+        UserError, match=r"^absent\.yaml: no readable configuration \(No such file or directory\)$"
+    ):
+        config_files.read("absent.yaml")
+
+
+def resolved(path, on_top=None):
+    return configuration.resolve(config_files.rebased(config_files.read(path) | (on_top or {}), [path]))
+
+
+def test_a_run_has_the_name_of_its_file_unless_one_is_given(folder):
+    (folder / "mine.yaml").write_text(MODEL)
+    assert resolved("mine.yaml")["run"] == "mine"
+    assert resolved("mine.yaml", {"run": "other"})["run"] == "other"
+    (folder / "named.yaml").write_text("run: default\n" + MODEL)
+    assert resolved("named.yaml")["run"] == "default"
+
+
+def test_the_file_of_another_workflow_that_uses_this_one_names_no_run(folder):
+    (folder / "outer.yaml").write_text("toposcale:\n  seeds: [1]\n")
+    assert "run" not in config_files.rebased({"seeds": [1]}, [folder / "outer.yaml"])
+
+
+def test_paths_are_shown_as_short_as_they_can_be(folder, monkeypatch):
+    (folder / "data").mkdir()
+    (folder / "here").mkdir()
+    (folder / "data" / "mine.yaml").write_text("models:\n  a: {kind: folder, path: ../d1}\n")
+    monkeypatch.chdir(folder / "here")
+    with pytest.raises(UserError) as error:
+        config_files.check_files(resolved("../data/mine.yaml"))
+    assert str(error.value).startswith("config key models.a.path: ../d1 does not exist; ")
+
+
+def test_a_path_in_a_linked_folder_is_found_where_the_link_leads(folder):
+    (folder / "far" / "configurations").mkdir(parents=True)
+    (folder / "far" / "d1").mkdir()
+    (folder / "near").symlink_to(folder / "far" / "configurations")
+    (folder / "near" / "mine.yaml").write_text("models:\n  a: {kind: folder, path: ../d1}\n")
+    assert resolved("near/mine.yaml")["models"]["a"]["path"] == "far/d1"

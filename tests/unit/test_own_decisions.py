@@ -1,0 +1,170 @@
+"""Decisions whose alternatives were trained: every truth is a run's own end, and the future moves no choice."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from paths import ROOT
+from studies.decisions.__main__ import main
+from studies.decisions.own import (
+    ALTERNATIVE,
+    alternatives_of,
+    decision_table,
+    policy_table,
+    where_starting_was_right,
+)
+from toposcale.analysis.forecasts import bootstrap_interval
+from toposcale.forecasting import History
+from toposcale.training.schedules import Schedule
+
+TABLES = ROOT / "studies/decisions/tables"
+SIZES = {"a": 3000, "b": 7000, "c": 20000}
+STEPS = 400
+
+
+def end_of(size, steps):
+    return 2 + 30 * size**-0.34 + 6 * steps**-0.5
+
+
+def run(entry, size, steps, seed=1):
+    at = np.unique(np.linspace(0, steps, 21).astype(int))
+    log = np.arange(1, steps + 1)
+    curve = 2 + 30 * size**-0.34 + 6 * log**-0.5
+    return History(
+        model=f"{entry}.seed{seed}",
+        n_parameters=size,
+        tokens_per_step=64,
+        final_step=steps,
+        family="one",
+        seed=seed,
+        plan="given",
+        steps=log,
+        losses=curve,
+        learning_rates=Schedule("cosine", 3e-3, steps, warmup_steps=20).rates(),
+        checkpoint_steps=at,
+        checkpoint_losses=2 + 30 * size**-0.34 + 6 * np.maximum(at, 1) ** -0.5,
+    )
+
+
+@pytest.fixture(scope="module")
+def family():
+    runs = [run(name, size, STEPS) for name, size in SIZES.items()]
+    for base, bigger in (("a", "b"), ("a", "c"), ("b", "c")):
+        for percent in (20, 50):
+            steps = round((1 - percent / 100) * STEPS * SIZES[base] / SIZES[bigger])
+            runs.append(run(f"{bigger}-after-{base}-{percent}", SIZES[bigger], steps))
+    models = pd.DataFrame(
+        [{"model": one.model, "entry": one.model.partition(".")[0], "seed": one.seed} for one in runs]
+    )
+    return runs, alternatives_of(models, runs)
+
+
+def test_every_alternative_belongs_to_its_base_run(family):
+    _, alternatives = family
+    assert len(alternatives) == 6
+    assert {one.base for one in alternatives} == {"a.seed1", "b.seed1"}
+    for one in alternatives:
+        assert one.run.n_parameters == SIZES[one.size]
+
+
+def test_regret_is_what_was_observed(family):
+    runs, alternatives = family
+    table = decision_table(runs, alternatives)
+    assert set(table["policy"]) >= {"advice", "joint", "always_finish", "stop_now", "oracle", "topology_rate"}
+    ends = {"finish": end_of(3000, 400), "start b": end_of(7000, 137), "start c": end_of(20000, 48)}
+    here = table[(table["model"] == "a.seed1") & (table["fraction"] == 0.2)].set_index("policy")
+    best = min(ends, key=ends.get)
+    assert here.loc["oracle", "choice"] == here.loc["oracle", "best"] == best
+    assert here.loc["oracle", "regret"] == 0
+    assert here.loc["always_finish", "regret"] == pytest.approx(ends["finish"] - ends[best])
+    assert here.loc["stop_now", "loss"] == pytest.approx(ends["start b"])
+    later = [ends["start b"], end_of(7000, 86), ends["finish"]]
+    assert here.loc["stop_at_random", "loss"] == pytest.approx(np.mean(later))
+    assert (table["regret"].dropna() >= 0).all()
+
+
+def test_a_method_that_cannot_forecast_says_why_and_is_not_judged(family):
+    table = decision_table(*family)
+    without = table[table["policy"] == "topology_rate"]
+    assert (without["reason"] != "").all()
+    assert without["regret"].isna().all()
+    assert "topology_rate" not in set(policy_table(table)["policy"])
+
+
+def test_intervals_are_over_runs_and_the_oracle_gives_up_nothing(family):
+    table = policy_table(decision_table(*family)).set_index(["decisions", "policy"])
+    assert table.loc[("all", "oracle"), "regret"] == 0
+    assert table.loc[("all", "joint"), ["n_decisions", "n_models"]].tolist() == [4, 2]
+    assert table.loc[("at 20%", "always_finish"), "against_finish"] == 0
+
+
+def test_where_starting_was_right_counts_the_best(family):
+    right = where_starting_was_right(decision_table(*family))
+    assert right["n_decisions"].sum() == 4
+    assert right["starting_was_best"].between(0, 1).all()
+
+
+def test_every_alternative_of_the_configuration_spends_what_its_base_run_had_left():
+    config = yaml.safe_load((ROOT / "config/decisions.yaml").read_text())
+    entries, steps = config["models"], config["training"]["steps"]
+    known = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
+    assert set(config["sweep"]["models"]) == set(entries)
+    shapes = {}
+    for name, entry in entries.items():
+        parts = ALTERNATIVE.fullmatch(name)
+        size = parts["size"] if parts else name.removesuffix("-long")
+        shape = {key: entry[key] for key in ("d_model", "n_layers", "n_heads")}
+        assert shapes.setdefault(size, shape) == shape
+        if parts:
+            base = entries[parts["base"]].get("training", {}).get("steps", steps)
+            left = (1 - int(parts["percent"]) / 100) * base * known[parts["base"].removesuffix("-long")]
+            assert known[size] * entry["training"]["steps"] == pytest.approx(left, rel=0.01)
+
+
+def test_the_committed_results_follow_from_the_committed_tables(tmp_path):
+    for name in ("models.csv", "log.csv.gz", "metrics.csv", "features.csv"):
+        shutil.copy(TABLES / name, tmp_path)
+    main(tmp_path, [])
+    for name in ("decisions", "policies", "right"):
+        found, known = (pd.read_csv(folder / f"{name}.csv") for folder in (tmp_path, TABLES))
+        pd.testing.assert_frame_equal(found, known, rtol=1e-4, atol=1e-6)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_tables():
+    page = " ".join((ROOT / "docs/decisions.md").read_text().split())
+    decisions = pd.read_csv(TABLES / "decisions.csv").dropna(subset=["regret"])
+    policies = pd.read_csv(TABLES / "policies.csv")
+    policies = policies[policies["decisions"] == "all"].set_index("policy")
+    long = decisions[decisions["model"].str.contains("-long")].groupby("policy")["regret"].mean()
+    for policy, row in policies.drop(index="oracle").iterrows():
+        interval = f"{row['regret']:.3f} ({row['regret_low']:.3f} to {row['regret_high']:.3f})"
+        wanted = f"| `{policy}` | {row['n_decisions']} | {row['share_best']:.0%} | {interval} | {long[policy]:.3f} |"
+        assert wanted in page
+    for policy, unit in (("weight_norm", " nats (95%"), ("topology_rate", " (")):
+        row = policies.loc[policy]
+        bounds = f"{row['against_finish_low']:.3f} to {row['against_finish_high']:.3f})"
+        assert f"{row['against_finish']:.3f}{unit} {bounds}".replace("( ", "(") in page
+    both = decisions.pivot_table(index=["model", "fraction"], columns="policy", values="regret")
+    less = (both["topology_rate"] - both["weight_norm"]).dropna()
+    less = (
+        less.groupby(less.index.get_level_values("model").str.partition(".").get_level_values(0))
+        .mean()
+        .to_numpy()
+    )
+    low, high = bootstrap_interval(less, 10_000, 42)
+    assert (
+        f"`weight_norm` gave up {less.mean():.3f} nats less than `topology_rate` ({low:.3f} to {high:.3f})."
+        in page
+    )
+    advice = decisions[decisions["policy"] == "advice"]
+    undecided, finish = advice["choice"] == "undecided", advice["best"] == "finish"
+    assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
+    assert f"and starting another size in {(~finish).sum()}." in page
+    assert set(advice.loc[~undecided, "choice"]) == {"finish"}
+    assert finish[~undecided].all()
+    assert f"It was sure in {(~undecided).sum()} decisions." in page
+    best = f"finishing was best in {finish[undecided].sum()} and starting in {(~finish)[undecided].sum()}"
+    assert f"It was undecided in {undecided.sum()}: there {best}." in page

@@ -1,0 +1,133 @@
+"""What a policy gives up, by hand: the rows of one decision, and means over decisions that are not independent."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from toposcale.analysis.regret import (
+    MEANS,
+    POLICIES,
+    Choice,
+    Outcome,
+    judged,
+    mean_regret,
+    usual_choices,
+)
+from toposcale.forecasting.decision import Candidate, Option
+from toposcale.forecasting.joint import Target
+
+OUTCOMES = {"finish": Outcome(2.0), "start b": Outcome(1.5), "start c": Outcome(1.75)}
+
+
+def option(name, probability):
+    candidate = Candidate(name, Target(1.0, np.ones(2), 1, 1.0), 1, 1.0)
+    return Option(candidate, 1.0, 0.9, 1.1, probability, 0.0)
+
+
+def rows(outcomes=OUTCOMES, **chosen):
+    choices = {policy: Choice(candidate) for policy, candidate in chosen.items()}
+    return pd.DataFrame(judged(choices, outcomes, Outcome(1.875))).set_index("policy")
+
+
+@pytest.mark.parametrize(("probability", "advised"), [(0.81, "start b"), (0.79, "undecided")])
+def test_the_advice_takes_the_first_option_if_it_is_sure(probability, advised):
+    choices = usual_choices([option("start b", probability), option("finish", 1 - probability)], "start b")
+    assert tuple(choices) == POLICIES
+    assert choices["advice"] == Choice(advised, probability)
+    assert choices["always_finish"].candidate == "finish"
+    assert choices["stop_now"].candidate == "start b"
+
+
+def test_where_no_larger_size_can_be_started_nobody_stops():
+    assert set(usual_choices([option("finish", 1.0)])) == {"advice", "always_finish"}
+
+
+def test_regret_is_the_loss_less_that_of_the_best_outcome():
+    table = rows(a="finish", b="start b", c="start c", d="stop at random", e="undecided")
+    assert table["regret"].to_dict() == {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.375, "e": 0.5}
+    assert (table["best"] == "start b").all()
+    assert (table["best_loss"] == 1.5).all()
+    assert (table["truth"] == "observed").all()
+
+
+def test_a_policy_that_chose_nothing_has_no_regret_but_a_reason():
+    [row] = judged({"a": Choice("", reason="too few losses")}, OUTCOMES)
+    assert np.isnan(row["regret"])
+    assert (row["best"], row["reason"]) == ("start b", "too few losses")
+
+
+def test_of_equal_outcomes_the_first_of_the_alphabet_is_the_best_and_none_costs_anything():
+    table = rows({"start b": Outcome(2.0), "finish": Outcome(2.0)}, a="start b", b="finish")
+    assert (table["best"] == "finish").all()
+    assert (table["regret"] == 0).all()
+
+
+def test_one_outcome_of_a_law_makes_every_row_a_modelled_one():
+    table = rows(OUTCOMES | {"start c": Outcome(1.75, observed=False)}, a="finish", b="start c")
+    assert (table["truth"] == "modelled").all()
+
+
+def decisions(*given):
+    """A table of (model, fraction, group, best, regret of finishing, regret of stopping)."""
+    made = []
+    for model, fraction, group, finishing, stopping in given:
+        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed"}
+        made.append(where | {"policy": "always_finish", "choice": "finish", "regret": finishing})
+        made.append(where | {"policy": "stop_now", "choice": "start b", "regret": stopping})
+    return pd.DataFrame(made)
+
+
+def test_every_group_counts_once_however_many_decisions_it_has():
+    table = decisions(
+        *(("one", 0.2, "small", 0.0, 0.3), ("two", 0.2, "small", 0.0, 0.5)),
+        ("three", 0.2, "large", 0.2, 0.0),
+    )
+    found = mean_regret(table, ["fraction"], group="size").set_index("policy")
+    assert found.loc["stop_now", "regret"] == pytest.approx((0.4 + 0.0) / 2)
+    assert found.loc["always_finish", "regret"] == pytest.approx((0.0 + 0.2) / 2)
+    assert found.loc["stop_now", "against_finish"] == pytest.approx((-0.4 + 0.2) / 2)
+    assert found.loc["stop_now", ["n_decisions", "n_models"]].tolist() == [3, 3]
+    assert found.loc["stop_now", "share_best"] == pytest.approx(1 / 3)
+    # Two groups: of the resamples a quarter has the one alone, a quarter the other alone.
+    bounds = found.loc["stop_now", ["regret_low", "regret_high"]].astype(float)
+    assert bounds.tolist() == pytest.approx([0.0, 0.4])
+
+
+def test_each_combination_of_columns_has_rows_of_its_own():
+    table = decisions(("one", 0.2, "a", 0.0, 0.3), ("one", 0.5, "a", 0.1, 0.0))
+    table["family"] = "f"
+    found = mean_regret(table, ["family", "fraction"]).set_index(["family", "fraction", "policy"])
+    assert found.loc[("f", 0.2, "stop_now"), "regret"] == 0.3
+    assert found.loc[("f", 0.5, "always_finish"), "regret"] == 0.1
+    assert found["regret_low"].isna().all()  # one group has no interval
+
+
+def test_a_decision_without_a_regret_is_left_out_of_its_policy_and_of_the_comparison():
+    table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, np.nan))
+    found = mean_regret(table, ["fraction"]).set_index("policy")
+    assert found.loc["stop_now", ["n_decisions", "regret", "against_finish"]].tolist() == [1, 0.3, -0.3]
+    assert found.loc["always_finish", "n_decisions"] == 2
+
+
+def test_undecided_and_modelled_decisions_are_counted():
+    table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, 0.1))
+    table.loc[table["policy"] == "stop_now", "choice"] = ["undecided", "start b"]
+    table.loc[table["model"] == "two", "truth"] = "modelled"
+    found = mean_regret(table, ["fraction"]).set_index("policy")
+    assert found.loc["stop_now", ["n_undecided", "n_modelled"]].tolist() == [1, 1]
+    assert found.loc["always_finish", ["n_undecided", "n_modelled"]].tolist() == [0, 1]
+
+
+def test_several_decisions_of_one_moment_need_a_key_that_tells_them_apart():
+    table = decisions(("one", 0.2, "a", 0.0, 0.3), ("one", 0.2, "a", 0.4, 0.0))
+    table["start"] = ["b", "b", "c", "c"]
+    found = mean_regret(table, ["fraction"], key=["model", "fraction", "start"]).set_index("policy")
+    assert found.loc["stop_now", "against_finish"] == pytest.approx((-0.3 + 0.4) / 2)
+    with pytest.raises(pd.errors.MergeError):
+        mean_regret(table, ["fraction"])
+
+
+def test_no_decisions_make_an_empty_table_with_all_columns():
+    found = mean_regret(decisions(("one", 0.2, "a", np.nan, np.nan)), ["fraction"])
+    assert found.empty
+    assert tuple(found.columns) == ("fraction", "policy", *MEANS)

@@ -1,0 +1,128 @@
+"""Configuration files: read as plain YAML, their paths relative to where they lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config_errors import join, shown
+from config_schema import Schema, of_its_kind, of_key, schema
+from toposcale.io.errors import UserError
+
+MOST_VALUES = 1_000_000
+"""Values that a file may stand for: a few lines of aliases to aliases stand for more than any memory holds."""
+
+
+def read(file: str | Path) -> dict[str, Any]:
+    """The content of a configuration file.
+
+    Raises `UserError` for a file that is missing, is no YAML, holds itself, holds too much once its aliases are written
+    out, gives one key twice, or asks Snakemake to run code (`__use_yte__`).
+    """
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        _count(yaml.compose(text, yaml.SafeLoader), file, {})
+        content = yaml.safe_load(text) or {}
+    except OSError as error:
+        raise UserError(f"{file}: no readable configuration ({error.strerror or error})") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{file}, line {mark.line + 1}" if mark else file
+        raise UserError(f"{where}: not YAML ({error.problem or error.context})") from None
+    except RecursionError:
+        raise UserError(f"{file}: nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{file}: holds {shown(content)}, but a configuration is a section of keys")
+    if "__use_yte__" in content:
+        raise UserError(
+            f"{file}: holds __use_yte__, with which Snakemake runs Python code from the file; a configuration is plain "
+            "YAML: remove that key"
+        )
+    return content
+
+
+def _count(node: yaml.Node | None, file: str | Path, counted: dict[int, int]) -> int:
+    """How many values a part of a file stands for, those behind an alias as often as it is used."""
+    if id(node) in counted:
+        if not counted[id(node)]:
+            raise UserError(
+                f"{file}, line {node.start_mark.line + 1}: what begins there holds itself, by an alias"
+            )
+        return counted[id(node)]
+    counted[id(node)] = 0
+    inner = node.value if isinstance(node, yaml.CollectionNode) else []
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise UserError(
+                    f"{file}: {join(key.value)} stands twice in one section, in lines {lines[key.value]} and {line}"
+                )
+            lines[key.value] = line
+        inner = [part for pair in node.value for part in pair]
+    counted[id(node)] = 1 + sum(_count(part, file, counted) for part in inner)
+    if counted[id(node)] > MOST_VALUES:
+        raise UserError(f"{file}: with its aliases written out it holds more than {MOST_VALUES:,} values")
+    return counted[id(node)]
+
+
+def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str, Any]:
+    """`config` with the paths that one of its files names made relative to the folder of that file, and with a name.
+
+    What no file holds, such as a path from the command line, stays relative to the working directory. A configuration
+    without `run` has the name of its file. Raises what `read` does.
+    """
+    found = dict(config)
+    for file in files:
+        inside = Path(file).is_relative_to(Path.cwd())  # Snakemake makes every path absolute
+        content = read(Path(file).relative_to(Path.cwd()) if inside else file)
+        # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
+        if "run" not in config and content.keys() & schema()["properties"].keys():
+            found["run"] = Path(file).stem
+        # `..` behind a link is not the folder of the link.
+        folder = os.path.relpath(Path(file).parent.resolve())
+        found = _rebased(found, content, schema(), folder)
+    return found
+
+
+def _rebased(value: Any, given: Any, part: Schema, folder: str) -> Any:
+    """A value, in which every path is changed that is still what the file, `given`, holds."""
+    part = of_its_kind(part, value)
+    if isinstance(value, dict) and isinstance(given, dict):
+        return {
+            key: _rebased(inner, given[key], of_key(part, str(key)), folder) if key in given else inner
+            for key, inner in value.items()
+        }
+    if isinstance(value, list) and value == given:
+        return [_rebased(one, one, part.get("items", {}), folder) for one in value]
+    if isinstance(value, str) and value and value == given and part.get("format") == "path":
+        return os.path.normpath(os.path.join(folder, value))
+    return value
+
+
+def check_files(config: Mapping[str, Any]) -> None:
+    """Raise `UserError` where a resolved configuration names a file or folder that is not there."""
+    named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
+    harness = config["metrics"]["harness"]
+    named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
+    named += [
+        (join("models", name, key), model.get(key, ""))
+        for name, model in config["models"].items()
+        for key in ("path", "schedule", "tokenizer")
+    ]
+    named += [("training.schedule", config["training"].get("schedule", ""))]
+    lines = [
+        f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
+        for key, path in named
+        if path and isinstance(path, str) and not Path(path).exists()
+    ]
+    if lines:
+        raise UserError("\n".join(lines))
