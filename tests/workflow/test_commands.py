@@ -105,6 +105,9 @@ def place(project, tmp_path_factory):
                 {"step": at, "loss": 2 + 30 / at, "learning_rate": 1e-3} for at in range(10, step + 1, 10)
             ]
             history += [{"step": at, "eval_loss": 2.1 + 30 / at} for at in range(100, step + 1, 100)]
+            history.sort(
+                key=lambda row: row["step"]
+            )  # as a Trainer writes it: a later log begins as an earlier one
             state = {
                 "global_step": step,
                 "max_steps": 1000,

@@ -382,7 +382,7 @@ def jobs(counts):
         ),
         (
             "one job a model",
-            {"train": 2, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8},
+            {"train": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8},
         ),
         ("embedded as before", {}),
         ("no embeddings", {}),
