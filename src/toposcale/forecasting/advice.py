@@ -176,20 +176,10 @@ def _candidate(option: Option, question: Question) -> dict[str, Any]:
     speed, price = question.gpu_flops, question.gpu_price
     hours = option.candidate.compute / speed / 3600 if speed else None
     return {
-        "candidate": option.candidate.name,
-        "n_parameters": round(option.candidate.target.n_parameters),
-        "steps": option.candidate.steps,
+        **option.told,
         "flop": option.candidate.compute,
         "gpu_hours": hours,
         "price": hours * price if hours is not None and price is not None else None,
-        "loss": option.loss.value,
-        "loss_low": option.loss.low,
-        "loss_high": option.loss.high,
-        "gain": option.gain.value,
-        "gain_low": option.gain.low,
-        "gain_high": option.gain.high,
-        "probability": option.probability,
-        "at_stake": option.at_stake,
     }
 
 

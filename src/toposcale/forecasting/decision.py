@@ -42,6 +42,22 @@ class Option(NamedTuple):
         return self.probability >= SURE
 
     @property
+    def told(self) -> dict[str, str | float]:
+        """What the tables and advice.json hold of every candidate, by name."""
+        ends = {"loss": self.loss, "gain": self.gain}
+        named = {name: forecast.value for name, forecast in ends.items()}
+        named |= {f"{name}_low": forecast.low for name, forecast in ends.items()}
+        named |= {f"{name}_high": forecast.high for name, forecast in ends.items()}
+        return {
+            "candidate": self.candidate.name,
+            "n_parameters": round(self.candidate.target.n_parameters),
+            "steps": self.candidate.steps,
+            **named,
+            "probability": self.probability,
+            "at_stake": self.at_stake,
+        }
+
+    @property
     def cost_if_wrong(self) -> float:
         """The loss expected to be given up where another candidate is the best; 0 where none can be."""
         return self.at_stake / (1 - self.probability) if self.probability < 1 else 0.0
