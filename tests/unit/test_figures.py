@@ -122,19 +122,26 @@ def test_empty_tables_give_a_figure_that_says_what_is_missing(name, tables):
     assert said
 
 
-def with_odd_names(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with models and layers that matplotlib takes for mathematics, and cannot read."""
+def with_odd_names(table: pd.DataFrame, models: set[str]) -> pd.DataFrame:
+    """The table with models and layers whose names matplotlib takes for mathematics that it cannot read."""
     odd = table.copy()
-    for column in {"model", "layer"} & set(odd.columns):
-        names = odd[column].astype(object)
-        odd[column] = names.where(names.isin([schemas.ALL_LAYERS, ""]), names + r"a$\frac{$")
+    if "model" in odd:
+        odd["model"] = odd["model"].where(~odd["model"].isin(models), odd["model"] + ODD)
+    if "layer" in odd:  # of a landscape, the layers are planes
+        named = (odd["layer"] != schemas.ALL_LAYERS) & (odd.get("source", "landscape") != "landscape")
+        odd["layer"] = odd["layer"].where(~named, odd["layer"] + ODD)
     return odd
+
+
+ODD = r"a$\frac{$"
 
 
 @pytest.mark.parametrize("name", DRAWABLE)
 def test_names_are_drawn_as_they_are(name, tables):
     entry = FIGURES[name]
-    odd = {table: with_odd_names(tables[entry.source][table]) for table in entry.tables}
+    own = tables[entry.source]
+    models = set(own["models"]["model"])
+    odd = {table: with_odd_names(own[table], models) for table in entry.tables}
     with matplotlib.style.context(["default", STYLE]):
         FigureCanvasAgg(load(name)(**odd)).draw()
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
@@ -93,6 +92,8 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
 
     A spreadsheet runs a text that begins with = + - or @ as a formula: such a text has an apostrophe before it.
     """
+    import pyarrow.compute as pc  # here, since it takes 0.3 s, and most jobs write no CSV
+
     for index, field in enumerate(data.schema):
         if field.type == pa.string():
             plain = pc.replace_substring_regex(data[index], "^([=+@\t\r-])", r"'\1")
