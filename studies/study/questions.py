@@ -12,7 +12,8 @@ import pandas as pd
 from scipy.special import ndtri
 
 from studies.small_tables import check_finished
-from toposcale.analysis.over_seeds import SHARE, between_runs_table, paired_innovations, value_at_share
+from studies.study.one_slope import one_slope
+from toposcale.analysis.over_seeds import SHARE, early_values, paired_innovations, value_at_share
 from toposcale.analysis.series import SERIES_KEY, whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
@@ -85,7 +86,7 @@ def study_tables(
     the gaps before it; B), feature, n_models, n_cells, estimate (a correlation), its 95% interval, p, and q (of Holm for
     the primary tests, of Benjamini and Hochberg for the others). A primary test that could not be made counts as p = 1.
     """
-    between = partial(_between, features, metrics, models, seed)
+    between = partial(question_a, features, metrics, models, seed)
     rows = pd.concat(
         [
             between("A"),
@@ -102,7 +103,7 @@ def study_tables(
     )
     primary["q"] = holm(primary["p"].fillna(1.0).to_numpy())
     others["q"] = benjamini_hochberg(others["p"].to_numpy())
-    control = _between(_later_loss(features, metrics, models), metrics, models, seed, "A")
+    control = question_a(_later_loss(features, metrics, models), metrics, models, seed, "A")
     tables = {
         "primary": primary.reset_index(),
         "control": control.dropna(subset=["estimate"]),
@@ -121,7 +122,7 @@ def _later_loss(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     return pd.concat([features[features["feature"] == WEIGHT_NORM.feature], control])
 
 
-def _between(
+def question_a(
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     models: pd.DataFrame,
@@ -132,23 +133,34 @@ def _between(
     own_slopes: bool = False,
 ) -> pd.DataFrame:
     """Question A. The interval is Fisher's: of a partial correlation with so many degrees of freedom."""
-    found = between_runs_table(features, metrics, models, metric=metric, seed=seed, own_slopes=own_slopes)
-    estimate = found["correlation"].to_numpy(np.float64)
-    half = _HALF / np.sqrt(np.maximum(found["freedom"].to_numpy(np.float64) - 1, 1))
-    with np.errstate(divide="ignore"):
-        middle = np.arctanh(estimate)
+    read = early_values(features, metrics, models, metric, (WEIGHT_NORM.feature,))
+    if read is None:
+        return pd.DataFrame()
+    before, now, _, norm = read.controls
+    controls = np.stack([before, now, (now - now.mean()) ** 2, norm])
+    values = read.features.to_numpy(np.float64)
+    test = one_slope(values, read.outcome, read.cells, controls, own_slopes=own_slopes, seed=seed)
+    low, high = fisher_interval(test.correlation, test.freedom - 1)
     return pd.DataFrame(
         {
             "question": question,
-            "feature": found["feature"],
-            "n_models": found["n_runs"],
-            "n_cells": found["n_cells"],
-            "estimate": estimate,
-            "low": np.tanh(middle - half),
-            "high": np.tanh(middle + half),
-            "p": found["p"],
+            "feature": read.features.index.get_level_values("feature"),
+            "n_models": len(read.cells),
+            "n_cells": len(set(read.cells)),
+            "estimate": test.correlation,
+            "low": low,
+            "high": high,
+            "p": test.p,
         }
     )
+
+
+def fisher_interval(correlation: Floats, freedom: float) -> tuple[Floats, Floats]:
+    """Bounds of the 95% interval of correlations whose z has the variance 1 / freedom (Fisher 1921)."""
+    with np.errstate(divide="ignore"):
+        middle = np.arctanh(correlation)
+    half = _HALF / np.sqrt(freedom)
+    return np.tanh(middle - half), np.tanh(middle + half)
 
 
 def _within(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
