@@ -1,16 +1,20 @@
-"""The small tables of finished runs that are committed: where they come from, and a table as CSV and as Markdown."""
+"""The small tables of finished runs that are committed: what the studies read, and a table as CSV and as Markdown."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from toposcale.analysis.over_seeds import SHARE
+from toposcale.analysis.series import whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+
+METRICS = (VALIDATION_LOSS, "generalisation_gap")
 
 
 def run(main: Callable[[Path, list[Path]], None]) -> None:
@@ -40,6 +44,44 @@ def check_finished(metrics: pd.DataFrame, models: pd.DataFrame) -> None:
             f"{len(missing)} of {len(models)} runs are not finished (for example {missing[0]}): a study is analysed once, "
             "after all runs are finished"
         )
+
+
+def gathered(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, followed: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """What the results of a study are computed from: `models`; `series`, the losses and the features `followed` of the
+    whole model at every checkpoint; `early`, all its features at the last checkpoint within `SHARE` of the training.
+
+    UserError: a run is not finished.
+    """
+    check_finished(metrics, models)
+    whole = whole_model(features)
+    whole = whole[whole["source"] == "weights"]
+    series = _wide(whole[whole["feature"].isin(followed)])
+    for metric in METRICS:
+        own = metrics[metrics["metric"] == metric].set_index(["model", "step"])["value"]
+        series = series.join(own.rename(metric))
+    ends = models.set_index("model")["final_step"].astype(float)
+    inside = whole[whole["step"] <= SHARE * whole["model"].map(ends) + 1e-6]
+    last = inside[inside["step"] == inside.groupby("model")["step"].transform("max")]
+    return {"models": models, "series": series.reset_index(), "early": _wide(last).reset_index()}
+
+
+def _wide(features: pd.DataFrame) -> pd.DataFrame:
+    return features.pivot(index=["model", "step"], columns="feature", values="value")
+
+
+def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The features and metrics tables that `series` and `early` of `gathered` hold."""
+    metrics = series[["model", "step", *METRICS]].melt(
+        ["model", "step"], var_name="metric", value_name="value"
+    )
+    rows = [
+        table.melt(["model", "step"], var_name="feature", value_name="value")
+        for table in (series.drop(columns=list(METRICS)), early)
+    ]
+    features = pd.concat(rows).dropna(subset=["value"]).drop_duplicates(["model", "step", "feature"])
+    return features.assign(source="weights", layer="all"), metrics
 
 
 def write(table: pd.DataFrame, path: Path, digits: int) -> None:

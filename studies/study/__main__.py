@@ -10,7 +10,7 @@ import pandas as pd
 
 from studies import small_tables
 from studies.study.forecasts import forecast_table
-from studies.study.questions import DIGITS, gathered, long_tables, study_tables
+from studies.study.questions import DIGITS, FOLLOWED, study_tables
 from toposcale.io.errors import UserError
 
 FILES = {"models": "models.csv", "series": "series.csv.gz", "early": "early.csv.gz"}
@@ -25,7 +25,8 @@ CONFIRMATORY = "study"
 
 def main(folder: Path, runs: list[Path]) -> None:
     for run in runs:
-        for name, table in gathered(*small_tables.read(run)).items():
+        features, metrics, models = small_tables.read(run)
+        for name, table in small_tables.gathered(features, metrics, models, FOLLOWED).items():
             small_tables.write(table, folder / run.name / FILES[name], DIGITS)
     names = sorted(path.name for path in folder.glob("*") if (path / FILES["models"]).exists())
     if not names:
@@ -39,7 +40,7 @@ def analysed(folder: Path) -> str:
     """Write the tables of results of one run, and tell them as the section of a page."""
     models, series, early = (pd.read_csv(folder / file) for file in FILES.values())
     confirmatory = folder.name == CONFIRMATORY
-    found = study_tables(*long_tables(series, early), models, confirmatory=confirmatory)
+    found = study_tables(*small_tables.long_tables(series, early), models, confirmatory=confirmatory)
     found["forecasts"] = forecast_table(series, early, models)
     said = [f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"]
     for name, table in found.items():

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
+from studies import small_tables
 from studies.study import questions as study
 from toposcale.statistics.multiple_testing import holm
 
@@ -76,7 +77,7 @@ def test_question_A_follows_from_the_small_tables():
     models, series, early = (
         pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
     )
-    features, metrics = study.long_tables(series, early)
+    features, metrics = small_tables.long_tables(series, early)
     followed = features[features["feature"].isin([*study.PRIMARY, "frobenius_norm"])]
     found = study.question_a(followed, metrics, models, study.SEED, "A")
     found = found.set_index("feature").loc[list(study.PRIMARY)]

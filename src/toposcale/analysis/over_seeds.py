@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toposcale.analysis.controls import CONTROLS
+from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.series import (
     SERIES_KEY,
     Aligned,
@@ -82,7 +82,12 @@ class Paired(NamedTuple):
 
 
 def paired_innovations(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    metric: str,
+    control: Control = CONTROLS["weight_norm"],
 ) -> Iterator[Paired]:
     """What `run_permutation_table` permutes: the features that all runs of full cells have on the same checkpoints."""
     warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
@@ -90,7 +95,7 @@ def paired_innovations(
     chosen = metrics[metrics["metric"] == metric]
     runs: dict[str, dict[tuple[float, ...], Aligned]] = {}
     inside, losses = whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]
-    for group in aligned_series(inside, losses, CONTROLS["weight_norm"]):
+    for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
         if used.n >= MIN_POINTS and not used.missing:
