@@ -57,7 +57,7 @@ def within_rows(
     return pd.DataFrame(rows)
 
 
-def own_surplus(correlations: Floats, cells: Sequence[str]) -> Floats:
+def own_surplus(correlations: Floats, cells: Sequence[object]) -> Floats:
     """(R,) of the correlations (R, R) of run i's feature with run j's loss: a run's own, less the mean over the pairs that
     it is in with its sisters."""
     labels = np.array(cells)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +15,7 @@ from toposcale.io import tables
 from toposcale.io.errors import UserError
 
 METRICS = (VALIDATION_LOSS, "generalisation_gap")
+DIGITS = 8
 
 
 def run(main: Callable[[Path, list[Path]], None]) -> None:
@@ -84,11 +85,20 @@ def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame
     return features.assign(source="weights", layer="all"), metrics
 
 
-def write(table: pd.DataFrame, path: Path, digits: int) -> None:
+def write(table: pd.DataFrame, path: Path, digits: int = DIGITS) -> None:
     """Write a table as CSV; packed where the name ends in .gz, the same bytes each time."""
     packed = {"method": "gzip", "mtime": 0} if path.suffix == ".gz" else None
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False, float_format=f"%.{digits}g", compression=packed)
+
+
+def told(found: Mapping[str, pd.DataFrame], folder: Path, heading: str) -> str:
+    """Write the tables of results, and tell each under a heading of its own."""
+    said = []
+    for name, table in found.items():
+        write(table, folder / f"{name}.csv")
+        said.append(f"{heading} {name.capitalize()}\n\n{markdown(table)}")
+    return "\n\n".join(said)
 
 
 def markdown(table: pd.DataFrame) -> str:

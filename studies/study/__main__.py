@@ -10,7 +10,7 @@ import pandas as pd
 
 from studies import small_tables
 from studies.study.forecasts import forecast_table
-from studies.study.questions import DIGITS, FOLLOWED, study_tables
+from studies.study.questions import FOLLOWED, study_tables
 from toposcale.io.errors import UserError
 
 FILES = {"models": "models.csv", "series": "series.csv.gz", "early": "early.csv.gz"}
@@ -27,7 +27,7 @@ def main(folder: Path, runs: list[Path]) -> None:
     for run in runs:
         features, metrics, models = small_tables.read(run)
         for name, table in small_tables.gathered(features, metrics, models, FOLLOWED).items():
-            small_tables.write(table, folder / run.name / FILES[name], DIGITS)
+            small_tables.write(table, folder / run.name / FILES[name])
     names = sorted(path.name for path in folder.glob("*") if (path / FILES["models"]).exists())
     if not names:
         raise UserError(f"{folder}: no tables of a finished study; `make study` trains it")
@@ -42,11 +42,8 @@ def analysed(folder: Path) -> str:
     confirmatory = folder.name == CONFIRMATORY
     found = study_tables(*small_tables.long_tables(series, early), models, confirmatory=confirmatory)
     found["forecasts"] = forecast_table(series, early, models)
-    said = [f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"]
-    for name, table in found.items():
-        small_tables.write(table, folder / f"{name}.csv", DIGITS)
-        said.append(f"### {name.capitalize()}\n\n{small_tables.markdown(table)}")
-    return "\n\n".join(said)
+    head = f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"
+    return f"{head}\n\n{small_tables.told(found, folder, '###')}"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ FOLLOWED = (*PRIMARY, WEIGHT_NORM.feature)
 
 QUESTIONS = ("A", "B")
 SEED = 42
-DIGITS = 8
 
 
 def study_tables(
