@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from studies import small_tables
+from studies.study.corrections import corrections
 from studies.study.forecasts import forecast_table
 from studies.study.questions import FOLLOWED, study_tables
 from toposcale.io.errors import UserError
@@ -40,8 +41,12 @@ def analysed(folder: Path) -> str:
     """Write the tables of results of one run, and tell them as the section of a page."""
     models, series, early = (pd.read_csv(folder / file) for file in FILES.values())
     confirmatory = folder.name == CONFIRMATORY
-    found = study_tables(*small_tables.long_tables(series, early), models, confirmatory=confirmatory)
+    tables = (*small_tables.long_tables(series, early), models)
+    found = study_tables(*tables, confirmatory=confirmatory)
     found["forecasts"] = forecast_table(series, early, models)
+    found["corrections"] = corrections(
+        *tables, (series, early), found["exploratory"], confirmatory=confirmatory
+    )
     head = f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"
     return f"{head}\n\n{small_tables.told(found, folder, '###')}"
 

@@ -12,9 +12,10 @@ import pandas as pd
 
 from studies.over_seeds import fisher_interval, later_loss, within_rows
 from studies.study.one_slope import one_slope
-from toposcale.analysis.over_seeds import early_values
+from toposcale.analysis.over_seeds import EarlyValues, early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
 PRIMARY = ("neural_persistence", "h0_total_scaled")
@@ -83,9 +84,7 @@ def question_a(
     read = early_values(features, metrics, models, metric, (WEIGHT_NORM.feature,))
     if read is None:
         return pd.DataFrame()
-    before, now, _, norm = read.controls
-    controls = np.stack([before, now, (now - now.mean()) ** 2, norm])
-    values = read.features.to_numpy(np.float64)
+    values, controls = read.features.to_numpy(np.float64), one_slope_controls(read)
     test = one_slope(values, read.outcome, read.cells, controls, own_slopes=own_slopes, seed=seed)
     low, high = fisher_interval(test.correlation, test.freedom - 1)
     return pd.DataFrame(
@@ -100,3 +99,9 @@ def question_a(
             "p": test.p,
         }
     )
+
+
+def one_slope_controls(read: EarlyValues) -> Floats:
+    """The controls (C, R) of the plan: the square of the loss is around the mean of all runs."""
+    before, now, _, norm = read.controls
+    return np.stack([before, now, (now - now.mean()) ** 2, norm])
