@@ -30,8 +30,9 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study study-2 decisions check-gpu reference clean distclean config-is-there
 
+# With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
-	@$(SNAKEMAKE) || $(LOCKED)
+	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.

@@ -98,7 +98,17 @@ def measured(
             raise
         reason = checkpoints.readable(str(error), checkpoint)
         logging.warning("%s", reason)
-        return None, gaps(model, {step: reason}, concerns)
+        return None, gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
+
+
+def _remedy(model: str, checkpoint: str) -> str:
+    """What mends a gap: a published checkpoint is fetched anew where that is asked for."""
+    if Path(checkpoint).suffix != ".json":
+        return ""
+    return (
+        f"once it is mended on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun), which fetches it anew; "
+        f"or leave its step out of models.{model}.steps"
+    )
 
 
 def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
@@ -151,7 +161,7 @@ def digest(settings: Any) -> str:
 def duplicates(paths: Iterable[str]) -> set[tuple[str, int]]:
     """The (model, step) pairs that the files of `duplicates.py` name."""
     facts = [read_json(path) for path in paths]
-    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"] or {}}
+    return {(fact["model"], int(step)) for fact in facts for step in fact["duplicates"]}
 
 
 @contextmanager

@@ -41,9 +41,12 @@ def read_inputs(snakemake, names):
     return {name: _READERS.get(name, read)(snakemake.input[name]) for name in names}
 
 
-def write(snakemake, frames):
-    """Each frame as Parquet, and the same rows as CSV for people: the outputs `{name}` and `{name}_csv`."""
-    metadata = _job.provenance(snakemake)
+def write(snakemake, frames, **more):
+    """Each frame as Parquet, and the same rows as CSV for people: the outputs `{name}` and `{name}_csv`.
+
+    more: what else stands in the metadata of the Parquet files.
+    """
+    metadata = _job.provenance(snakemake) | more
     for name, frame in frames.items():
         table = schemas.TABLES[name]
         data = pa.Table.from_pandas(frame[table.names], table.schema, preserve_index=False)

@@ -4,20 +4,14 @@ import json
 import logging
 
 import _job
-from toposcale.checkpoints import hub
-from toposcale.checkpoints.hub_client import HubUnreachableError
+from toposcale.checkpoints import manifests
 from toposcale.io import files
 
 
 def main(snakemake):
-    source = hub.source_of(snakemake.params.source, snakemake.config["hub"])
-    try:
-        found = source.duplicates()
-    except HubUnreachableError as error:
-        # Offline, with everything in the cache, a run goes on; it only cannot tell.
-        logging.warning("revisions not compared: %s", error)
-        found = None
-    for step, revision in (found or {}).items():
+    settings = snakemake.params.source
+    found = manifests.source_of(settings, snakemake.config["hub"]).duplicates(settings["steps"])
+    for step, revision in found.items():
         logging.warning("step %s serves the weights of %s", step, revision)
     with files.atomic_write(snakemake.output[0]) as path:
         path.write_text(json.dumps({"model": snakemake.wildcards.model, "duplicates": found}) + "\n")

@@ -3,17 +3,16 @@
 import json
 
 import _job
-from toposcale.checkpoints import Sizes, hub
+from toposcale.checkpoints import Sizes, manifests
 from toposcale.io import files
 
 
 def main(snakemake):
-    source = hub.source_of(snakemake.params.source, snakemake.config["hub"])
+    source = manifests.source_of(snakemake.params.source, snakemake.config["hub"])
     step = snakemake.wildcards.step.lstrip("0") or "0"
     left_out = files.read_json(snakemake.input.duplicates)["duplicates"] if snakemake.params.leave_out else {}
-    original = (left_out or {}).get(step)
     with files.atomic_write(snakemake.output.manifest) as path:
-        size = hub.write_manifest(path, source, int(step), duplicate_of=original)
+        size = manifests.write_manifest(path, source, int(step), duplicate_of=left_out.get(step))
     with files.atomic_write(snakemake.output.size) as path:
         known = size._asdict() if size else dict.fromkeys(Sizes._fields)
         path.write_text(json.dumps(known) + "\n")

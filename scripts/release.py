@@ -1,11 +1,11 @@
 """Remove the weights of one published checkpoint from the cache, once everything was computed of them."""
 
 import _job
-from toposcale.checkpoints import hub
+from toposcale.checkpoints import manifests
 
 
 def main(snakemake):
-    hub.release_manifest(snakemake.input.manifest)
+    manifests.release_manifest(snakemake.input.manifest)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ def main(snakemake):
     if given.corpus:
         noted += dropped(files.read_json(given.corpus)["dropped_characters"])
     features, metrics = _tables.read_features(given.features), _tables.read(given.metrics)
-    _tables.write(snakemake, {"warnings": warnings.warning_table(features, metrics, noted)})
+    table = warnings.warning_table(features, metrics, noted)
+    # For the last line of the run.
+    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(noted)))
 
 
 def not_runnable(model, reason):
@@ -29,17 +31,8 @@ def not_runnable(model, reason):
 
 def repeated(fact, leave_out):
     """Warnings: the revisions of a repository that serve another one's weights."""
-    model = fact["model"]
-    if fact["duplicates"] is None:
-        yield notes.note(
-            model,
-            "checkpoint",
-            "its revisions were not compared, so some may serve the same weights",
-            "run again with a connection to the hub",
-        )
-        return
     for step, revision in fact["duplicates"].items():
-        yield notes.repeated(model, int(step), revision, leave_out=leave_out)
+        yield notes.repeated(fact["model"], int(step), revision, leave_out=leave_out)
 
 
 def dropped(characters):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import sweep
+from toposcale.io.files import parse_json
 
 STEP_DIGITS = 8
 # A size in a repository's name: -70m, _1.4B.
@@ -120,6 +120,7 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
             source = FolderSource(
                 Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
             )
+            source.check_one_training()
             steps, gaps = source.usable_steps()
             found = {step: str(source.checkpoint(step)) for step in steps}
             settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
@@ -134,7 +135,7 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
 def _architecture(checkpoint: str) -> str:
     """The architecture that a checkpoint's config.json names: what is known of a folder's family."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
+        return str(parse_json((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
     return "folder"
 
 

@@ -64,7 +64,9 @@ def gathered(run: Path) -> dict[str, pd.DataFrame]:
     small_tables.check_finished(metrics, models)
     base = models.loc[~models["entry"].str.fullmatch(ALTERNATIVE), "model"]
     log = pd.concat(
-        tables.read(schemas.TABLES["training"], run / f"training/{model}.parquet").to_pandas().assign(model=model)
+        tables.read(schemas.TABLES["training"], run / f"training/{model}.parquet")
+        .to_pandas()
+        .assign(model=model)
         for model in base
     )
     whole = features[(features["layer"] == schemas.ALL_LAYERS) & (features["source"] == "weights")]

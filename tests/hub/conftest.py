@@ -1,4 +1,4 @@
-"""The small Hub with a tiny model at several steps, and a client that does not wait between attempts."""
+"""The small Hub with a tiny model at several steps, and a client that does not wait between its two attempts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from small_hub import Repository, SmallHub
 from tiny_model import REPO, STEPS, save_checkpoints
+from toposcale.checkpoints import hub_client
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +36,6 @@ def hub(contents: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch):
     with SmallHub() as running:
         running.repositories[REPO] = Repository(branches, tags)
         monkeypatch.setenv("HF_ENDPOINT", running.url)
-        # The client library sleeps a second before it resumes a download.
-        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+        monkeypatch.setattr(hub_client, "ATTEMPTS", 2)
+        monkeypatch.setattr(hub_client, "FIRST_WAIT", 0.0)
         yield running

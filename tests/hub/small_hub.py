@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +19,19 @@ LARGE = (".safetensors", ".bin")
 
 @dataclass
 class Repository:
-    """Files by revision. `gated`: what is listed cannot be fetched."""
+    """Files by revision. `gated`: what is listed cannot be fetched. `past`: commits that are no revision's any more."""
 
     branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
     tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
     gated: bool = False
+    past: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+    def move(self, branch: str, files: dict[str, bytes], *, forget: bool = False) -> None:
+        """A new commit of a branch; the one before stays, unless the history is rewritten (`forget`)."""
+        before = self.branches[branch]
+        if not forget:
+            self.past[commit_of(branch, before)] = before
+        self.branches[branch] = files
 
     def revisions(self) -> dict[str, dict[str, bytes]]:
         """Every branch and tag."""
@@ -31,13 +42,17 @@ class Repository:
         for revision, files in self.revisions().items():
             if name in (revision, commit_of(revision, files)):
                 return commit_of(revision, files), files
-        return None
+        return (name, self.past[name]) if name in self.past else None
 
 
 @dataclass
 class Fault:
-    """What goes wrong with requests whose method and path match: `kind` is 500, 429, stall, cut, not-json or no-checksums.
+    """What goes wrong with requests whose method and path match.
 
+    `kind`: a status (429 with `headers`, 500); elsewhere: a redirection to another name of this machine; stall: no answer;
+    not-json, no-checksums: an answer of another kind. Of a content: cut (the first half), reset (the first half, then the
+    connection is reset), halt (the first half, then silence), short (the first half, and the header says that this is
+    all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart).
     `times`: how many requests it hits, all of them where None.
     """
 
@@ -45,6 +60,8 @@ class Fault:
     path: str
     method: str = "GET"
     times: int | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Retry-After": "3600"})
+    pause: float = 0.1
 
     def hits(self, method: str, path: str) -> bool:
         """Whether this request fails; counts it."""
@@ -84,6 +101,7 @@ class SmallHub:
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
         self.ranges: list[str] = []
+        self.tokens: dict[str, str | None] = {}  # who asked, by path
         self.watch: Callable[[str], None] = lambda path: None  # called before a path is served
         self.closing = threading.Event()
         hub = self
@@ -136,21 +154,26 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
+        self.hub.tokens[path] = self.headers.get("Authorization")
         self.hub.watch(path)
-        kind = next((fault.kind for fault in self.hub.faults if fault.hits(self.command, path)), None)
+        fault = next((fault for fault in self.hub.faults if fault.hits(self.command, path)), None)
+        kind = fault.kind if fault else None
         if kind == "stall":
             self.hub.closing.wait()
             self.close_connection = True
+        elif kind == "elsewhere" and not path.startswith("/cdn/"):
+            port = self.server.server_address[1]
+            self._answer(302, b"", {"Location": f"http://localhost:{port}/cdn{self.path}"})
         elif kind == "500":
             self._answer(500, b"out of order", {})
         elif kind == "429":
-            self._answer(429, b"slow down", {"Retry-After": "3600"})
+            self._answer(429, b"slow down", fault.headers)
         elif kind == "not-json":
             self._answer(200, b"<html>Please log in to the network</html>", {})
         elif path.startswith("/api/models/"):
             self._serve_information(path.removeprefix("/api/models/"), plain=kind == "no-checksums")
         else:
-            self._serve_file(path.lstrip("/"), cut=kind == "cut")
+            self._serve_file(path.removeprefix("/cdn").lstrip("/"), fault)
 
     def _serve_information(self, path: str, *, plain: bool = False) -> None:
         name, _, revision = path.removesuffix("/refs").partition("/revision/")
@@ -187,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
                 }
             )
 
-    def _serve_file(self, path: str, *, cut: bool) -> None:
+    def _serve_file(self, path: str, fault: Fault | None) -> None:
         name, _, rest = path.partition("/resolve/")
         repository = self.hub.repositories.get(name)
         revision, _, file = rest.partition("/")
@@ -212,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
             first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
             headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
             content, status = content[first:], 206
-        return self._answer(status, content, headers, cut=cut)
+        return self._answer(status, content, headers, fault)
 
     def _answer_json(self, data: object) -> None:
         self._answer(200, json.dumps(data).encode(), {"Content-Type": "application/json"})
@@ -220,16 +243,34 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, code: str) -> None:
         self._answer(status, b"", {"X-Error-Code": code})
 
-    def _answer(self, status: int, content: bytes, headers: Mapping[str, str], *, cut: bool = False) -> None:
+    def _answer(
+        self, status: int, content: bytes, headers: Mapping[str, str], fault: Fault | None = None
+    ) -> None:
+        kind = fault.kind if fault else None
+        half = content[: len(content) // 2]
+        sent = dict.fromkeys(("cut", "reset", "halt", "short"), half).get(kind, content)
+        sent += b"7 bytes" if kind == "long" else b""
+        sent = sent[:-1] + bytes([sent[-1] ^ 1]) if kind == "wrong" else sent
         self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Length", str(len(sent if kind in ("short", "long") else content)))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(content[: len(content) // 2] if cut else content)
-        if cut:
+            pieces = 20 if kind == "trickle" else 1
+            size = -(-len(sent) // pieces) or 1
+            for start in range(0, len(sent), size):
+                self.wfile.write(sent[start : start + size])
+                if kind == "trickle" and self.hub.closing.wait(fault.pause):
+                    break
+        if kind == "halt":
+            self.hub.closing.wait()
+        if kind in ("cut", "reset", "halt"):
             self.close_connection = True
+        if kind == "reset":
+            self.hub.closing.wait(fault.pause)  # else what is on its way is lost, too
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
 
 
 def _sibling(name: str, content: bytes) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from tiny_model import TEXT, VOCABULARY
-from toposcale.checkpoints.language_models import load_model, load_tokenizer
+from toposcale.checkpoints import language_models
+from toposcale.checkpoints.language_models import load_model, load_module, load_tokenizer
 from toposcale.features.embeddings import forward_pass, tokenize
 from toposcale.io.errors import UserError
 from toposcale.io.tensor_files import write
@@ -126,7 +129,140 @@ def test_a_missing_config_is_one_line(folder):
     assert "\n" not in str(caught.value)
 
 
+NESTED = "[" * 10**5 + "]" * 10**5
+WRONG_CONFIGS = {
+    "empty": "",
+    "a list": "[]",
+    "null": "null",
+    "nested": NESTED,
+    "nested entry": '{"model_type": "gpt_neox", "more": ' + NESTED + "}",
+    "other type": {"hidden_size": "sixteen"},
+    "null size": {"hidden_size": None},
+    "no size": {"hidden_size": 0},
+    "negative": {"num_hidden_layers": -1},
+    "not divided": {"num_attention_heads": 3},  # refused by a check of the whole configuration
+    "unknown activation": {"hidden_act": "homemade"},
+    "list for a number": {"num_hidden_layers": [2]},
+    "rope": {"rope_parameters": {"rope_type": "homemade"}},
+    "precision": {"dtype": "homemade"},
+    "attention": {"_attn_implementation": "homemade", "attn_implementation": "homemade"},
+}
+
+
+@pytest.mark.parametrize("config", WRONG_CONFIGS.values(), ids=WRONG_CONFIGS)
+@pytest.mark.parametrize("load", [load_model, load_module])
+def test_a_config_that_no_model_has_is_one_line(folder, config, load):
+    if isinstance(config, str):
+        (folder / "config.json").write_text(config)
+    else:
+        edit_config(folder, **config)
+    with pytest.raises(UserError) as caught:
+        load(folder)
+    assert str(caught.value).startswith(f"{folder}: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
 # Tokenizers.
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", NESTED, '{"model": ' + NESTED + "}"], ids=len)
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_tokenizer_that_cannot_be_read_is_one_line(folder, name, content):
+    (folder / name).write_text(content)
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(folder, VOCABULARY)
+    assert str(caught.value).startswith(f"{folder}: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def replaced(pattern: dict[str, str], content: str) -> dict:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def charsmap(*contents: bytes) -> dict:
+    """A normaliser in the format of sentencepiece: the length of a tree, the tree, and the texts that it points to."""
+    stored = (4).to_bytes(4, "little") + b"tree" + b"\0".join(contents) + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(stored).decode()}
+
+
+def sequence(*steps: dict) -> dict:
+    return {"type": "Sequence", "normalizers": list(steps)}
+
+
+LONG = "e" * 2000
+GROWING = {
+    "replaced": replaced({"String": "e"}, LONG),
+    "by a regular expression": replaced({"Regex": "[a-z]"}, LONG),
+    "again and again": sequence(*[replaced({"String": "e"}, "ee")] * 40),
+    "between any two": sequence(*[replaced({"Regex": "x*"}, "y")] * 40),
+    "nested": sequence(sequence(replaced({"String": "e"}, "e" * 50)), replaced({"String": "e"}, "e" * 50)),
+    "prepended": {"type": "Prepend", "prepend": LONG},
+}
+USUAL = {
+    "letters": sequence({"type": "NFKC"}, {"type": "Lowercase"}, {"type": "StripAccents"}),
+    "spaces": sequence({"type": "Prepend", "prepend": "_"}, replaced({"String": " "}, "_")),
+    "quotes": sequence(*[replaced({"String": "''"}, '"')] * 40, replaced({"Regex": " {2,}"}, " ")),
+    "none": None,
+}
+
+
+def with_tokenizer(folder: Path, **parts) -> Path:
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | parts))
+    return folder
+
+
+@pytest.mark.parametrize("normalizer", GROWING.values(), ids=GROWING)
+def test_a_tokenizer_that_makes_texts_much_longer_is_refused(folder, normalizer):
+    with_tokenizer(folder, normalizer=normalizer)
+    with pytest.raises(UserError, match=r"can make a text \d+ times longer"):
+        load_tokenizer(folder, VOCABULARY)
+
+
+@pytest.mark.parametrize("normalizer", USUAL.values(), ids=USUAL)
+def test_what_normalisers_usually_do_is_read(folder, normalizer):
+    tokenizer = load_tokenizer(with_tokenizer(folder, normalizer=normalizer), VOCABULARY)
+    assert len(tokenize([TEXT], tokenizer, tokens=16)[0]) == 16
+
+
+def test_texts_of_a_table_of_characters_count_as_well():
+    assert language_models.longer_by(charsmap(b"e", "\ufdfa".encode())) == 3
+    assert language_models.longer_by(sequence(charsmap(b"e" * 70, b"x"), charsmap(b"ee"))) == 140
+
+
+def test_a_tokenizer_that_adds_many_tokens_to_every_text_is_refused(folder):
+    end = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [end] * 100 + [text], "pair": [text, text]}
+    ids = {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}
+    with_tokenizer(folder, post_processor=template | {"special_tokens": ids})
+    with pytest.raises(UserError, match="adds 100 tokens to every text"):
+        load_tokenizer(folder, VOCABULARY)
+
+
+def words(**numbers: int) -> dict:
+    """A model of a tokenizer with the words of our vocabulary, and others by number."""
+    numbers = {"<|endoftext|>": VOCABULARY - 1, **numbers}
+    vocabulary = {f"word{number}": number for number in range(VOCABULARY - len(numbers))} | numbers
+    return {"type": "WordLevel", "vocab": vocabulary, "unk_token": "word0"}
+
+
+WRONG_TOKENIZERS = {
+    "a number that the model does not have": ({"model": words(the=10**6)}, "the model only 320"),
+    "no token": (
+        {"normalizer": replaced({"Regex": "."}, ""), "post_processor": None},
+        "makes no tokens of a text",
+    ),
+    "an unknown word": ({"model": words() | {"unk_token": "none"}}, "no readable tokenizer"),
+}
+
+
+@pytest.mark.parametrize(("parts", "message"), WRONG_TOKENIZERS.values(), ids=WRONG_TOKENIZERS)
+def test_a_tokenizer_that_cannot_tokenize_is_refused_before_it_reads_the_texts(folder, parts, message):
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(with_tokenizer(folder, **parts), VOCABULARY)
 
 
 def test_tokenizer_pads_with_the_end_of_text(folder):
@@ -190,7 +326,12 @@ def test_our_own_model_in_bfloat16(tmp_path):
 
 @pytest.mark.parametrize(
     ("metadata", "message"),
-    [({"n_heads": "many"}, "does not give the sizes"), ({"n_layers": "3"}, "another model")],
+    [
+        ({"n_heads": "many"}, "does not give the sizes"),
+        ({"n_layers": "3"}, "another model"),
+        ({"n_layers": "1"}, "another model"),
+        ({"context": str(1 << 31)}, "another model"),
+    ],
 )
 def test_our_own_model_with_the_wrong_sizes(tmp_path, metadata, message):
     save_own(tmp_path / "step-1.safetensors", **metadata)
@@ -232,17 +373,35 @@ def test_other_architectures_against_transformers_own_loss(tmp_path, name):
         assert found.cross_entropies[row] == pytest.approx(loss * (len(text) - 1), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_hidden_layers": 2_000_000}, "config.json says 2000000 layers, but its files hold"),
-        ({"vocab_size": 10**9}, "config.json says a vocabulary of 1000000000 by 16, but its files hold"),
-    ],
-)
-def test_sizes_that_the_files_cannot_hold_are_refused_before_anything_is_built(
-    folder, monkeypatch, changes, message
+LARGE = 1 << 31
+TOO_LARGE = {
+    "layers": ("GPTNeoXConfig", {"num_hidden_layers": 5000}, "num_hidden_layers: 5000"),
+    "layers of a list": ("Gemma2Config", {"num_hidden_layers": 5000}, "num_hidden_layers: 5000"),
+    "vocabulary": ("GPTNeoXConfig", {"vocab_size": LARGE}, f"{LARGE} x 16"),
+    "width": ("GPTNeoXConfig", {"hidden_size": 1 << 20, "intermediate_size": 1 << 20}, " x 1048576"),
+    "positions": ("GPT2Config", {"n_positions": LARGE}, f"wpe.weight, {LARGE} x 16"),
+    "positions of a mask": ("GPTJConfig", {"n_positions": LARGE}, "masks and tables of"),
+    "experts": ("MixtralConfig", {"num_local_experts": 1 << 20}, "num_local_experts: 1048576"),
+    "experts, as many as words": ("MixtralConfig", {"num_local_experts": VOCABULARY}, "experts.*, 320 x"),
+    "experts in lists": ("JambaConfig", {"num_experts": 5000}, "num_experts: 5000"),
+}
+OF_SIZES = ARCHITECTURES | {
+    "GPTNeoXConfig": {**SIZES, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
+    "GPT2Config": {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "MixtralConfig": {**DECODER, "num_local_experts": 4},
+    "JambaConfig": {**DECODER, "num_experts": 4, "use_mamba_kernels": False},
+}
+
+
+@pytest.mark.parametrize("load", [load_model, load_module])
+@pytest.mark.parametrize(("name", "changes", "message"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_sizes_that_the_files_cannot_hold_are_refused_before_memory_is_asked_for(
+    tmp_path, name, changes, message, load
 ):
-    edit_config(folder, **changes)
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
+    AutoModelForCausalLM.from_config(getattr(transformers, name)(**OF_SIZES[name])).save_pretrained(tmp_path)
+    load(tmp_path)
+    edit_config(tmp_path, **changes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match=message):
-        load_model(folder)
+        load(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes

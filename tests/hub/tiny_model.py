@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from toposcale.checkpoints.hub_client import Limits
-
 REPO = "tests/tiny-neox"
 STEPS = (0, 10, 100)
 VOCABULARY = 320
 
-# Time that a test may lose on a stalled server: attempts x timeout.
-LIMITS = Limits(timeout=0.5, attempts=2, wait=0.0, resumes=0)
+TIMEOUT = 0.5  # seconds that a test may lose at each attempt on a stalled server
 
 TEXT = (
     "Persistent homology follows the connected components and the holes of a point cloud as a radius grows. "

@@ -91,6 +91,38 @@ def test_the_last_whole_state_of_a_trainer_counts(tmp_path):
     assert checkpoints.FolderSource(tmp_path, wanted=(30,)).trainer_state() is None
 
 
+def states(folder, **logs):
+    """Checkpoints with the Trainer's state of each: the losses that it logged, and its last step."""
+    for name, (losses, last) in logs.items():
+        saved(folder / f"checkpoint-{name[1:]}" / "model.safetensors", w=MATRIX)
+        log = [{"loss": loss, "step": 10 * number} for number, loss in enumerate(losses, start=1)]
+        state = {"log_history": log, "global_step": int(name[1:]), "max_steps": last}
+        (folder / f"checkpoint-{name[1:]}" / "trainer_state.json").write_text(json.dumps(state))
+    return checkpoints.FolderSource(folder)
+
+
+def test_two_trainings_in_one_folder_are_refused_and_both_are_named(tmp_path):
+    source = states(tmp_path, c10=([5.0], 30), c20=([5.1, 4.0], 30), c30=([5.1, 4.0, 3.0], 30))
+    with pytest.raises(UserError, match=r"checkpoint-10 and checkpoint-20 are of two trainings") as caught:
+        source.check_one_training()
+    assert "\n" not in str(caught.value)
+    checkpoints.FolderSource(tmp_path, wanted=(20, 30)).check_one_training()
+
+
+def test_two_trainings_that_logged_nothing_yet_are_told_by_their_last_steps(tmp_path):
+    with pytest.raises(
+        UserError, match=r"checkpoint-10 and checkpoint-20 are of two trainings \(30 and 40 steps\)"
+    ):
+        states(tmp_path, c10=([], 30), c20=([4.0], 40)).check_one_training()
+
+
+def test_one_training_that_was_resumed_for_longer_or_logged_nan_is_one(tmp_path):
+    losses = [5.0, float("nan"), 4.0, 3.0]
+    source = states(tmp_path, c10=([], 30), c20=(losses[:2], 30), c30=(losses[:3], 30), c40=(losses, 60))
+    (tmp_path / "checkpoint-20" / "trainer_state.json").write_text("{")  # one that is cut says nothing
+    source.check_one_training()
+
+
 def test_what_a_checkpoint_lacks_to_read_a_text_is_told(tmp_path):
     file = saved(tmp_path / "step1.safetensors", w=MATRIX)
     assert "config.json" in checkpoints.missing_parts(file)

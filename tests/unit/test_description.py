@@ -314,3 +314,30 @@ def test_globs_that_choose_nothing_name_what_is_there():
     found = [("a.weight", np.eye(3)), ("b.weight", np.eye(3))]
     with pytest.raises(UserError, match=r"weights.layers chooses none of a.weight, b.weight"):
         weights.compute_features(found, weights.Settings(include=("*attn*",)), model="m")
+
+
+@pytest.mark.parametrize("call", [toposcale.describe, lambda path: toposcale.compare(path, path)])
+def test_a_folder_of_checkpoints_names_them(tmp_path, call):
+    for step in (5, 10, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        save_file({"w": np.eye(3)}, tmp_path / f"checkpoint-{step}" / "model.safetensors")
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(UserError) as caught:
+        call(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: a folder of checkpoints; name one of them, such as {tmp_path}/checkpoint-100 "
+        "(checkpoint-5, checkpoint-10, checkpoint-100)"
+    )
+    # A Trainer may leave the last weights beside its checkpoints.
+    save_file({"w": np.eye(3)}, tmp_path / "model.safetensors")
+    assert len(call(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "notes.txt", "weights.bin"])
+def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / name).write_text('{"model_type": "gpt2"}')
+    with pytest.raises(
+        UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"
+    ):
+        toposcale.describe(tmp_path / name)

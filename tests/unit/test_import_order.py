@@ -1,6 +1,9 @@
 """Imports go downwards: in the library from floor to floor, and from workflow, scripts and studies to the library."""
 
 import ast
+import re
+import sys
+import tomllib
 
 import pytest
 
@@ -113,3 +116,19 @@ def test_scripts_do_not_know_the_workflow():
     above = {path.stem for path in (ROOT / "workflow").glob("*.py")} | {"snakemake"}
     for path in (ROOT / "scripts").glob("*.py"):
         assert not {name.split(".")[0] for name in imported(path)} & above, path.name
+
+
+# TensorBoard's files are read where the user has it; its absence is told in one line.
+_OPTIONAL = {"tensorboard"}
+_MODULE_OF = {"scikit-learn": "sklearn"}
+
+
+def test_what_the_library_imports_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = project["dependencies"] + [
+        name for names in project["optional-dependencies"].values() for name in names
+    ]
+    packages = {re.match(r"[\w.-]+", line)[0].lower() for line in stated}
+    declared = {_MODULE_OF.get(name, name).replace("-", "_") for name in packages}
+    used = {name.split(".")[0] for path in LIBRARY.rglob("*.py") for name in imported(path)}
+    assert used - declared - set(sys.stdlib_module_names) <= {"toposcale"} | _OPTIONAL

@@ -60,6 +60,15 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
     assert (table["remedy"] != "").all()
 
 
+def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
+    noted = notes.gaps("m", {40: "cut short", 50: "cut short"}, "weights")
+    noted += notes.gaps("m", {40: "cut short"}, "embeddings") + notes.gaps("n", {40: "cut short"})
+    noted.append(notes.repeated("m", 60, "step100", leave_out=True))
+    noted.append(notes.note("n", "embeddings", "w", "r"))
+    assert notes.left_out(noted) == 3
+    assert notes.left_out([]) == 0
+
+
 def test_many_steps_are_a_span():
     noted = notes.gaps("m", dict.fromkeys(range(0, 70, 10), "cut short"))
     assert warnings.warning_table(features(), METRICS[:0], noted)["steps"].item() == "0 to 60 (7 checkpoints)"

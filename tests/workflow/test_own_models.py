@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from page_data import held
+from toposcale.io import tables
 from workspace import new_workspace
 
 # One worker for all of them: they share one training.
@@ -179,3 +180,25 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     warnings = table(own, "warnings").set_index("steps")
     assert "pytorch_model.bin" in warnings.loc["20", "warning"]
     assert 20 not in set(table(own, "features")["step"])
+    assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "1"
+    # The words of its remedy.
+    assert "mend the checkpoint and run again" in warnings.loc["20", "remedy"]
+    shutil.copy(path / "gpt2" / "checkpoint-20" / "model.safetensors", index)
+    own.snakemake("results/small/tables/warnings.parquet")
+    assert 20 in set(table(own, "features")["step"])
+    assert "20" not in set(table(own, "warnings")["steps"])
+    assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "0"
+
+
+def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
+    path, _ = trained
+    own = new_workspace(tmp_path / "work")
+    shutil.copytree(path / "gpt2", own.path / "gpt2")
+    state = own.path / "gpt2" / "checkpoint-20" / "trainer_state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"log_history": [{"loss": 9.0, "step": 2}]}))
+    own.config = {"run": "small", "models": {"mine": {"kind": "folder", "path": "gpt2"}}}
+    done = own.snakemake("--dry-run", check=False)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("toposcale: ")
+    assert "checkpoint-15 and checkpoint-20 are of two trainings" in last

@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
 
 import pandas as pd
 import pytest
 
-from small_hub import Repository, SmallHub
+from paths import ROOT
+from small_hub import Fault, Repository, SmallHub, commit_of
 from tiny_model import REPO, STEPS, save_checkpoints
 from workspace import with_landscapes
 
@@ -63,17 +65,19 @@ def test_from_a_repository_to_the_report(hub, published):
     assert hub.fetched("model.safetensors") == requests
 
 
+def padded(files, spaces):
+    """The same tensors in another file: a safetensors header may be padded with spaces."""
+    whole = files["model.safetensors"]
+    size = int.from_bytes(whole[:8], "little")
+    header = (size + spaces).to_bytes(8, "little") + whole[8 : 8 + size] + b" " * spaces
+    return files | {"model.safetensors": header + whole[8 + size :]}
+
+
 def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     """Eight checkpoints, of which one repeats another one and one has no weights; two may be on the disk at a time."""
     branches = hub.repositories[REPO].branches
-    weights = {name: branches[name]["model.safetensors"] for name in ("step0", "step10", "step100")}
     for step in (20, 30, 40, 50):
-        # Another file with the same tensors: a safetensors header may be padded with spaces.
-        size = int.from_bytes(weights["step0"][:8], "little")
-        padded = (size + step).to_bytes(8, "little") + weights["step0"][8 : 8 + size] + b" " * step
-        branches[f"step{step}"] = branches["step0"] | {
-            "model.safetensors": padded + weights["step0"][8 + size :]
-        }
+        branches[f"step{step}"] = padded(branches["step0"], step)
     branches["step50"] = {"README.md": b"soon"}
     steps = [0, 10, 20, 30, 40, 50, 99, 100]
     published.config["models"]["tiny"]["steps"] = steps
@@ -112,3 +116,79 @@ def test_a_repository_that_is_not_there_is_one_line(hub, published):
     # The comparison of the revisions and the first downloads, whichever came to it.
     assert all(re.match("toposcale: (duplicates|fetch): nobody/nothing", line) for line in lines)
     assert "Traceback" not in done.stderr
+
+
+def test_a_comparison_that_could_not_be_made_is_made_by_the_next_run(hub, published):
+    target = published.results / "checkpoints" / "tiny" / "duplicates.json"
+    arguments = ("--", str(target.relative_to(published.path)))
+    hub.faults = [Fault("500", "/revision/step10")]
+    done = published.snakemake(*arguments, check=False)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"toposcale: duplicates: {REPO}, revision step10: the server answered 500")
+    assert not target.exists()
+    hub.faults = []
+    published.snakemake(*arguments)
+    assert json.loads(target.read_text())["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
+
+
+def with_gguf(hub, published):
+    """A second model, whose repository has nothing but GGUF files."""
+    hub.repositories["tests/gguf"] = Repository({f"step{step}": {"model.gguf": b"GGUF"} for step in STEPS})
+    entry = published.config["models"]["tiny"] | {"repo": "tests/gguf", "steps": list(STEPS)}
+    published.config["models"]["gguf"] = entry
+    return published
+
+
+def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
+    """A file that is not what the Hub states, and revisions without usable weights, each mended by a new commit.
+
+    Beside them a model without one usable checkpoint.
+    """
+    with_gguf(hub, published)
+    repository = hub.repositories[REPO]
+    repository.branches["step50"] = padded(repository.branches["step0"], 8)
+    whole = dict(repository.branches)
+    hub.faults = [Fault("wrong", f"{commit_of('step0', whole['step0'])}/model.safetensors")]
+    repository.move("step10", {"model.gguf": b"GGUF"})
+    repository.move("step100", whole["step100"] | {"model.safetensors": b""})
+    published.config["models"]["tiny"]["steps"] = [0, 10, 50, 100]
+    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    tables = published.results / "tables"
+    targets = [
+        str((tables / f"{name}.parquet").relative_to(published.path))
+        for name in ("features", "models", "warnings")
+    ]
+    published.snakemake("--", *targets)
+    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
+    noted = pd.read_parquet(tables / "warnings.parquet")
+    nothing = noted[noted["model"] == "gguf"]
+    assert set(nothing["steps"]) == {str(step) for step in STEPS}
+    assert nothing["warning"].str.contains("no weights in safetensors or .bin format there").all()
+    models = pd.read_parquet(tables / "models.parquet").set_index("model")
+    assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
+    noted = noted[noted["model"] == "tiny"].set_index("steps")
+    reasons = {
+        "0": "does not have the content",
+        "10": "no weights in safetensors",
+        "100": "not a whole safetensors",
+    }
+    assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(
+        reasons, True
+    )
+
+    hub.faults = []
+    repository.branches |= whole
+    assert published.planned(*targets) == {}
+    again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in reasons]
+    published.snakemake("--forcerun", *again, "--", *targets)
+    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}
+    assert set(pd.read_parquet(tables / "warnings.parquet")["model"]) == {"gguf"}
+    assert published.planned(*targets) == {}
+
+
+def test_make_run_passes_the_files_of_a_remedy_on():
+    """What `AGAIN=FILE` of a remedy stands for."""
+    command = ["make", "--dry-run", "--always-make", "run", "AGAIN=one.json two.json"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"snakemake .* --forcerun one.json two.json$", told, re.MULTILINE)

@@ -6,7 +6,6 @@ rows belong to which head.
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import read_metadata
 
 # One matrix each for queries, keys and values: rows by head.
@@ -48,7 +48,7 @@ def head_counts(checkpoint: str | Path) -> Heads:
         if path.is_file():
             n = int(read_metadata(path)["n_heads"])
             return Heads(n, n)
-        told = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        told = parse_json((path / "config.json").read_text(encoding="utf-8"))
         told = told.get("text_config", told)
         n = next(int(told[key]) for key in ("num_attention_heads", "n_head", "num_heads") if told.get(key))
         return Heads(n, int(told.get("num_key_value_heads") or n))

@@ -1,7 +1,6 @@
-"""Calls to the Hugging Face Hub within limits: a bounded time, a bounded number of attempts, one line when it fails.
+"""A GET request to the Hugging Face Hub: bounded silence, bounded attempts, one line when the last one fails.
 
-The client library waits and retries for very different times from call to call (6.5 minutes for a stalled HEAD, for
-ever for a list of revisions, no second attempt at all for a GET that is answered 500). Every call goes through `ask`.
+The client library sends it, with its token and its offline mode. Its own downloads do not do: see CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -11,56 +10,33 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import httpx2
-from huggingface_hub import HfApi, constants, get_session, set_client_factory
+from huggingface_hub import constants, get_session, hf_raise_for_status
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import (
-    build_hf_headers,
-    disable_progress_bars,
-    hf_raise_for_status,
-    parse_ratelimit_headers,
-)
+from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
 from toposcale.io.errors import PassingError, UserError
+from toposcale.io.files import parse_json
 
 logger = logging.getLogger(__name__)
 
-_RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
-_LONGEST_WAIT = 300.0  # the Hub's rate limits are counted over five minutes
+ATTEMPTS = 4
+FIRST_WAIT = 1.0  # seconds before the second attempt, doubled before each further one
+LONGEST_WAIT = 300.0  # the Hub's rate limits are counted over five minutes
+# 416: the end of a content was asked for that is shorter than the Hub states.
+_RETRIED_STATUS = (408, 416, 429, 500, 502, 503, 504)
+_NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long a call may take.
-
-    `timeout`: seconds of silence before an attempt is given up. `attempts`: how many there are. `wait`: seconds before
-    the second one, doubled before each further one; a server that asks for more, up to five minutes, gets it.
-    `resumes`: how often a small file that breaks off goes on from there within an attempt; a large one goes on from
-    there at every attempt, and attempts that brought some of it do not count.
-    """
-
-    timeout: float = 20.0
-    attempts: int = 4
-    wait: float = 1.0
-    resumes: int = 2
-
-
-USUAL = Limits()
 
 
 class HubUnreachableError(PassingError):
@@ -71,52 +47,62 @@ class RevisionUnusableError(UserError):
     """There is no such revision, or no checkpoint in it that could be read; others of the repository may do."""
 
 
-def ask(
-    repo: str,
-    revision: str | None,
-    limits: Limits,
-    call: Callable[[], _T],
-    *,
-    progress: Callable[[], int] = lambda: 0,
-) -> _T:
-    """`call()`, repeated within the limits. Attempts count from 0 again whenever `progress()` has grown.
+# What no further attempt can change; the first kind that fits counts.
+_FINAL: dict[type[Exception], tuple[type[UserError], str]] = {
+    OfflineModeIsEnabled: (HubUnreachableError, "offline mode is on (HF_HUB_OFFLINE)"),
+    GatedRepoError: (UserError, "gated; accept its terms on the Hub and log in (hf auth login)"),
+    RepositoryNotFoundError: (UserError, "no such repository, or a private one (then: hf auth login)"),
+    RevisionNotFoundError: (RevisionUnusableError, "no such revision"),
+}
 
-    UserError: what can only fail again (no such repository, gated, no disk); its subclasses RevisionUnusableError: no
-    such revision, and HubUnreachableError: offline mode, or the last attempt failed as well. Each is one line with the
-    cause.
+
+def get(
+    what: str,
+    path: str,
+    receive: Callable[[httpx2.Response], _T],
+    *,
+    timeout: float,
+    done: Callable[[], int] = lambda: 0,
+) -> _T:
+    """What `receive` makes of the answer to a request for a path of the Hub, from byte `done()` on.
+
+    An attempt ends after `timeout` seconds of silence. Attempts that made `done()` grow do not count.
+    Errors are one line about `what`. HubUnreachableError: offline mode, or the last attempt failed as well; UserError, and
+    its subclass RevisionUnusableError: what can only fail again (no such repository or revision, gated, a full disk).
     """
-    what = repo if revision is None else f"{repo}, revision {revision}"
-    _prepare_client()
-    cause: _AttemptFailed | None = None
-    made, reached = 0, progress()
-    while made < max(1, limits.attempts):
-        if cause is not None:
-            wait = max(limits.wait * 2.0 ** max(made - 1, 0), cause.wait)
-            if wait > _LONGEST_WAIT:
-                cause = _AttemptFailed(f"{cause} and asked to wait {wait:g} s")
-                break
-            logger.info("%s: %s; next attempt in %g s", what, cause, wait)
-            time.sleep(wait)
-        made += 1
-        token = _attempt.set(_Attempt(1 + limits.resumes, limits.timeout))
+    failures, reached = 0, done()
+    while True:
         try:
-            return call()
-        except OfflineModeIsEnabled as error:
-            raise HubUnreachableError(f"{what}: offline mode is on (HF_HUB_OFFLINE)") from error
-        except _AttemptFailed as error:
-            cause = error
+            return _attempt(path, receive, timeout, done())
         except (httpx2.HTTPError, OSError, ValueError) as error:
-            if reason := _final_reason(error):
-                final = RevisionUnusableError if isinstance(error, RevisionNotFoundError) else UserError
-                raise final(f"{what}: {reason}") from error
-            cause = _AttemptFailed(_passing_reason(error))
-            cause.__cause__ = error
-        finally:
-            _attempt.reset(token)
-        if (now := progress()) > reached:
-            made, reached = 0, now
-    attempts = f"{made} attempt{'s' if made > 1 else ''}" + (" without progress" if reached else "")
-    raise HubUnreachableError(f"{what}: {cause}, after {attempts} at {endpoint()}") from cause
+            _raise_if_final(what, error)
+            cause, (reason, asked) = error, _passing_reason(error, timeout)
+        if done() > reached:
+            failures, reached = 0, done()
+        else:
+            failures += 1
+        wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), asked)
+        if wait > LONGEST_WAIT:
+            told = f"{reason} and asked to wait {wait:.0f} s, at {endpoint()}"
+            raise HubUnreachableError(f"{what}: {told}") from cause
+        if failures >= ATTEMPTS:
+            progress = " without progress" if reached else ""
+            tried = f"after {failures} attempts{progress} at {endpoint()}"
+            raise HubUnreachableError(f"{what}: {reason}, {tried}") from cause
+        logger.info("%s: %s; next attempt in %g s", what, reason, wait)
+        time.sleep(wait)
+
+
+def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float) -> _T:
+    """What `parse` makes of an answer in JSON; errors as in `get`."""
+
+    def receive(response: httpx2.Response) -> _T:
+        try:
+            return parse(parse_json(response.read()))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    return get(what, path, receive, timeout=timeout)
 
 
 def endpoint() -> str:
@@ -124,114 +110,59 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
 
 
-def api() -> HfApi:
-    """The client library's interface to that address."""
-    return HfApi(endpoint=endpoint())
+def _attempt(path: str, receive: Callable[[httpx2.Response], _T], timeout: float, start: int) -> _T:
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    with get_session().stream("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout) as response:
+        hf_raise_for_status(response)
+        return receive(response)
 
 
-def download(url: str, path: Path) -> None:
-    """Append to a file what it lacks of the content at a URL, from where it ends. To be called within `ask`."""
-    with path.open("ab") as file:
-        done = file.tell()
-        headers = build_hf_headers() | {"Accept-Encoding": "identity"}
-        if done:
-            headers["Range"] = f"bytes={done}-"
-        with get_session().stream("GET", url, headers=headers) as response:
-            hf_raise_for_status(response)
-            if done and response.status_code != 206:  # it sends all of it again
-                file.truncate(0)
-            for block in response.iter_raw():  # as it comes, so that a break loses nothing
-                file.write(block)
+def _raise_if_final(what: str, error: Exception) -> None:
+    for kind, (raised, reason) in _FINAL.items():
+        if isinstance(error, kind):
+            raise raised(f"{what}: {reason}") from error
+    if isinstance(error, HfHubHTTPError) and error.response.status_code not in _RETRIED_STATUS:
+        raise UserError(
+            f"{what}: the server answered {error.response.status_code} ({_text(error)})"
+        ) from error
+    if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+        raise UserError(f"{what}: the cache cannot be written ({_text(error)})") from error
 
 
-class _AttemptFailed(Exception):
-    """An attempt failed in a way that may pass. No type that the client library would wait for on its own terms.
-
-    `wait`: seconds that the server asked for.
-    """
-
-    def __init__(self, reason: str, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.wait = wait
-
-
-@dataclass
-class _Attempt:
-    """The attempt in progress: how many GET requests it may still make, and how long each may be silent."""
-
-    gets: int
-    timeout: float
-
-
-_attempt: ContextVar[_Attempt | None] = ContextVar("_attempt", default=None)
-
-
-class _BoundedClient(httpx2.Client):
-    """The client library's HTTP client with the limits of the attempt in place of those that its calls bring."""
-
-    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        if constants.is_offline_mode():
-            raise OfflineModeIsEnabled(f"{request.url}: offline mode is on")
-        attempt = _attempt.get()
-        if attempt is None:
-            return super().send(request, **options)
-        if request.method == "GET":
-            if attempt.gets == 0:
-                raise _AttemptFailed("the download broke off")
-            attempt.gets -= 1
-        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), attempt.timeout)
-        try:
-            response = super().send(request, **options)
-        except httpx2.TimeoutException as error:
-            raise _AttemptFailed(f"no answer within {attempt.timeout:g} s") from error
-        except httpx2.HTTPError as error:
-            raise _AttemptFailed(f"the connection failed ({_text(error)})") from error
-        if response.status_code in _RETRIED_STATUS:
-            response.close()
-            raise _AttemptFailed(f"the server answered {response.status_code}", _requested_wait(response))
-        return response
+def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:
+    """Why an attempt failed that another one may not, and the seconds that the server asks to wait before it."""
+    if isinstance(error, HfHubHTTPError):
+        return f"the server answered {error.response.status_code}", _requested_wait(error.response)
+    if isinstance(error, httpx2.TimeoutException):
+        return f"no answer within {timeout:g} s", 0.0
+    if isinstance(error, ValueError):
+        return f"the answer is not that of a Hub ({_text(error)})", 0.0
+    if isinstance(error, OSError | httpx2.ReadError | httpx2.RemoteProtocolError):
+        return f"the download broke off ({_text(error)})", 0.0
+    return f"the connection failed ({_text(error)})", 0.0
 
 
 def _requested_wait(response: httpx2.Response) -> float:
     """Seconds that the server asks to wait before the next request; 0 where it does not."""
-    stated = response.headers.get("retry-after", "")
     rate = parse_ratelimit_headers(response.headers)
     if response.status_code == 429 and rate is not None and rate.remaining == 0:
         return rate.reset_in_seconds + 1.0
-    return float(stated) if stated.isdecimal() else 0.0
+    stated = response.headers.get("retry-after", "")
+    if stated.isdecimal():
+        return float(stated)
+    # A date is by the server's clock.
+    until, now = _date(stated), _date(response.headers.get("date", "")) or datetime.now(UTC)
+    return max(0.0, (until - now).total_seconds()) if until else 0.0
 
 
-@cache
-def _prepare_client() -> None:
-    """Make the client library use `_BoundedClient`, and plain HTTP for large files, which its limits reach."""
-    set_client_factory(lambda: _BoundedClient(follow_redirects=True, timeout=USUAL.timeout))
-    constants.HF_HUB_DISABLE_XET = True
-    disable_progress_bars()
-
-
-def _final_reason(error: Exception) -> str | None:
-    """Why no further attempt can help; None where one may."""
-    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # wrapped as "not in the cache either"
-    if isinstance(error, GatedRepoError):
-        return "gated; accept its terms on the Hub and log in (hf auth login)"
-    if isinstance(error, RepositoryNotFoundError):
-        return "no such repository, or a private one (then log in: hf auth login)"
-    if isinstance(error, RevisionNotFoundError):
-        return "no such revision"
-    if isinstance(error, HFValidationError):
-        return "not a valid name; a repository is written owner/name"
-    if isinstance(error, HfHubHTTPError):
-        return f"the server answered {error.response.status_code} ({_text(error)})"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
-        return f"the cache cannot be written ({_text(error)})"
-    return None
-
-
-def _passing_reason(error: Exception) -> str:
-    if isinstance(error, ValueError):
-        return f"the answer is not that of a Hub ({_text(error)})"
-    return f"the download broke off ({_text(error)})"
+def _date(text: str) -> datetime | None:
+    """A date of HTTP; None for anything else."""
+    try:
+        return parsedate_to_datetime(text).replace(tzinfo=UTC)  # it is always GMT
+    except ValueError:
+        return None
 
 
 def _text(error: Exception) -> str:

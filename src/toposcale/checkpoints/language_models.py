@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
-import pickle
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toposcale.checkpoints.matrices import is_buffer, tensor_shapes, weight_files
+from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shapes, weight_files
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import read_metadata
 
 if TYPE_CHECKING:
@@ -28,6 +31,14 @@ _GPT_SIZES = ("vocab_size", "context", "d_model", "n_layers", "n_heads")
 _SMALLEST_VOCABULARY_SHARE = (
     0.9  # models pad their vocabulary to a round number: by 3% at most in those published
 )
+# What config.json counts that has tensors of its own, one by one or, of experts, stacked.
+_COUNTED = re.compile(
+    r"(?:^|_)(?:n|num|encoder|decoder)_(?:\w+_)?(layer|expert)s?$|^(?:en|de)coder_(layer)s$"
+)
+_MOST_BUFFERED = 1 << 28  # entries of masks and tables, which no file holds: 1 GB
+_LONGEST_GROWTH = 1000
+_MOST_ADDED_TOKENS = 64
+_PROBE = "The shape of a weight, 0.5: is it (as some say) a sign?"
 
 
 @dataclass(frozen=True)
@@ -94,27 +105,39 @@ def load_module(checkpoint: str | Path, *, device: str = "cpu") -> LanguageModul
     if path.is_file():
         gpt = _gpt(path, torch.device(device))
         return LanguageModule(gpt, gpt.shape.context, gpt.shape.vocab_size)
-    model = _pretrained(path, files, torch.float32, torch.device(device))
-    model.config.use_cache = False
-    loaded = wrap_pretrained(model, str(path))
-    return LanguageModule(model, loaded.context, loaded.vocab_size)
+    with _errors_of(path, "transformers cannot load it"):
+        model = _pretrained(path, files, torch.float32, torch.device(device))
+        model.config.use_cache = False
+        loaded = wrap_pretrained(model, str(path))
+        return LanguageModule(model, loaded.context, loaded.vocab_size)
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
     """The tokenizer in a checkpoint's folder, padding with its end-of-text token where it has no token for that.
 
-    UserError: none there, or its vocabulary is larger than the model's `vocab_size` or less than nine tenths of it:
-    a tokenizer whose files are missing comes up with two tokens and no error.
+    UserError: none there; it makes a text far longer; or its vocabulary is larger than the model's `vocab_size` or less
+    than nine tenths of it: a tokenizer whose files are missing comes up with two tokens and no error.
     """
     from transformers import AutoTokenizer
 
-    try:
+    with _errors_of(folder, "no readable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, ImportError) as error:
-        raise UserError(f"{folder}: no readable tokenizer ({_first_line(error)})") from error
+        # A tokenizer that is written in Python has none, and no steps that a file could choose.
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        growth = longer_by(parse_json(backend.to_str())["normalizer"]) if backend else 1
+        added = tokenizer.num_special_tokens_to_add()
+        highest = max(tokenizer.get_vocab().values(), default=-1)
+        if growth <= _LONGEST_GROWTH and not tokenizer(_PROBE)["input_ids"]:
+            raise UserError(f"{folder}: the tokenizer makes no tokens of a text")
+    if growth > _LONGEST_GROWTH:
+        raise UserError(
+            f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds"
+        )
+    if added > _MOST_ADDED_TOKENS:
+        raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
     known = len(tokenizer)
-    if known > vocab_size:
-        raise UserError(f"{folder}: the tokenizer has {known} tokens, the model only {vocab_size}")
+    if highest >= vocab_size:
+        raise UserError(f"{folder}: the tokenizer numbers tokens to {highest}, the model only {vocab_size}")
     if known < _SMALLEST_VOCABULARY_SHARE * vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; "
@@ -125,6 +148,25 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
             raise UserError(f"{folder}: the tokenizer has neither a padding nor an end-of-text token")
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def longer_by(normalizer: Any) -> int:
+    """How many times longer a normaliser, as it stands in tokenizer.json, can make a text; a bound."""
+    match normalizer:
+        case {"type": "Sequence", "normalizers": steps}:
+            return math.prod(map(longer_by, steps))
+        case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
+            return max(1, -(-len(new) // len(old)))
+        case {"type": "Replace", "content": str(new)}:  # an expression may match between any two characters
+            return len(new) + 1
+        case {"type": "Prepend", "prepend": str(new)}:
+            return max(1, len(new))
+        case {"type": "Precompiled", "precompiled_charsmap": str(stored)}:
+            # The length of a tree, the tree, and the texts that it puts in place of others.
+            table = base64.b64decode(stored)
+            texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
+            return max(1, *map(len, texts))
+    return 1
 
 
 def _gpt(path: Path, device: torch.device) -> GPT:
@@ -138,6 +180,8 @@ def _gpt(path: Path, device: torch.device) -> GPT:
         raise UserError(
             f"{path}: its metadata does not give the sizes of a GPT ({', '.join(_GPT_SIZES)})"
         ) from error
+    if shape.n_parameters > count_weights(tensor_shapes(path)):
+        raise UserError(f"{path}: its metadata are of another model, with {shape.n_parameters} weights")
     return load_weights(path, shape, device).eval()
 
 
@@ -153,10 +197,11 @@ def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.d
 def _load_pretrained(
     folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device
 ) -> LanguageModel:
-    model = _pretrained(folder, files, dtype, device)
-    loaded = wrap_pretrained(model, str(folder))
-    _check_logits(folder, model, loaded, device)
-    return loaded
+    with _errors_of(folder, "transformers cannot load it"):
+        model = _pretrained(folder, files, dtype, device)
+        loaded = wrap_pretrained(model, str(folder))
+        _check_logits(folder, model, loaded, device)
+        return loaded
 
 
 def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> Any:
@@ -164,23 +209,16 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: tor
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
 
-    _refuse_impossible_sizes(folder)
+    _check_sizes(folder)
     load: Any = AutoModelForCausalLM.from_pretrained
-    try:
-        model, info = load(
-            str(folder),
-            dtype=dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=files[0].suffix == ".safetensors",
-            output_loading_info=True,
-        )
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{folder}: contains Python objects other than tensors, which are not loaded"
-        ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
+    model, info = load(
+        str(folder),
+        dtype=dtype,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=files[0].suffix == ".safetensors",
+        output_loading_info=True,
+    )
     _refuse_guessed_weights(folder, info)
     return model.to(device).eval()
 
@@ -210,27 +248,40 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     )
 
 
-def _refuse_impossible_sizes(folder: Path) -> None:
-    """Transformers builds what config.json says, however large, before it looks at the weights."""
-    from transformers import AutoConfig
+def _check_sizes(folder: Path) -> None:
+    """Refuse a config.json that asks for more memory than the files hold: transformers gives it before it reads them."""
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    try:
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UserError(f"{folder}: transformers cannot load it ({_first_line(error)})") from error
-    stated = config.get_text_config()
     shapes = tensor_shapes(folder)
-    weights = sum(math.prod(shape) for shape in shapes.values())
-    layers = getattr(stated, "num_hidden_layers", None) or 0
-    if layers > len(shapes):
+    _check_counts(folder, parse_json((folder / "config.json").read_text(encoding="utf-8")), shapes)
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):  # shapes without values
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    parameters = {name: list(tensor.shape) for name, tensor in model.named_parameters()}
+    # Which of them are missing is seen when they are read; files may hold apart what a model stacks, and under other names.
+    if count_weights(parameters) > 2 * (stored := count_weights(shapes)):
+        largest = max(parameters, key=lambda name: math.prod(parameters[name]))
         raise UserError(
-            f"{folder}: config.json says {layers} layers, but its files hold {len(shapes)} tensors"
+            f"{folder}: config.json describes a model of {count_weights(parameters)} weights (the most in {largest}, "
+            f"{' x '.join(map(str, parameters[largest]))}), but its files hold {stored}"
         )
-    vocabulary, width = (getattr(stated, name, None) or 0 for name in ("vocab_size", "hidden_size"))
-    if vocabulary * width > weights:
-        raise UserError(
-            f"{folder}: config.json says a vocabulary of {vocabulary} by {width}, but its files hold {weights} weights"
-        )
+    buffered = sum(tensor.numel() for tensor in model.buffers())
+    if buffered > _MOST_BUFFERED:
+        raise UserError(f"{folder}: config.json asks for masks and tables of {buffered} entries")
+
+
+def _check_counts(folder: Path, config: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Refuse more layers or experts than the files can hold: transformers makes lists and modules of that many."""
+    sizes = {size for shape in shapes.values() for size in shape}
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            _check_counts(folder, value, shapes)
+        elif isinstance(value, int) and value > len(shapes) and (found := _COUNTED.search(name)):
+            if found[1] == "expert" and value in sizes:  # stacked
+                continue
+            raise UserError(
+                f"{folder}: config.json says {name}: {value}, but its files hold {len(shapes)} tensors"
+            )
 
 
 def _refuse_guessed_weights(folder: Path, info: Any) -> None:
@@ -262,5 +313,13 @@ def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch
         )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+@contextmanager
+def _errors_of(folder: str | Path, what: str) -> Iterator[None]:
+    """Any error of a library over files that others wrote is a UserError about their folder; a full memory is not."""
+    try:
+        yield
+    except (UserError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{folder}: {what} ({told[:300]})") from error

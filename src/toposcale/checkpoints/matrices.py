@@ -6,7 +6,6 @@ shards). Nothing here imports torch unless a `.bin` file has to be read.
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 import re
@@ -19,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
@@ -44,6 +44,8 @@ _WIDENED = tuple(
     np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 )
 
+# How a `.bin` begins: an archive, or before torch 1.6 a pickle.
+_ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
 
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
 _FORMATS = {
@@ -231,7 +233,7 @@ def is_buffer(name: str) -> bool:
 def _shards(index: Path) -> list[Path]:
     """The shards that an index file names, all there, and nowhere but beside it."""
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:
@@ -246,10 +248,13 @@ def _check_whole(file: Path) -> None:
     if file.suffix == ".safetensors":
         with opened(file):
             return
-    elif _is_archive(file) and not zipfile.is_zipfile(file):
-        raise UserError(f"{file}: not a whole .bin file (its end is missing); fetch it again")
-    elif file.stat().st_size == 0:
+    head = _head(file)
+    if not head:
         raise UserError(f"{file}: empty; fetch it again")
+    if head == _ARCHIVE and not zipfile.is_zipfile(file):
+        raise UserError(f"{file}: not a whole .bin file (its end is missing); fetch it again")
+    if head != _ARCHIVE and head[:1] != _PICKLE:
+        raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -284,7 +289,7 @@ def _load_bin(file: Path) -> dict[str, Any]:
 
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
-        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_is_archive(file))
+        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{file}: contains Python objects other than tensors, which are not loaded"
@@ -303,6 +308,6 @@ def _load_bin(file: Path) -> dict[str, Any]:
     }
 
 
-def _is_archive(file: Path) -> bool:
+def _head(file: Path) -> bytes:
     with file.open("rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
+        return stream.read(4)

@@ -79,6 +79,31 @@ class FolderSource:
                 return str(state)
         return None
 
+    def check_one_training(self) -> None:
+        """UserError: two checkpoints whose Trainer states tell of two trainings; their losses do not fit their weights.
+
+        A training that was resumed goes on with the log that it had, also where it was given more steps.
+        """
+        before, log, last = "", "[]", None
+        for step in self.steps():
+            checkpoint = self.checkpoint(step)
+            try:
+                state = loss_curves.trainer_state(checkpoint / loss_curves.TRAINER_STATE)
+            except UserError:
+                continue
+            own, own_last = repr(state["log_history"]), state.get("max_steps")
+            told = ""
+            if not own.startswith(log[:-1]):
+                told = "the log of the second does not begin as that of the first"
+            elif before and log == "[]" and own_last != last:
+                told = f"{last} and {own_last} steps"
+            if told:
+                raise UserError(
+                    f"{self.path}: {before} and {checkpoint.name} are of two trainings ({told}); give each a folder of its "
+                    "own, or name the steps of one (steps: [...])"
+                )
+            before, log, last = checkpoint.name, own, own_last
+
     @property
     def _where(self) -> str:
         return f"{self.path}: {self.pattern or ' or '.join(PATTERNS)}"
@@ -126,18 +151,18 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
 
 
 def locate(path: str | Path) -> Path:
-    """What holds the weights: `path` itself, or what a manifest (`.json`, see `toposcale.checkpoints.hub`) points to."""
+    """What holds the weights: `path` itself, or what a manifest (`.json`, see `manifests`) points to."""
     if Path(path).suffix != ".json":
         return Path(path)
-    from toposcale.checkpoints import hub
+    from toposcale.checkpoints import manifests
 
-    return hub.read_manifest(path)
+    return manifests.read_manifest(path)
 
 
 def readable(message: str, path: str | Path) -> str:
     """A message about the checkpoint behind `path`: of a download it names repository and revision, no cache."""
     if Path(path).suffix != ".json":
         return message
-    from toposcale.checkpoints import hub
+    from toposcale.checkpoints import manifests
 
-    return hub.readable(message, path)
+    return manifests.readable(message, path)

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from toposcale.checkpoints.heads import head_counts, head_names, with_heads
-from toposcale.checkpoints.matrices import iterate_arrays, iterate_matrices, stored_transposed, tensor_shapes
+from toposcale.checkpoints.matrices import (
+    choose_weight_files,
+    iterate_arrays,
+    iterate_matrices,
+    stored_transposed,
+    tensor_shapes,
+)
+from toposcale.checkpoints.sources import FolderSource
 from toposcale.features import diagram_distances, weights
 from toposcale.io import tables
 from toposcale.io.errors import UserError
@@ -122,6 +130,7 @@ def _measured(
 def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
     """Shapes (n_out, n_in) of the 2-D tensors by name, and the matrices, one at a time."""
     if isinstance(source, str | os.PathLike):
+        _refuse_several(Path(source))
         shapes: Mapping[str, Sequence[int]] = tensor_shapes(os.fspath(source))
         matrices = iterate_matrices(os.fspath(source))
     elif isinstance(source, Mapping) or hasattr(source, "named_parameters"):
@@ -138,6 +147,20 @@ def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
         for name, shape in shapes.items()
         if len(shape) == 2
     }, matrices
+
+
+def _refuse_several(folder: Path) -> None:
+    """A `UserError` for a folder of checkpoints, such as the Trainer's, that names them."""
+    if not folder.is_dir() or choose_weight_files(os.listdir(folder)):
+        return
+    try:
+        source = FolderSource(folder)
+        names = [source.checkpoint(step).name for step in source.steps()]
+    except UserError:
+        return
+    raise UserError(
+        f"{folder}: a folder of checkpoints; name one of them, such as {folder / names[-1]} ({_listed(names)})"
+    )
 
 
 def _rows(features: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, float]]:

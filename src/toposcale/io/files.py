@@ -38,9 +38,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What a text in JSON says. ValueError: it is none, or nested deeper than any file that is meant to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
 def read_json(path: str | os.PathLike[str]) -> Any:
     """What a small JSON file of the run holds; a `UserError` names one that is damaged."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path}: not a whole JSON file ({error}); delete it and run again") from error

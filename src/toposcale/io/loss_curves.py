@@ -6,7 +6,6 @@ NaN or left out, never made up.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200
@@ -157,7 +157,7 @@ def read_trainer_state(path: str | Path) -> LossCurve:
 def trainer_state(path: str | Path) -> dict[str, Any]:
     """The content of a trainer_state.json. UserError: it is missing, cut, or of another kind."""
     try:
-        state = json.loads(Path(path).read_text(encoding="utf-8"))
+        state = parse_json(Path(path).read_text(encoding="utf-8"))
         if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
             raise TypeError
         return dict(state)

@@ -5,8 +5,10 @@ Every job imports this module, so it needs no data frame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+_REPEATED = "serves the weights of "
 
 
 def note(model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None) -> dict[str, Any]:
@@ -14,13 +16,21 @@ def note(model: str, concerns: str, warning: str, remedy: str, *, step: int | No
     return {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
 
 
-def gaps(model: str, reasons: Mapping[int, str], concerns: str = "checkpoint") -> list[dict[str, Any]]:
+def gaps(
+    model: str, reasons: Mapping[int, str], concerns: str = "checkpoint", *, remedy: str = ""
+) -> list[dict[str, Any]]:
     """Rows for the checkpoints of a model that could not be measured, by step with the reason."""
-    remedy = "the series has a gap there; mend the checkpoint, or leave it out with models.{name}.steps"
+    remedy = remedy or f"mend the checkpoint and run again, or leave its step out with models.{model}.steps"
     return [note(model, concerns, reason, remedy, step=step) for step, reason in reasons.items()]
 
 
 def repeated(model: str, step: int, original: str, *, leave_out: bool) -> dict[str, Any]:
     """A row for a revision that serves the weights of another one, `original`."""
     remedy = "it is left out" if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
-    return note(model, "checkpoint", f"serves the weights of {original}", remedy, step=step)
+    return note(model, "checkpoint", f"{_REPEATED}{original}", remedy, step=step)
+
+
+def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
+    """How many checkpoints have a gap among such rows; one that only repeats another is none."""
+    gaps = [row for row in noted if row["step"] is not None and not row["warning"].startswith(_REPEATED)]
+    return len({(row["model"], row["step"]) for row in gaps})

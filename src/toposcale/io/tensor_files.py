@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from toposcale.io.errors import UserError
-from toposcale.io.files import atomic_write
+from toposcale.io.files import atomic_write, parse_json
 
 _ENTRY = "toposcale"
 _DIGEST = "sha256"
@@ -95,8 +95,8 @@ def _text(metadata: Mapping[str, str]) -> str:
 
 def _metadata(file: Any, path: str | Path) -> dict[str, str]:
     try:
-        return dict(json.loads((file.metadata() or {}).get(_ENTRY, "{}")))
-    except ValueError as error:
+        return dict(parse_json((file.metadata() or {}).get(_ENTRY, "{}")))
+    except (ValueError, TypeError) as error:
         raise UserError(
             f"{path}: damaged (its metadata are not readable); delete it and run again"
         ) from error
