@@ -15,7 +15,7 @@ from toposcale.analysis.over_seeds import EarlyValues, early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.between_runs import fit_of_cell
-from toposcale.statistics.coefficients import Floats
+from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.permutations import DRAWS
 
@@ -101,7 +101,7 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
         random, found, holds = np.random.default_rng([SEED, int(100 * effect)]), [], []
         for draw in range(NULLS):
             place = draw % 2  # the primary features by turns
-            outcome = outcomes(read, effect, place, random)
+            outcome = outcomes(read, effect, place, random, one_slope_for_all=True)
             test = one_slope(
                 values[place : place + 1], outcome, read.cells, controls, draws=PERMUTATIONS, seed=draw
             )
@@ -112,16 +112,28 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
         yield {"what": f"interval holds an effect of {effect:.2f}", "estimate": np.mean(holds)}
 
 
-def outcomes(read: EarlyValues, effect: float, place: int, random: np.random.Generator) -> Floats:
-    """Final losses that follow the controls of each cell; the residuals are permuted, with an effect of one feature."""
+def outcomes(
+    read: EarlyValues,
+    effect: float,
+    place: int,
+    random: np.random.Generator,
+    *,
+    one_slope_for_all: bool = False,
+) -> Floats:
+    """Final losses that follow the controls, with slopes of each cell or of all; the residuals of each cell are permuted,
+    with an effect of one feature."""
     values, labels = _chosen(read).to_numpy(np.float64)[place : place + 1], np.array(read.cells)
     drawn = read.outcome.copy()
+    if one_slope_for_all:
+        inside = np.array([labels == cell for cell in dict.fromkeys(read.cells)], dtype=np.float64)
+        rest, _ = orthogonal_to(read.outcome[None], np.vstack([inside, one_slope_controls(read)]))
+        drawn -= rest[0]
     for cell in dict.fromkeys(read.cells):
         own = np.flatnonzero(labels == cell)
         fit = fit_of_cell(values, read.outcome[None], read.controls, own)
         rest = random.permutation(fit.residuals)
         told = effect * fit.features[0] * np.sqrt(rest @ rest)
-        drawn[own] += told + np.sqrt(1 - effect**2) * rest - fit.residuals
+        drawn[own] += told + np.sqrt(1 - effect**2) * rest - (0.0 if one_slope_for_all else fit.residuals)
     return drawn
 
 
