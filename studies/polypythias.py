@@ -9,6 +9,7 @@ strictest that Holm asks for among four, 0.0125.
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -55,14 +56,15 @@ def _standard(rows: np.ndarray) -> np.ndarray:
 def main(studies: int) -> None:
     """Print the share of simulated studies that find each effect."""
     tables = [pd.read_csv(FIRST / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")]
+    inside, early = Within(*tables), Between(*tables)
     rows = []
-    for words, study, cells, effects in (
-        ("within runs", within, Within(*tables), WITHIN_EFFECTS),
-        ("between runs", between, Between(*tables), BETWEEN_EFFECTS),
+    for words, study, effects in (
+        ("within runs", partial(within, inside), WITHIN_EFFECTS),
+        ("between runs", partial(between, early), BETWEEN_EFFECTS),
     ):
         for effect in effects:
             random = np.random.default_rng([42, int(1000 * effect)])
-            p = np.array([study(cells, effect, random) for _ in range(studies)])  # type: ignore[operator]
+            p = np.array([study(effect, random) for _ in range(studies)])
             found = {f"found at {level:g}": f"{100 * np.mean(p <= level):.1f}%" for level in LEVELS}
             rows.append({"question": words, "effect": effect, **found})
     print(small_tables.markdown(pd.DataFrame(rows)))

@@ -14,6 +14,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +60,10 @@ def levels(cell: Cell, draws: int, given: Mapping[str, Control], *, over_seeds: 
         for size in TOGETHER:
             if 2 * size <= len(cell.models):
                 label = f"{words}, {_runs(size)}"
-                found[label] = _crossed(cell, size, draws, lambda *tables, c=control: _pooled_p(*tables, c))
+                found[label] = _crossed(cell, size, draws, partial(_pooled_p, control=control))
     for size in SEEDS if over_seeds else ():
         if 2 * size <= len(cell.models):
-            permuted = _crossed(cell, size, draws, lambda *tables: _permuted_p(*tables, cell.metric), True)
+            permuted = _crossed(cell, size, draws, partial(_permuted_p, metric=cell.metric), True)
             found[f"run permutation, {size} seeds"] = permuted
     if over_seeds:
         found["between runs"] = _between([cell], draws)
@@ -78,7 +79,7 @@ def _crossed(cell: Cell, size: int, draws: int, p_of: Callable[..., Floats], one
     found = []
     # Large groups overlap from draw to draw, so more draws would tell little more.
     for _ in range(draws if size <= max(5, min(SEEDS)) else draws // 2):
-        chosen = random.choice(names, 2 * size, replace=False)
+        chosen = random.choice(names, 2 * size, replace=False).tolist()
         found.append(_rates(p_of(*cell.crossed(chosen[:size], chosen[size:], one_cell=one_cell))))
     return found
 
@@ -127,7 +128,7 @@ def powers(cell: Cell) -> dict[str, list[float]]:
     names, planted = list(cell.features), np.repeat(np.linspace(0.05, 0.95, 19), 100)
     found = {}
     for size in TOGETHER[:2]:
-        chosen = np.random.default_rng(size).choice(names, size, replace=False)
+        chosen = np.random.default_rng(size).choice(names, size, replace=False).tolist()
         tables = cell.crossed(chosen, chosen, one_cell=False)
         measured, p = SimulatedFeatures(*tables, control=CONTROLS["weight_norm"]).test(planted, 1, 0)
         curve = pd.DataFrame({"r": measured, "found": p <= LEVEL, "planted": planted})
@@ -141,7 +142,8 @@ def level_table(found: Mapping[str, Mapping[str, Found]], place: int) -> tuple[p
 
     found: by cell and test. place: 0 for single tests, 1 for any discovery.
     """
-    limit, kept, rows = (SINGLE_LIMIT, DISCOVERY_LIMIT)[place], {}, []
+    limit, rows = (SINGLE_LIMIT, DISCOVERY_LIMIT)[place], []
+    kept: dict[str, bool] = {}
     tests = list(dict.fromkeys(test for own in found.values() for test in own))
     for cell, own in found.items():
         row = {"cell": cell}

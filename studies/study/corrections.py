@@ -179,5 +179,5 @@ def forecasts_with_products(
 
 
 def _chosen(read: EarlyValues) -> pd.DataFrame:
-    places = [read.features.index.get_level_values("feature").get_loc(name) for name in FEATURES]
-    return read.features.iloc[places]
+    names = list(read.features.index.get_level_values("feature"))
+    return read.features.iloc[[names.index(name) for name in FEATURES]]

@@ -327,7 +327,7 @@ def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypat
     monkeypatch.setattr(verdicts, "MAX_ROWS", 100)
     left, right = verdict(*tables).axes
     family = verdicts.family_of(tables[0], "validation_loss")
-    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm", "beyond_the_step"])]
+    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm"])]
     answers = [text.get_text() for text in right.texts]
     for answer in ("yes", "no", "not tested"):
         assert answers.count(answer) == (asked["answer"] == answer).sum()

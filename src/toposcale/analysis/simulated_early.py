@@ -39,7 +39,7 @@ class SimulatedEarlyFeatures:
             own = np.flatnonzero([one == cell for one in cells])
             fit = fit_of_cell(values, outcome[None], controls, own)
             noise, _ = orthogonal_to(values[:, own], fit.design)
-            told = fit.residuals * np.sqrt(fit.freedom / max(fit.residuals @ fit.residuals, 1e-300))
+            told = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
             values[:, own] = effects[:, None] * told + np.sqrt(1 - effects[:, None] ** 2) * noise
         found = between_runs(values, outcome, cells, controls, draws=DRAWS, seed=seed)
         return found.correlation, found.p
