@@ -162,4 +162,4 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
     )
     assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
     assert f"and starting another size in {(~finish).sum()}." in page
-    assert f"in {silent.sum()} of the {len(advice)}" in page
+    assert f"In {silent.sum()} of the {len(advice)}" in page
