@@ -33,7 +33,9 @@ def main(snakemake):
             texts, passed = embed(*loaded, text, settings)
             cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
             summary = embeddings.Settings(settings["components"], settings["repeats"])
-            features, diagrams = embeddings.compute_features(passed.embeddings, summary, model=model)
+            features, diagrams = embeddings.compute_features(
+                passed.embeddings, summary, model=model, precision=passed.precision
+            )
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
         _clouds.write(made["clouds"], cloud, metadata)
         rows = tables.feature_rows(features, source="embeddings", **where)

@@ -49,7 +49,9 @@ def published(workspace):
     return with_landscapes(workspace)
 
 
-def test_from_a_repository_to_the_report(hub, published):
+def test_from_repositories_to_the_report(hub, published):
+    """One of the two has no usable weights, which costs the report nothing but that model."""
+    with_gguf(hub, published)
     published.snakemake()
     features = pd.read_parquet(published.results / "tables" / "features.parquet")
     assert set(features["step"]) == set(STEPS)
