@@ -11,7 +11,7 @@ import pandas as pd
 
 PARAMETERS = (2_936, 20_640)
 """The smallest and the largest model."""
-TOGETHER, BETWEEN = 20, 480
+TOGETHER, BETWEEN = 5, 480
 """As many runs were tested together over their checkpoints, and between runs."""
 MEASURED = f"measured at {PARAMETERS[0]:,} to {PARAMETERS[1]:,} parameters, up to {TOGETHER} runs together"
 
