@@ -74,7 +74,7 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
+# The real null: how often each test finds what cannot be there, and what is, in every cell of the studies.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 

@@ -192,7 +192,8 @@ def main(folders: list[Path], draws: int) -> None:
         for (cell, _), (_, power) in zip(cells, results, strict=True)
         if power
     ]
-    print(f"\nfound at p of at most 0.05 given norm, %\n\n{small_tables.markdown(pd.DataFrame(rows))}")
+    if rows:
+        print(f"\nfound at p of at most 0.05 given norm, %\n\n{small_tables.markdown(pd.DataFrame(rows))}")
     sys.exit(0 if kept else 1)
 
 

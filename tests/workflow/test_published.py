@@ -61,8 +61,8 @@ def test_from_repositories_to_the_report(hub, published):
     metrics = pd.read_parquet(published.results / "tables" / "metrics.parquet")
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
     assert set(metrics["step"]) == set(STEPS)
-    models = pd.read_parquet(published.results / "tables" / "models.parquet")
-    assert models[["cell", "seed"]].to_numpy().tolist() == [["sisters", 7]]
+    models = pd.read_parquet(published.results / "tables" / "models.parquet").set_index("model")
+    assert models.loc["tiny", ["cell", "seed"]].tolist() == ["sisters", 7]
     assert (published.results / "report.html").is_file()
     # Nothing is left of the weights, since hub.keep is false.
     assert not [path for path in (published.path / "cache").rglob("*.safetensors") if path.exists()]
