@@ -32,7 +32,9 @@ def main(snakemake):
             texts, passed = embed(*loaded, text, settings)
             clouds[step] = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
             summary = embeddings.Settings(settings["components"], settings["repeats"])
-            features, diagrams = embeddings.compute_features(passed.embeddings, summary, model=model)
+            features, diagrams = embeddings.compute_features(
+                passed.embeddings, summary, model=model, precision=passed.precision
+            )
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
         rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))

@@ -226,6 +226,9 @@ def test_what_is_seen_is_exported_as_csv_and_png(page):
     page.wait_for(f"document.querySelector('{selector}').layout.xaxis.range?.[0] === 8")
     _, *fewer = csv.reader(io.StringIO(page.run(read)))
     assert {int(step) for _, step, _ in fewer} == {8, 16, 24, 32, 40}
+    # A spreadsheet would run such a name.
+    page.run(f"Plotly.restyle(document.querySelector('{selector}'), {{name: '=1+1'}}, [1]).then(() => true)")
+    assert "'=1+1" in {name for name, *_ in csv.reader(io.StringIO(page.run(read)))}
     picture = page.run(f"Plotly.toImage(document.querySelector('{selector}'), {{format: 'png'}})")
     assert picture.startswith("data:image/png;base64,iVBOR")
 

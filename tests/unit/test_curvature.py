@@ -160,6 +160,20 @@ def test_same_seed_same_bytes_and_any_seed_same_values(network):
     assert all(torch.equal(a[name], b[name]) for a, b in zip(vectors, again, strict=True) for name in a)
 
 
+@pytest.mark.parametrize("which", ["largest", "highest", "lowest"])
+def test_no_random_number_is_without_a_seed(network, monkeypatch, which):
+    """scipy continues a Lanczos basis that ends early with a random vector: rare, and another one in each process."""
+    seeded = np.random.default_rng
+
+    def only_seeded(seed=None):
+        assert seed is not None, "a generator whose numbers are not the same again"
+        return seeded(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", only_seeded)
+    loss, parameters, _, _ = network
+    hessian_eigenpairs(loss, parameters, 2, seed=3, which=which)
+
+
 def test_grad_fields_are_never_touched(network):
     loss, parameters, _, model = network
     for tensor in model.parameters():

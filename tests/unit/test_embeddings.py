@@ -150,6 +150,40 @@ def test_a_model_that_gives_nan_has_the_same_features_all_nan():
     assert all(np.isnan(diagram).all() for diagram in found[False][2])
 
 
+def normed_model(dtype):
+    """One layer behind a LayerNorm, which takes a dimension away; its mean over a vector is 0 before gain and bias."""
+    torch.manual_seed(4)
+    table, norm = torch.randn(VOCABULARY, WIDTH), torch.nn.LayerNorm(WIDTH)
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 2.0)
+        norm.bias.normal_(0, 3)
+    norm, table = norm.to(dtype), table.to(dtype)
+    return LanguageModel(lambda tokens, last_only: [norm(table[tokens])], table, None, CONTEXT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_decay_is_that_of_the_model_in_float64(dtype):
+    texts = [[*text, 1, 2, 3] for text in random_texts(60) if len(text) < CONTEXT - 3]
+    decay = {}
+    for precision in (torch.float64, dtype):
+        passed = forward_pass(normed_model(precision), texts)
+        features, _ = compute_features(
+            passed.embeddings, Settings(repeats=0), model="m", precision=passed.precision
+        )
+        decay[precision] = features["all"]["eigenspectrum_decay"]
+    assert decay[dtype] == pytest.approx(decay[torch.float64], rel=1e-5 if dtype == torch.float32 else 0.05)
+
+
+def test_means_over_tokens_are_rounded_once():
+    states = torch.full((1, 4096, 1), 0.1)
+    states[0, 0] = 3e4
+    passed = forward_pass(
+        LanguageModel(lambda tokens, last_only: [states], torch.zeros(5, 1), None, 4096), [[1] * 4096]
+    )
+    exact = states[0].double().mean(0).numpy().astype(np.float32)
+    np.testing.assert_array_equal(passed.embeddings["all"][0], exact)
+
+
 # Features.
 
 

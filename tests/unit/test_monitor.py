@@ -107,6 +107,33 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
     }
 
 
+def test_evaluations_between_snapshots_are_told(tmp_path, capfd):
+    model, tiny = small_model(), weights.Settings(max_points=4, features=("norms",))
+    for evaluated_every, final_step in ((50, 300), (40, 80), (20, 40), (10, 40)):
+        name = f"every-{evaluated_every}"
+        with monitor(tmp_path, name=name, every=20, final_step=final_step, settings=tiny) as watching:
+            for step in range(1, final_step + 1):
+                watching.step(model)
+                if step % evaluated_every == 0:
+                    watching.log(validation_loss=0.5)
+    said = capfd.readouterr().err
+    [first] = [line for line in said.splitlines() if "should divide" in line]
+    assert "every-50: the validation loss of step 50" in first
+    assert "every (20) should divide the 50 steps between evaluations" in first
+    [last] = [line for line in said.splitlines() if "have a validation loss" in line]
+    assert "every-50: 3 of 15 snapshots have a validation loss" in last
+
+
+def test_an_evaluation_after_the_last_step_is_of_the_last_snapshot(tmp_path, capfd):
+    model = small_model()
+    with monitor(tmp_path, every=2, final_step=3) as watching:
+        for _ in range(3):
+            watching.step(model)
+        watching.log(validation_loss=0.5)
+        watching.snapshot(model)
+    assert "validation loss" not in capfd.readouterr().err
+
+
 def test_max_rows_takes_the_same_rows_at_every_step(tmp_path):
     model = small_model()
     with monitor(tmp_path, max_rows=8) as watching:

@@ -83,6 +83,43 @@ def test_identical_points_are_nan_with_a_warning(function):
         assert math.isnan(function(np.full((10, 4), 0.1)))
 
 
+def behind_a_layer_norm(dtype, n_points=100, width=12, seed=0):
+    """Points of float64 whose entries, divided by their gains, have the mean 0; and the same points stored in `dtype`."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((n_points, width)) * np.arange(1, width + 1) ** -1.5
+    points = (points - points.mean(axis=1, keepdims=True)) / points.std(axis=1, keepdims=True)
+    gains = rng.uniform(0.5, 2.0, width)
+    return gains, (points * gains + 3 * rng.standard_normal(width)).astype(dtype)
+
+
+def without_the_dead_dimension(stored, gains):
+    """Decay by an SVD in float64 of the stored points in the plane across the direction that has nothing but rounding."""
+    dead = (1 / gains) / np.linalg.norm(1 / gains)
+    centred = stored.astype(np.float64) - stored.astype(np.float64).mean(axis=0)
+    basis = np.linalg.svd(dead[None], full_matrices=True)[2][1:]
+    values = np.linalg.svd(centred @ basis.T, compute_uv=False)
+    return -2 * np.polyfit(np.log(np.arange(1, len(values) + 1)), np.log(values), 1)[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n_points", "width"), [(20, 5), (100, 12), (100, 48), (1000, 96)])
+def test_a_dimension_that_a_layer_norm_took_away_is_no_eigenvalue(dtype, n_points, width):
+    gains, stored = behind_a_layer_norm(dtype, n_points, width)
+    assert eigenspectrum_decay(stored) == pytest.approx(without_the_dead_dimension(stored, gains), rel=1e-6)
+    exact = behind_a_layer_norm(np.float64, n_points, width)[1]
+    assert eigenspectrum_decay(stored) == pytest.approx(eigenspectrum_decay(exact), rel=1e-4)
+
+
+def test_points_that_were_rounded_more_than_they_are_stored():
+    exact = behind_a_layer_norm(np.float64)[1]
+    rounded = exact.astype(ml_dtypes.bfloat16).astype(np.float32)
+    told = eigenspectrum_decay(rounded, precision=float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps))
+    assert told == pytest.approx(eigenspectrum_decay(rounded.astype(ml_dtypes.bfloat16)), rel=1e-12)
+    assert abs(told - eigenspectrum_decay(exact)) < abs(
+        eigenspectrum_decay(rounded) - eigenspectrum_decay(exact)
+    )
+
+
 def test_stable_rank():
     assert stable_rank(np.eye(6)) == pytest.approx(6.0, rel=1e-14)
     assert stable_rank(np.outer([1.0, 2.0], [3.0, 4.0, 5.0])) == pytest.approx(1.0, rel=1e-14)

@@ -1,5 +1,6 @@
 """Tables: the same bytes for the same rows, nothing half-written, and damage named."""
 
+import csv
 import os
 
 import numpy as np
@@ -28,6 +29,15 @@ def test_the_order_of_the_rows_does_not_show(tmp_path):
     read = tables.read(schemas.TABLES["metrics"], paths[0])
     assert read["step"].to_pylist() == [20, 20, 100, 10]
     assert read["metric"].to_pylist() == ["accuracy", "loss", "loss", "loss"]
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_the_csv(tmp_path):
+    names = ["=1+1", "+a", "-b", "@c", "a-b", "a=b", "\tx", None, ""]
+    tables.write_csv(pa.table({"model": names, "value": [-1.5] * len(names)}), tmp_path / "t.csv")
+    with open(tmp_path / "t.csv", newline="") as file:
+        _, *rows = csv.reader(file)
+    expected = ["'=1+1", "'+a", "'-b", "'@c", "a-b", "a=b", "'\tx", "", ""]
+    assert rows == [[name, "-1.5"] for name in expected]
 
 
 def test_gathering_is_the_same_as_writing_at_once(tmp_path):

@@ -40,6 +40,8 @@ def published(workspace):
             "revisions": "step{step}",
             "steps": [*STEPS[:-1], STEPS[-1] - 1, STEPS[-1]],
             "tokens_per_step": 1024,
+            "cell": "sisters",
+            "seed": 7,
         }
     }
     workspace.config["hub"] = {"cache": str(workspace.path / "cache"), "keep": False}
@@ -47,7 +49,9 @@ def published(workspace):
     return with_landscapes(workspace)
 
 
-def test_from_a_repository_to_the_report(hub, published):
+def test_from_repositories_to_the_report(hub, published):
+    """One of the two has no usable weights, which costs the report nothing but that model."""
+    with_gguf(hub, published)
     published.snakemake()
     features = pd.read_parquet(published.results / "tables" / "features.parquet")
     assert set(features["step"]) == set(STEPS)
@@ -57,6 +61,8 @@ def test_from_a_repository_to_the_report(hub, published):
     metrics = pd.read_parquet(published.results / "tables" / "metrics.parquet")
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
     assert set(metrics["step"]) == set(STEPS)
+    models = pd.read_parquet(published.results / "tables" / "models.parquet").set_index("model")
+    assert models.loc["tiny", ["cell", "seed"]].tolist() == ["sisters", 7]
     assert (published.results / "report.html").is_file()
     # Nothing is left of the weights, since hub.keep is false.
     assert not [path for path in (published.path / "cache").rglob("*.safetensors") if path.exists()]

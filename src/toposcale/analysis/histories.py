@@ -25,6 +25,7 @@ def histories_from_tables(
 ) -> list[History]:
     """One history for each row of `models`, sorted by model; whatever a table lacks is missing there too.
 
+    A model whose size is not known, since none of its checkpoints could be read, has none.
     What is forecast is the validation loss; of a model that has none, the training loss. Features of layer "all"
     count. `schedules`: the table of that name, the plans; a plan that is not in it is what the log's own rows tell.
     `vectors`: by model and feature name, vectorised
@@ -43,7 +44,7 @@ def histories_from_tables(
             None if schedules is None else schedules[schedules["model"] == row["model"]],
             (vectors or {}).get(str(row["model"]), {}),
         )
-        for row in models.sort_values("model").to_dict("records")
+        for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records")
     ]
 
 

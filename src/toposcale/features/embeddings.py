@@ -62,12 +62,14 @@ class ForwardPass:
     `embeddings`: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after
     the final norm, is called "all", as it stands for the whole model. With all layers, `hidden.00` is the embedding
     layer and the others are the blocks, the last one again among them. `cross_entropies`: float64 (n,), sums in nats
-    over the predicted tokens of a text, and `predicted`: (n,), their numbers.
+    over the predicted tokens of a text, and `predicted`: (n,), their numbers. `precision`: relative rounding of the
+    embeddings: that of float32, or of the model's own type where it is coarser, over the root of the tokens of a text.
     """
 
     embeddings: dict[str, NDArray[np.float32]]
     cross_entropies: NDArray[np.float64]
     predicted: NDArray[np.int64]
+    precision: float
 
     @property
     def perplexity(self) -> float:
@@ -112,11 +114,14 @@ def forward_pass(
                 model, tokens, states[-1], lengths[rows], vocabulary_block
             )
     assert pooled is not None
+    precision = max(
+        torch.finfo(torch.float32).eps, torch.finfo(states[-1].dtype).eps / float(np.sqrt(lengths.mean()))
+    )
     embeddings = {ALL_LAYERS: pooled[-1]}
     if all_layers:
         digits = max(2, len(str(len(pooled) - 1)))
         embeddings = {f"hidden.{i:0{digits}d}": layer for i, layer in enumerate(pooled)} | embeddings
-    return ForwardPass(embeddings, cross_entropies, lengths - 1)
+    return ForwardPass(embeddings, cross_entropies, lengths - 1, precision)
 
 
 def _checked_lengths(model: LanguageModel, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -144,13 +149,14 @@ def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[
 
 
 def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Mean of each layer's states (batch, length, d) over each text's own tokens: (layers, batch, d)."""
+    """Mean of each layer's states (batch, length, d) over each text's own tokens: (layers, batch, d), rounded once."""
     import torch
 
     positions = np.arange(states[0].shape[1])
-    shares = ((positions < lengths[:, None]) / lengths[:, None]).astype(np.float32)
+    shares = (positions < lengths[:, None]) / lengths[:, None]
     weights = torch.from_numpy(shares[:, None, :]).to(states[0].device)
-    return torch.stack([torch.bmm(weights, state.float())[:, 0] for state in states]).cpu().numpy()
+    means = [torch.bmm(weights, state.double())[:, 0].float() for state in states]
+    return torch.stack(means).cpu().numpy()
 
 
 def _cross_entropies(
@@ -195,19 +201,20 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
 
 
 def compute_features(
-    embeddings: Mapping[str, ArrayLike], settings: Settings, *, model: str
+    embeddings: Mapping[str, ArrayLike], settings: Settings, *, model: str, precision: float | None = None
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
 
     The subsets of texts depend on (seed, model) and not on step or layer, so that they are the same everywhere. A layer
     that is not finite throughout has every feature as NaN, and diagrams of one bar that is NaN.
+    `precision`: relative rounding of the embeddings (`ForwardPass.precision`), by default that of their type.
     """
 
     def described(points: ArrayLike) -> tuple[Features, Diagrams]:
-        found, bars = embedding_features(points, components=settings.components)
+        found, bars = embedding_features(points, components=settings.components, precision=precision)
         if settings.repeats >= 2:
             rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
-            found |= feature_spread(points, settings, rng)
+            found |= feature_spread(points, settings, rng, precision)
         return found, bars
 
     features: dict[str, Features] = {}
@@ -220,7 +227,9 @@ def compute_features(
     return features, diagrams
 
 
-def embedding_features(embeddings: ArrayLike, *, components: int = 50) -> tuple[Features, Diagrams]:
+def embedding_features(
+    embeddings: ArrayLike, *, components: int = 50, precision: float | None = None
+) -> tuple[Features, Diagrams]:
     """Topology and spectra of embedded texts (n, d): named numbers, and the diagrams H0 and H1.
 
     After PCA to `components`: the summaries of each Vietoris-Rips diagram as `h0_count`, `h0_total` ...; those with a
@@ -232,11 +241,13 @@ def embedding_features(embeddings: ArrayLike, *, components: int = 50) -> tuple[
     topology, diagrams = homology.cloud_features(points)
     features = {"pca_variance_kept": kept, **topology}
     for function in (spectra.effective_rank, spectra.participation_ratio, spectra.eigenspectrum_decay):
-        features[function.__name__] = function(embeddings)
+        features[function.__name__] = function(embeddings, precision)
     return features, diagrams
 
 
-def feature_spread(embeddings: ArrayLike, settings: Settings, rng: np.random.Generator) -> Features:
+def feature_spread(
+    embeddings: ArrayLike, settings: Settings, rng: np.random.Generator, precision: float | None = None
+) -> Features:
     """Standard deviation (divisor repeats - 1) of each feature over random subsets of the texts, as `{feature}_spread`.
 
     Each subset is drawn without replacement. It says how much a feature hangs on the choice of texts; features that
@@ -250,7 +261,8 @@ def feature_spread(embeddings: ArrayLike, settings: Settings, rng: np.random.Gen
     draws = []
     for _ in range(settings.repeats):
         rows = np.sort(rng.choice(len(points), size, replace=False))
-        draws.append(embedding_features(points[rows], components=settings.components)[0])
+        found, _ = embedding_features(points[rows], components=settings.components, precision=precision)
+        draws.append(found)
     return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
 
 

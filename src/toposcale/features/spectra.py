@@ -1,7 +1,8 @@
 """Spectra of weight matrices and of embeddings, each as one number without units.
 
 Weights: eigenvalues are squared singular values of the matrix as it is. Embeddings (n, d): singular values of
-the matrix with its column means taken off.
+the matrix with its column means taken off. What rounding alone leaves of them is not counted: it depends on the precision
+of the numbers as they were stored, not on that of the arithmetic, which is float64.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import math
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -24,42 +26,43 @@ _SQUARED_SAFELY = (
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
-def effective_rank(points: ArrayLike) -> float:
+def effective_rank(points: ArrayLike, precision: float | None = None) -> float:
     """RankMe: exp(-sum p ln p), p = sigma / sum sigma over the singular values of the centred matrix (n, d).
 
     Between 1 and min(n, d). Identical rows leave nothing: NaN, with a RuntimeWarning.
     Source: Garrido et al., ICML 2023, arXiv:2210.02885, without its smoothing constant.
     ValueError: `points` not 2-D, empty, NaN or infinite.
     """
-    values = _centred_singular_values(points)
+    values = _centred_singular_values(points, precision)
     if len(values) == 0:
         return undefined("identical points have no effective rank")
     shares = values / values.sum()
     return math.exp(-float(shares @ np.log(shares)))
 
 
-def participation_ratio(points: ArrayLike) -> float:
+def participation_ratio(points: ArrayLike, precision: float | None = None) -> float:
     """(sum lambda)^2 / sum lambda^2 over the eigenvalues of the covariance of the rows of `points` (n, d).
 
     Between 1 and min(n, d). Identical rows leave nothing: NaN, with a RuntimeWarning.
     ValueError: `points` not 2-D, empty, NaN or infinite.
     """
-    values = _centred_singular_values(points)
+    values = _centred_singular_values(points, precision)
     if len(values) == 0:
         return undefined("identical points have no participation ratio")
     eigenvalues = (values / values[0]) ** 2
     return float(eigenvalues.sum() ** 2 / (eigenvalues @ eigenvalues))
 
 
-def eigenspectrum_decay(points: ArrayLike) -> float:
+def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> float:
     """alpha of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i, positive for decay.
 
     lambda are the covariance eigenvalues of `points` (n, d) in descending order; those that are 0 up to
-    rounding are left out. Fewer than two are left: NaN, with a RuntimeWarning. Source: Stringer et al.,
-    Nature 571, 2019.
+    rounding are left out: of states behind a LayerNorm, which takes one dimension away, the last. `precision`: relative
+    rounding of the numbers, by default that of the type of `points`. Fewer than two are left: NaN, with a
+    RuntimeWarning. Source: Stringer et al., Nature 571, 2019.
     ValueError: `points` not 2-D, empty, NaN or infinite.
     """
-    values = _centred_singular_values(points)
+    values = _centred_singular_values(points, precision)
     if len(values) < 2:
         return undefined("a spectrum of fewer than two eigenvalues has no decay")
     log_rank = np.log(np.arange(1, len(values) + 1))
@@ -161,12 +164,22 @@ def _ks_distances(
     return np.max(either_side, axis=1, where=place >= 0, initial=0.0)
 
 
-def _centred_singular_values(points: ArrayLike) -> NDArray[np.float64]:
-    """Singular values of the centred matrix, descending, without those that are zero up to rounding."""
+def _centred_singular_values(points: ArrayLike, precision: float | None) -> NDArray[np.float64]:
+    """Singular values of the centred matrix, descending, without those that are zero up to rounding.
+
+    Entries that are rounded by at most eps of themselves move no singular value by more than eps ||points||_F, which is
+    also more than the rounding of the means and of the SVD when both are in float64. Twice that is cut.
+    """
     matrix = as_finite_float64(points, "points")
-    centred = matrix - matrix.mean(axis=0)
-    values = np.linalg.svd(centred, compute_uv=False)
-    # Rounding in the means alone leaves this much of identical rows.
-    rounding = max(matrix.shape) * _EPSILON
-    largest_entry = float(np.abs(matrix).max())
-    return values[values > rounding * max(float(values[0]), largest_entry)]
+    values = np.linalg.svd(matrix - matrix.mean(axis=0), compute_uv=False)
+    precision = _precision_of(points) if precision is None else precision
+    return values[values > 2.0 * precision * float(np.linalg.norm(matrix))]
+
+
+def _precision_of(points: ArrayLike) -> float:
+    """Distance from 1 to the next number of the type that the points are stored in; integers are exact."""
+    dtype = getattr(points, "dtype", None)
+    try:
+        return float(ml_dtypes.finfo(dtype).eps)
+    except (TypeError, ValueError):
+        return _EPSILON

@@ -133,7 +133,7 @@ def draw_surface(
     # The label of the third axis would stand outside a narrow panel.
     axes.text2D(0.5, 0.96, f"height: loss ({unit})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
     if logarithmic:
-        axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"$10^{{{power:g}}}$"))  # type: ignore[attr-defined]
+        axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{10.0**power:g}"))  # type: ignore[attr-defined]
         axes.zaxis.set_major_locator(MaxNLocator(4, integer=True))  # type: ignore[attr-defined]
     else:
         axes.zaxis.set_major_locator(MaxNLocator(4))  # type: ignore[attr-defined]

@@ -30,6 +30,7 @@ GRID = "#e4e4e4"
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "font.size": 9,
+    "text.parse_math": False,  # names of models and layers are drawn as they are, also those with a $
     "text.color": INK,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -148,14 +149,17 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
 
 
 def _ordered(models: pd.DataFrame) -> pd.DataFrame:
-    """Models by size, family and seed; copies with another seed share `copy_of` and are counted in `copy`."""
+    """Models by size, family and seed; copies with another seed share `copy_of` and are counted in `copy`.
+
+    A model without one usable checkpoint has no size: it comes last.
+    """
     models = models.drop_duplicates("model")
     family = models["family"] if "family" in models else models["model"]
     models = models.assign(family=family, seed=models.get("seed", 0))
     models = models.sort_values(["n_parameters", "family", "seed", "model"])
     copy_of = list(zip(models["n_parameters"], models["family"], strict=True))
     models = models.assign(copy_of=pd.Series(copy_of, index=models.index, dtype=object))
-    return models.assign(copy=models.groupby(["n_parameters", "family"]).cumcount())
+    return models.assign(copy=models.groupby(["n_parameters", "family"], dropna=False).cumcount())
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tuple[Path, Path]:

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal
 
 import numpy as np
@@ -147,6 +148,7 @@ def _leading_pairs(
                 ncv=width,
                 tol=_RESIDUAL[which],
                 maxiter=max(1, max_products // (width - k)),
+                **({"rng": rng} if _RESTARTS_ARE_RANDOM else {}),
             )
         except ArpackNoConvergence as error:
             values, vectors = error.eigenvalues, error.eigenvectors
@@ -165,6 +167,9 @@ _ARPACK = {"largest": "LM", "highest": "LA", "lowest": "SA"}
 # Residual by |value|. The error of a value goes by its square: where the next eigenvalue is a tenth away 1e-4 leaves
 # about 1e-7, and 1e-2 about 1e-3.
 _RESIDUAL = {"largest": 1e-4, "highest": 1e-4, "lowest": 1e-2}
+# From scipy 1.17 on, a Lanczos basis that ends early is continued with a random vector, which is another one in each
+# process unless the generator is given; the Fortran code of earlier releases has fixed seeds.
+_RESTARTS_ARE_RANDOM = "rng" in signature(eigsh).parameters
 _DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
 
 

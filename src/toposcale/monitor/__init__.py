@@ -1,7 +1,8 @@
-"""Topology of a model while it trains: `TopologyMonitor` for a plain loop, `TopologyCallback` for transformers' Trainer.
+"""Topology of a model while it trains: `TopologyMonitor` for a plain loop, `TopologyCallback` for transformers' Trainer,
+`LightningTopologyCallback` for the Trainer of Lightning.
 
 Every k steps the weights are copied, and a process in the background turns the copy into the rows that the workflow
-would have computed of a checkpoint. What it costs is measured and said. Neither PyTorch nor transformers is imported
+would have computed of a checkpoint. What it costs is measured and said. None of these libraries is imported
 before it is needed, so that the background process starts light and a plain loop does without transformers.
 """
 
@@ -12,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toposcale.monitor.callback import TopologyCallback
+    from toposcale.monitor.lightning import LightningTopologyCallback
     from toposcale.monitor.loop import Cost, TopologyMonitor
 
-_MODULES = {"Cost": "loop", "TopologyCallback": "callback", "TopologyMonitor": "loop"}
+_MODULES = {
+    "Cost": "loop",
+    "LightningTopologyCallback": "lightning",
+    "TopologyCallback": "callback",
+    "TopologyMonitor": "loop",
+}
 
 
 def __getattr__(name: str) -> Any:

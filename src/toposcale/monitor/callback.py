@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from toposcale.checkpoints.matrices import count_weights
 from toposcale.io import loss_curves
 from toposcale.monitor.loop import TopologyMonitor, plain_name
-from toposcale.training.schedules import knots
+from toposcale.monitor.schedulers import plan_of
 
 
 class TopologyCallback(TrainerCallback):
@@ -38,7 +37,7 @@ class TopologyCallback(TrainerCallback):
             return
         known = {"start": state.global_step, "final_step": state.max_steps}
         self.monitor = TopologyMonitor(*self._arguments, **(known | self._options))
-        if (plan := _plan(kwargs.get("lr_scheduler"), state.max_steps)) is not None:
+        if (plan := plan_of(kwargs.get("lr_scheduler"), state.max_steps)) is not None:
             self.monitor.folder.write_facts(schedule=plan)
         if state.global_step == 0:
             self.monitor.snapshot(kwargs["model"])
@@ -104,18 +103,3 @@ class TopologyCallback(TrainerCallback):
         if tokens is not None and tokens != self._told:
             self._told = tokens
             self.monitor.tell(tokens_per_step=tokens)
-
-
-def _plan(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
-    """The rates that a Trainer's scheduler will give, as the fields of `ScheduleTable`; None for one that is no function.
-
-    A scheduler that looks at the loss on the way has no plan.
-    """
-    functions = getattr(scheduler, "lr_lambdas", None)
-    if not functions or final_step < 1:
-        return None
-    rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
-    if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
-        return None
-    at = knots(rates)
-    return {"at": at.tolist(), "values": rates[at].tolist()}

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from toposcale import __version__
 from toposcale.checkpoints.matrices import is_buffer, stored_transposed
+from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import Settings
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError
@@ -123,6 +124,9 @@ class TopologyMonitor:
         self.cost = Cost()
         self.last_step = start
         self.last_snapshot: int | None = None
+        self._final_step = final_step
+        self._evaluated: set[int] = set()
+        self._last_evaluation = start
         self._log = records.Log(self.folder)
         self._worker: Worker | None = None
         self._begin: float | None = None
@@ -163,6 +167,8 @@ class TopologyMonitor:
         """Metrics of the weights as they are now, such as validation_loss=2.31, for the metrics table."""
         for name, value in metrics.items():
             self._log.metric(self.last_step, name, _kept(value))
+        if VALIDATION_LOSS in metrics:
+            self._compare_with_snapshots()
 
     @_on_guard
     def log_loss(
@@ -199,9 +205,25 @@ class TopologyMonitor:
         self._hear(timeout=None)
         self._log.write(self.last_step)
         self._show(self.last_step, {"monitor_share_of_time": self.cost.share})
+        if "evaluated" in self._said:
+            taken = self._log.snapshots
+            self._say(f"{len(self._evaluated & taken)} of {len(taken)} snapshots have a validation loss")
         self._say(str(self.cost))
         if self._worker is not None:
             self._worker.end()
+
+    def _compare_with_snapshots(self) -> None:
+        """Say where evaluations and snapshots fall on different steps: such a loss is compared with no feature."""
+        between = self.last_step - self._last_evaluation
+        at_snapshots = between < 1 or between % self.every == 0 or self.every % between == 0
+        self._last_evaluation = self.last_step
+        self._evaluated.add(self.last_step)
+        if not at_snapshots and self.last_step not in (self.last_snapshot, self._final_step):
+            self._say_once(
+                "evaluated",
+                f"the validation loss of step {self.last_step} is compared with no feature, since that step has no "
+                f"snapshot; every ({self.every}) should divide the {between} steps between evaluations",
+            )
 
     def _write_facts(self, **facts: int | None) -> None:
         self.folder.write_facts(**{name: value for name, value in facts.items() if value is not None})

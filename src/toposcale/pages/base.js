@@ -140,7 +140,9 @@ function walk(event) {
 
 /** What a chart shows as CSV: the lines that are not hidden, as far as the axes show them. */
 function csvOf(element) {
-  const quoted = (value) => (typeof value === "string" ? `"${value.replaceAll('"', '""')}"` : value ?? "");
+  // A spreadsheet runs a text that begins with = + - or @ as a formula: it has an apostrophe before it.
+  const plain = (text) => text.replace(/^[=+@\t\r-]/, "'$&");
+  const quoted = (value) => (typeof value === "string" ? `"${plain(value).replaceAll('"', '""')}"` : value ?? "");
   const drawn = element.data.filter((trace) => trace.visible !== "legendonly" && trace.hoverinfo !== "skip");
   const { scene, xaxis, yaxis } = element._fullLayout;
   const text = (axis, otherwise) => axis?.title?.text?.replace(/<br>/g, " ") || otherwise;

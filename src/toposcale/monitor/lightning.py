@@ -1,0 +1,100 @@
+"""`LightningTopologyCallback`: `TopologyMonitor` inside a Trainer of Lightning."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from toposcale.features.names import VALIDATION_LOSS
+from toposcale.monitor.loop import TopologyMonitor
+from toposcale.monitor.schedulers import plan_of
+
+# Lightning has two names, whose classes do not mix: the one that the training has imported counts.
+_OLD_NAME = "pytorch_lightning"
+_EVALUATED = re.compile(r"(?:val|valid|validation|eval)[_/.](.+)")
+
+
+def _callback_class() -> Any:
+    names = ["lightning.pytorch", _OLD_NAME]
+    if _OLD_NAME in sys.modules and names[0] not in sys.modules:
+        names.reverse()
+    for name in names:
+        try:
+            return import_module(name).Callback
+        except ModuleNotFoundError:
+            continue
+    raise ModuleNotFoundError("the callback needs Lightning: pip install lightning")
+
+
+class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
+    """Monitors a module of Lightning: `Trainer(callbacks=[LightningTopologyCallback("topology", "my-gpt", every=100)])`.
+
+    The arguments are those of `TopologyMonitor`; `start` and `final_step` come from the Trainer, and the plan of the
+    learning rate from its scheduler, if that is a LambdaLR by steps. A step is an update, whatever the number of batches
+    in it; there is a snapshot at the start, every `every` steps and at the end. The loss is what training_step returns,
+    its mean over the batches of the update. What is logged in the validation as val_loss (or valid, validation, eval,
+    with _, / or . after it) is the metric validation_loss, any other val_NAME the metric NAME.
+    """
+
+    def __init__(self, folder: str | Path, name: str = "model", **options: Any) -> None:
+        self._arguments = (folder, name)
+        self._options = options
+        self._losses: list[Tensor] = []
+        self.monitor: TopologyMonitor | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Open the monitor and take the snapshot of the first weights."""
+        if not trainer.is_global_zero:
+            return
+        expected = float(trainer.estimated_stepping_batches)
+        final_step = int(expected) if math.isfinite(expected) and expected > 0 else None
+        known = {"start": trainer.global_step, "final_step": final_step}
+        self.monitor = TopologyMonitor(*self._arguments, **(known | self._options))
+        by_steps = [one.scheduler for one in trainer.lr_scheduler_configs if one.interval == "step"]
+        if by_steps and final_step and (plan := plan_of(by_steps[0], final_step)) is not None:
+            self.monitor.folder.write_facts(schedule=plan)
+        if trainer.global_step == 0:
+            self.monitor.snapshot(pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the step if this batch ended one, and take a snapshot where one is due."""
+        if self.monitor is None:
+            return
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if isinstance(loss, Tensor):
+            # Lightning divides the loss of a batch by the number of batches of an update.
+            self._losses.append(loss.detach() * trainer.accumulate_grad_batches)
+        if trainer.global_step > self.monitor.last_step:
+            mean = sum(self._losses) / len(self._losses) if self._losses else None
+            rates = [group["lr"] for one in trainer.optimizers for group in one.param_groups]
+            self.monitor.step(pl_module, mean, learning_rate=float(rates[0]) if rates else None)
+            self._losses.clear()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Keep what was evaluated for the metrics table."""
+        if self.monitor is None or trainer.sanity_checking:
+            return
+        found = {
+            named[1]: value
+            for name, value in trainer.callback_metrics.items()
+            if (named := _EVALUATED.fullmatch(name))
+        }
+        if "loss" in found:
+            found[VALIDATION_LOSS] = found.pop("loss")
+        self.monitor.log(**found)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Take the snapshot of the last weights, wait for the work in the background, and say what it cost."""
+        if self.monitor is None:
+            return
+        if self.monitor.last_snapshot != self.monitor.last_step:
+            self.monitor.snapshot(pl_module)
+        self.monitor.close()

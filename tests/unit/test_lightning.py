@@ -1,0 +1,134 @@
+"""The monitor inside Lightning: a real fit of two epochs on the CPU."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("lightning.pytorch")
+import lightning.pytorch as lightning  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from toposcale.features import weights  # noqa: E402
+from toposcale.io import schemas, tables  # noqa: E402
+from toposcale.monitor import LightningTopologyCallback  # noqa: E402
+from toposcale.monitor.folder import Folder  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+EPOCHS, BATCHES, WARMUP = 2, 12, 4
+STEPS = EPOCHS * BATCHES
+
+
+class Regression(lightning.LightningModule):
+    """Two layers; keeps the losses, rates and last weights that the callback should have seen."""
+
+    def __init__(self, interval="step"):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 1))
+        self.interval, self.losses, self.validated = interval, [], {}
+
+    def training_step(self, batch, index):
+        inputs, targets = batch
+        loss = nn.functional.mse_loss(self.inner(inputs), targets)
+        self.losses.append(loss.item())
+        return loss
+
+    def validation_step(self, batch, index):
+        loss = nn.functional.mse_loss(self.inner(batch[0]), batch[1])
+        self.log_dict({"val_loss": loss, "val_accuracy": 0.5})
+        if not self.trainer.sanity_checking:
+            self.validated[self.trainer.global_step] = loss.item()
+
+    def rate(self, step):
+        return min(1.0, (step + 1) / WARMUP) * (1 - step / (2 * STEPS))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": self.interval},
+        }
+
+
+def fit(path, *, every=6, interval="step", resume_from=None, epochs=EPOCHS, **options):
+    """A fit with the callback: the module and its trainer."""
+    lightning.seed_everything(0, verbose=False)
+    inputs = torch.randn(8 * BATCHES, 4)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    module = Regression(interval)
+    callback = LightningTopologyCallback(
+        path / "topology",
+        "mine",
+        every=every,
+        when_busy="wait",
+        tensorboard=False,
+        settings=weights.Settings(max_points=8),
+        tokens_per_step=64,
+    )
+    trainer = lightning.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=path,
+        **options,
+    )
+    trainer.fit(module, DataLoader(data, 8), DataLoader(data, 8 * BATCHES), ckpt_path=resume_from)
+    return module, trainer
+
+
+def rows(path, kind, table):
+    folder = Folder(path / "topology", "mine")
+    return tables.gather(schemas.TABLES[table], folder.files(kind).values()).to_pandas()
+
+
+def test_a_fit_of_two_epochs(tmp_path):
+    module, _ = fit(tmp_path, val_check_interval=6)
+    folder = Folder(tmp_path / "topology", "mine")
+    assert folder.steps() == list(range(0, STEPS + 1, 6))
+    log = rows(tmp_path, "training", "training")
+    assert log["step"].tolist() == list(range(1, STEPS + 1))
+    np.testing.assert_allclose(log["loss"], module.losses, rtol=1e-6)
+    np.testing.assert_allclose(log["learning_rate"], [0.1 * module.rate(step) for step in log["step"]])
+    metrics = rows(tmp_path, "metrics/monitor", "metrics").set_index(["metric", "step"])["value"]
+    assert metrics["validation_loss"].to_dict() == pytest.approx(module.validated)
+    assert set(module.validated) == {6, 12, 18, 24}
+    assert set(metrics["accuracy"]) == {0.5}
+    features = rows(tmp_path, "features/weights", "features").query("feature == 'frobenius_norm'")
+    last = features.set_index(["step", "layer"])["value"][STEPS]
+    expected = {
+        name: value.norm().item() for name, value in module.named_parameters() if name.endswith("weight")
+    }
+    assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    facts = folder.facts()
+    assert (facts["final_step"], facts["tokens_per_step"]) == (STEPS, 64)
+    assert facts["n_parameters"] == sum(value.numel() for value in module.parameters())
+    plan = np.interp(np.arange(STEPS + 1), facts["schedule"]["at"], facts["schedule"]["values"])
+    np.testing.assert_allclose(plan, [0.1 * module.rate(step) for step in range(STEPS + 1)], rtol=1e-9)
+
+
+def test_a_step_of_several_batches_counts_once(tmp_path):
+    module, trainer = fit(tmp_path, every=3, accumulate_grad_batches=2, limit_val_batches=0)
+    assert trainer.global_step == STEPS // 2
+    log = rows(tmp_path, "training", "training")
+    assert log["step"].tolist() == list(range(1, STEPS // 2 + 1))
+    np.testing.assert_allclose(log["loss"], np.mean(np.reshape(module.losses, (-1, 2)), axis=1), rtol=1e-6)
+    assert Folder(tmp_path / "topology", "mine").steps() == [0, 3, 6, 9, 12]
+
+
+def test_a_schedule_by_epochs_is_no_plan_of_steps(tmp_path):
+    fit(tmp_path, every=24, interval="epoch", limit_val_batches=0)
+    assert Folder(tmp_path / "topology", "mine").facts()["schedule"] is None
+
+
+def test_a_fit_that_goes_on_takes_up_its_rows(tmp_path):
+    _, trainer = fit(tmp_path, epochs=1, limit_val_batches=0)
+    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    fit(tmp_path, resume_from=tmp_path / "half.ckpt", limit_val_batches=0)
+    assert Folder(tmp_path / "topology", "mine").steps() == list(range(0, STEPS + 1, 6))
+    assert rows(tmp_path, "training", "training")["step"].tolist() == list(range(1, STEPS + 1))
