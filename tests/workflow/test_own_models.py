@@ -201,4 +201,4 @@ def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("toposcale: ")
-    assert "checkpoint-15 and checkpoint-20 are of two trainings" in last
+    assert "checkpoint-10 and checkpoint-20 are of two trainings" in last
