@@ -28,7 +28,7 @@ LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study decisions check-gpu reference clean distclean config-is-there
+.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study study-2 decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -74,7 +74,7 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The real null: how often each test finds what cannot be there, and what is; the first time trains 48 small models.
+# The real null: how often each test finds what cannot be there, and what is, in every cell of the studies.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
@@ -85,6 +85,14 @@ ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/study-data.yaml -- measured
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study studies/study/tables results/study results/study-data
+
+# The second study, docs/study-2.md, in the same way; it needs the text of WikiText-2 in results/wikitext-2.
+study-2: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	$(BIN)/snakemake --cores $(CORES) --configfile config/study-2.yaml -- measured
+	$(BIN)/snakemake --cores $(CORES) --configfile studies/study2/wikitext.yaml -- measured
+endif
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study2 studies/study2/tables results/study-2 results/study-2-wikitext
 
 # The decisions of docs/decisions.md: trains every alternative that is missing, then computes every number; ONLY=analysis as above.
 decisions: $(VENV)/.runtime

@@ -1,16 +1,21 @@
-"""The small tables of finished runs that are committed: where they come from, and a table as CSV and as Markdown."""
+"""The small tables of finished runs that are committed: what the studies read, and a table as CSV and as Markdown."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from toposcale.analysis.over_seeds import SHARE
+from toposcale.analysis.series import whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+
+METRICS = (VALIDATION_LOSS, "generalisation_gap")
+DIGITS = 8
 
 
 def run(main: Callable[[Path, list[Path]], None]) -> None:
@@ -42,11 +47,58 @@ def check_finished(metrics: pd.DataFrame, models: pd.DataFrame) -> None:
         )
 
 
-def write(table: pd.DataFrame, path: Path, digits: int) -> None:
+def gathered(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, followed: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """What the results of a study are computed from: `models`; `series`, the losses and the features `followed` of the
+    whole model at every checkpoint; `early`, all its features at the last checkpoint within `SHARE` of the training.
+
+    UserError: a run is not finished.
+    """
+    check_finished(metrics, models)
+    whole = whole_model(features)
+    whole = whole[whole["source"] == "weights"]
+    series = _wide(whole[whole["feature"].isin(followed)])
+    for metric in METRICS:
+        own = metrics[metrics["metric"] == metric].set_index(["model", "step"])["value"]
+        series = series.join(own.rename(metric))
+    ends = models.set_index("model")["final_step"].astype(float)
+    inside = whole[whole["step"] <= SHARE * whole["model"].map(ends) + 1e-6]
+    last = inside[inside["step"] == inside.groupby("model")["step"].transform("max")]
+    return {"models": models, "series": series.reset_index(), "early": _wide(last).reset_index()}
+
+
+def _wide(features: pd.DataFrame) -> pd.DataFrame:
+    return features.pivot(index=["model", "step"], columns="feature", values="value")
+
+
+def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The features and metrics tables that `series` and `early` of `gathered` hold."""
+    metrics = series[["model", "step", *METRICS]].melt(
+        ["model", "step"], var_name="metric", value_name="value"
+    )
+    rows = [
+        table.melt(["model", "step"], var_name="feature", value_name="value")
+        for table in (series.drop(columns=list(METRICS)), early)
+    ]
+    features = pd.concat(rows).dropna(subset=["value"]).drop_duplicates(["model", "step", "feature"])
+    return features.assign(source="weights", layer="all"), metrics
+
+
+def write(table: pd.DataFrame, path: Path, digits: int = DIGITS) -> None:
     """Write a table as CSV; packed where the name ends in .gz, the same bytes each time."""
     packed = {"method": "gzip", "mtime": 0} if path.suffix == ".gz" else None
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False, float_format=f"%.{digits}g", compression=packed)
+
+
+def told(found: Mapping[str, pd.DataFrame], folder: Path, heading: str) -> str:
+    """Write the tables of results, and tell each under a heading of its own."""
+    said = []
+    for name, table in found.items():
+        write(table, folder / f"{name}.csv")
+        said.append(f"{heading} {name.capitalize()}\n\n{markdown(table)}")
+    return "\n\n".join(said)
 
 
 def markdown(table: pd.DataFrame) -> str:

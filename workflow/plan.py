@@ -128,7 +128,8 @@ def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
             not_runnable = missing_parts(found[steps[-1]], tokenizer="tokenizer" not in given)
         case _:
             steps = tuple(sorted(given["steps"]))
-    return Model(name, name, seed, settings, steps, gaps, not_runnable, cell=name)
+    seed, cell = given.get("seed", seed), given.get("cell", name)
+    return Model(name, name, seed, settings, steps, gaps, not_runnable, cell=cell)
 
 
 def _architecture(checkpoint: str) -> str:

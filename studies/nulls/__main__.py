@@ -1,231 +1,208 @@
-"""`make nulls`: how often each test finds what cannot be there, and how often it finds what is.
+"""`make nulls`: how often each test finds what cannot be there, in every cell of the studies, and what is there.
 
-A real null: the features of one training against the losses of another one, with the same schedule and size, another
-seed and another data order. Whatever is found there is a false discovery. Power: features made of the losses and noise.
+    python -m studies.nulls [FOLDER ...] [--draws 50]
+
+The tests over checkpoints: features of one run against the losses of another run of its cell, with the same schedule and
+size, another seed and another data order. The norms go with the features. Between runs: the final losses are drawn, from
+what the controls of the cell tell and permuted residuals, so that features and controls stay together. Whatever is found
+is a false discovery. FOLDER: the tables of a study, or a run in results/ with cells of at least 10 seeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from studies.nulls.runs import SEEDS, STEPS, WARMUPS, load, make, name
-from toposcale.analysis.controls import CONTROLS
-from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.partial_correlations import run_test
-from toposcale.analysis.pooled import pooled_test
-from toposcale.analysis.series import aligned_series, whole_model
+from studies import small_tables
+from studies.nulls.cells import Cell, cells_of
+from toposcale.analysis.controls import CONTROLS, Control
+from toposcale.analysis.over_seeds import early_values, run_permutation_table
+from toposcale.analysis.pooled import joint_test
 from toposcale.analysis.simulated_features import SimulatedFeatures
-from toposcale.statistics.between_runs import between_runs
-from toposcale.statistics.innovations import innovations, lagged, with_squares
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.io.errors import UserError
+from toposcale.statistics.between_runs import between_runs, fit_of_cell
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
-from toposcale.statistics.run_permutation import run_permutation
 
+STUDY, SECOND = Path("studies/study/tables/study"), Path("studies/study2/tables")
 LEVEL = 0.05
 SINGLE_LIMIT, DISCOVERY_LIMIT = 0.07, 0.10
+TOGETHER = (1, 5)
+SEEDS = 8
+"""Seeds of a cell in the run permutation."""
+PERMUTATIONS = 999
 EFFECTS = (0.3, 0.5)
-POOL, CELL = 5, 8
-METRIC = "validation_loss"
+WITHDRAWN = "withdrawn: "
+GIVEN = {
+    "given norm": CONTROLS["weight_norm"],
+    "given norm and variance": CONTROLS["weight_norm_and_variance"],
+    f"{WITHDRAWN}given step": Control("step", step=True),
+}
+Found = list[tuple[float, float]]
+"""Of each draw: the share of tests with p of at most `LEVEL`, and whether any has such a q."""
 
 
-class Runs:
-    """The trained runs: whole-model features and validation losses, by warm-up."""
-
-    def __init__(self, folder: Path, seeds: int) -> None:
-        features, metrics = load(folder)
-        self.features = whole_model(features)
-        self.metrics = metrics[metrics["metric"] == METRIC]
-        self.names = {warmup: [name(warmup, seed) for seed in range(seeds)] for warmup in WARMUPS}
-        self._features = dict(list(self.features.groupby("model")))
-        self._metrics = dict(list(self.metrics.groupby("model")))
-
-    def tables(
-        self, pairs: list[tuple[str, str]], warmup: int, cell: str = ""
-    ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        """Features of the first of each pair beside the losses of the second, under one name."""
-        features = pd.concat(
-            [self._features[one].assign(model=f"run-{k:02d}") for k, (one, _) in enumerate(pairs)]
-        )
-        metrics = pd.concat(
-            [self._metrics[two].assign(model=f"run-{k:02d}") for k, (_, two) in enumerate(pairs)]
-        )
-        names = [f"run-{k:02d}" for k in range(len(pairs))]
-        models = {"model": names, "cell": [cell or one for one in names]}
-        return features, metrics, pd.DataFrame(models | {"warmup_steps": float(warmup), "final_step": STEPS})
+def levels(cell: Cell, draws: int, given: Mapping[str, Control], *, over_seeds: bool) -> dict[str, Found]:
+    """What every test finds in crossed runs of a cell. over_seeds: whether the tests over seeds are measured too."""
+    found: dict[str, Found] = {}
+    held = set.union(*({*own["feature"]} for own in cell.features.values()))
+    for words, control in given.items():
+        if not {*control.of_model, *control.of_layer} <= held:
+            continue
+        for size in TOGETHER:
+            if 2 * size <= len(cell.models):
+                label = f"{words}, {_runs(size)}"
+                found[label] = _crossed(cell, size, draws, partial(_pooled_p, control=control))
+    if over_seeds and len(cell.models) >= 2 * SEEDS:
+        permuted = _crossed(cell, SEEDS, draws, partial(_permuted_p, metric=cell.metric), True)
+        found[f"run permutation, {SEEDS} seeds"] = permuted
+    if over_seeds:
+        found["between runs"] = _between([cell], draws)
+    return found
 
 
-def single_level(
-    runs: Runs, warmup: int, start: int, control: str, pairs: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Of each pair of runs: the share of features with p of at most 5%, and whether any has such a q."""
-    found = []
-    for _ in range(pairs):
-        one, two = rng.choice(runs.names[warmup], 2, replace=False)
-        features, metrics, _ = runs.tables([(one, two)], start)
-        p = np.concatenate(
-            [
-                test.p.ravel()
-                for group in aligned_series(features, metrics, CONTROLS[control])
-                if (test := run_test(group, {"run-00": start})[0]) is not None
-            ]
-        )
-        p = p[np.isfinite(p)]
-        found.append([(p <= LEVEL).mean(), (benjamini_hochberg(p) <= LEVEL).any()])
-    return np.array(found)
+def _runs(size: int) -> str:
+    return "one run" if size == 1 else f"{size} runs together"
 
 
-def table_level(
-    runs: Runs,
-    warmup: int,
-    size: int,
-    draws: int,
-    rng: np.random.Generator,
-    p_of: Callable[..., np.ndarray],
-    cell: str = "",
-) -> np.ndarray:
-    """The same of `draws` sets of `size` runs' features beside the losses of as many others."""
+def _crossed(cell: Cell, size: int, draws: int, p_of: Callable[..., Floats], one_cell: bool = False) -> Found:
+    random, names = np.random.default_rng(size), list(cell.features)
     found = []
     for _ in range(draws):
-        chosen = rng.choice(runs.names[warmup], 2 * size, replace=False)
-        p = p_of(*runs.tables(list(zip(chosen[:size], chosen[size:], strict=True)), warmup, cell))
-        p = p[np.isfinite(p)]
-        found.append([(p <= LEVEL).mean(), (benjamini_hochberg(p) <= LEVEL).any()])
-    return np.array(found)
+        chosen = random.choice(names, 2 * size, replace=False).tolist()
+        found.append(_rates(p_of(*cell.crossed(chosen[:size], chosen[size:], one_cell=one_cell))))
+    return found
 
 
-def between_level(runs: Runs, warmup: int, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """The same between all runs of one warm-up, each beside the losses of another."""
-    found = []
-    names = runs.names[warmup]
+def _rates(p: Floats) -> tuple[float, float]:
+    p = p[np.isfinite(p)]
+    return float((p <= LEVEL).mean()), float((benjamini_hochberg(p) <= LEVEL).any())
+
+
+def _pooled_p(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
+) -> Floats:
+    return joint_test(features, metrics, models, control)["p"].to_numpy()
+
+
+def _permuted_p(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str) -> Floats:
+    table = run_permutation_table(features, metrics, models, metric=metric, seed=0)
+    return table["p"].to_numpy(np.float64)
+
+
+def _between(cells: list[Cell], draws: int) -> Found:
+    """The test between runs of all cells together, with outcomes drawn."""
+    features, metrics, models = (
+        pd.concat(tables) for tables in zip(*(cell.whole for cell in cells), strict=True)
+    )
+    read = early_values(features, metrics, models, cells[0].metric, [WEIGHT_NORM.feature])
+    if read is None:
+        return []
+    values, labels = read.features.to_numpy(np.float64), np.array(read.cells)
+    fits = {}
+    for label in dict.fromkeys(read.cells):
+        own = np.flatnonzero(labels == label)
+        fits[label] = own, fit_of_cell(values, read.outcome[None], read.controls, own).residuals
+    random, found = np.random.default_rng(0), []
     for draw in range(draws):
-        tables = runs.tables(list(zip(names, rng.permutation(names), strict=True)), warmup, "one")
-        p = between_runs_table(*tables, metric=METRIC, seed=draw)["p"].dropna().to_numpy()
-        found.append([(p <= LEVEL).mean(), (benjamini_hochberg(p) <= LEVEL).any()])
-    return np.array(found)
+        outcome = read.outcome.copy()
+        for own, residuals in fits.values():
+            outcome[own] += random.permutation(residuals) - residuals
+        test = between_runs(values, outcome, read.cells, read.controls, draws=PERMUTATIONS, seed=draw)
+        found.append(_rates(test.p))
+    return found
 
 
-def powers(runs: Runs, warmup: int, rng: np.random.Generator) -> Iterator[tuple[str, list[float]]]:
-    """Share of planted features with p of at most 5%, at each of `EFFECTS`."""
-    names, draws = runs.names[warmup], 200
-    for control in ("step", "weight_norm"):
-        for label, size in (("one run", 1), (f"{POOL} runs together", POOL)):
-            effects, shares = np.repeat(np.linspace(0.05, 0.95, 19), draws), []
-            chosen = rng.choice(names, size, replace=False)
-            tables = runs.tables([(one, one) for one in chosen], warmup)
-            measured, p = SimulatedFeatures(*tables, control=CONTROLS[control]).test(effects, 1, 0)
-            curve = (
-                pd.DataFrame({"r": measured, "found": p <= LEVEL, "planted": effects})
-                .groupby("planted")
-                .mean()
-            )
-            shares = [float(np.interp(r, curve["r"], curve["found"])) for r in EFFECTS]
-            yield f"{label}, given {control.replace('_', ' ')}", shares
-    tables = runs.tables([(one, one) for one in names[:CELL]], warmup)
-    own = SimulatedFeatures(*tables, control=CONTROLS["weight_norm"]).runs
-    controls = [with_squares(run.controls) for run in own]
-    y = np.stack(
-        [innovations(run.targets, control).values for run, control in zip(own, controls, strict=True)]
+def powers(cell: Cell) -> dict[str, list[float]]:
+    """Share of planted features that one run and 5 runs together find, given the norm, at each of `EFFECTS`."""
+    names, planted = list(cell.features), np.repeat(np.linspace(0.05, 0.95, 19), 50)
+    found = {}
+    for size in TOGETHER:
+        chosen = np.random.default_rng(size).choice(names, size, replace=False).tolist()
+        tables = cell.crossed(chosen, chosen, one_cell=False)
+        measured, p = SimulatedFeatures(*tables, control=CONTROLS["weight_norm"]).test(planted, 1, 0)
+        curve = pd.DataFrame({"r": measured, "found": p <= LEVEL, "planted": planted})
+        curve = curve.groupby("planted").mean()
+        found[_runs(size)] = [float(np.interp(r, curve["r"], curve["found"])) for r in EFFECTS]
+    return found
+
+
+def level_table(found: Mapping[str, Mapping[str, Found]], place: int) -> tuple[pd.DataFrame, bool]:
+    """Rates with their standard errors in percent, a row a cell and a column a test, and whether every used test keeps it.
+
+    found: by cell and test. place: 0 for single tests, 1 for any discovery.
+    """
+    limit, rows = (SINGLE_LIMIT, DISCOVERY_LIMIT)[place], []
+    kept: dict[str, bool] = {}
+    tests = list(dict.fromkeys(test for own in found.values() for test in own))
+    for cell, own in found.items():
+        row = {"cell": cell}
+        for test in tests:
+            rates = np.array(own.get(test, []), dtype=np.float64).reshape(-1, 2)[:, place]
+            if len(rates):
+                mean, error = rates.mean(), rates.std(ddof=1) / np.sqrt(len(rates))
+                mark = "" if mean - 2 * error <= limit else " !"
+                row[test] = f"{100 * mean:.1f} ± {100 * error:.1f}{mark}"
+                kept[test] = kept.get(test, True) and not mark
+        rows.append(row)
+    rows.append(
+        {"cell": "**kept**"} | {test: "yes" if kept[test] else "NO" for test in tests if test in kept}
     )
-    yield (
-        "run permutation",
-        [_found(_planted(y, r, draws, rng), y, [lagged(c) for c in controls]) for r in EFFECTS],
-    )
-    rows = runs.metrics[runs.metrics["model"].isin(names)].pivot(
-        index="model", columns="step", values="value"
-    )
-    final, before = rows[STEPS].to_numpy(), rows[[120, 180]].to_numpy().T
-    design = np.vstack([np.ones(len(final)), before])
-    rest = final - design.T @ np.linalg.lstsq(design.T, final, rcond=None)[0]
-    rest = rest[None, None] / rest.std()
-    shares = []
-    for r in EFFECTS:
-        x = _planted(rest, r, draws, rng)[0]
-        shares.append(float((between_runs(x, final, ["one"] * len(final), before).p <= LEVEL).mean()))
-    yield f"between {len(final)} runs", shares
+    used = [kept[test] for test in kept if not test.startswith(WITHDRAWN)]
+    return pd.DataFrame(rows).fillna(""), all(used)
 
 
-def _planted(y: np.ndarray, r: float, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Features (R, draws, m) whose innovations correlate r with those of the metric (R, 1, m)."""
-    noise = rng.standard_normal((len(y), draws, y.shape[2]))
-    return r * y / y.std(axis=2, keepdims=True) + np.sqrt(1 - r * r) * noise
+def measured(cell: Cell, draws: int, second: bool) -> tuple[dict[str, Found], dict[str, list[float]]]:
+    """Levels and powers of one cell; of the second study's what the tables of the first cannot tell."""
+    given = {words: c for words, c in GIVEN.items() if c.asked_of} if second else GIVEN
+    return levels(cell, draws, given, over_seeds=not second), {} if second else powers(cell)
 
 
-def _found(x: np.ndarray, y: np.ndarray, controls: list[np.ndarray]) -> float:
-    return float((run_permutation(x, y, ["one"] * len(x), controls).p <= LEVEL).mean())
-
-
-def _kept(means: np.ndarray, errors: np.ndarray) -> str:
-    """Whether both levels are kept: yes, within two standard errors, or NO."""
-    limits = np.array([SINGLE_LIMIT, DISCOVERY_LIMIT])
-    if (means <= limits).all():
-        return "yes"
-    return "within its error" if (means - 2 * errors <= limits).all() else "NO"
-
-
-def main(folder: Path, seeds: int, draws: int) -> None:
-    """Print the levels and the powers as the tables of docs/statistics.md."""
-    runs = Runs(folder, seeds)
-    print(
-        f"{seeds} seeds of tiny-3k, warm-ups {' and '.join(map(str, WARMUPS))} of {STEPS} steps, 51 checkpoints\n"
-    )
-    print("| test | warm-up | p of at most 0.05, % | any q of at most 0.05, % of draws | kept |")
-    print("| --- | --- | --- | --- | --- |")
-    missed = False
-    for warmup in WARMUPS:
-        rng = np.random.default_rng(warmup)
-        rows: list[tuple[str, np.ndarray, bool]] = []
-        for control in ("step", "weight_norm"):
-            given = control.removeprefix("weight_")
-            rows.append(
-                (f"one run, given {given}", single_level(runs, warmup, warmup, control, draws, rng), True)
-            )
-            pooled = table_level(
-                runs, warmup, POOL, draws, rng,
-                lambda f, m, t, norm=control != "step": pooled_test(f, m, t, given_norm=norm)["p"].to_numpy(),
-            )  # fmt: skip
-            rows.append((f"{POOL} runs together, given {given}", pooled, True))
-        permuted = table_level(
-            runs, warmup, CELL, draws, rng,
-            lambda f, m, t: run_permutation_table(f, m, t, metric=METRIC, seed=0)["p"].to_numpy(), "one",
-        )  # fmt: skip
-        rows.append((f"run permutation, {CELL} seeds", permuted, True))
-        rows.append((f"between {seeds} runs", between_level(runs, warmup, draws, rng), True))
-        for control in ("step", "weight_norm"):
-            given = control.removeprefix("weight_")
-            whole = single_level(runs, warmup, 0, control, draws, rng)
-            rows.append((f"not used: one run with the warm-up in, given {given}", whole, False))
-        for label, found, used in rows:
-            (p, q), errors = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found))
-            kept = _kept(found.mean(axis=0), errors) if used else ""
-            missed |= kept == "NO"
-            print(
-                f"| {label} | {warmup} | {100 * p:.1f} ± {100 * errors[0]:.1f} | {100 * q:.0f} ± {100 * errors[1]:.0f} "
-                f"| {kept} |",
-                flush=True,
-            )
-    print("\n| test | warm-up | " + " | ".join(f"found at r = {r}, %" for r in EFFECTS) + " |")
-    print("| --- | --- |" + " --- |" * len(EFFECTS))
-    for warmup in WARMUPS:
-        for label, shares in powers(runs, warmup, np.random.default_rng(1000 + warmup)):
-            print(
-                f"| {label} | {warmup} | " + " | ".join(f"{100 * share:.0f}" for share in shares) + " |",
-                flush=True,
-            )
-    sys.exit(1 if missed else 0)
+def main(folders: list[Path], draws: int) -> None:
+    """Print the levels of every cell, and the power, as the tables of docs/statistics.md."""
+    cells = [(cell, folder == SECOND) for folder in folders for cell in cells_of(folder)]
+    with ProcessPoolExecutor() as pool:
+        jobs = [pool.submit(measured, cell, draws, second) for cell, second in cells]
+        results = [job.result() for job in jobs]
+    found = {cell.name: own for (cell, _), (own, _) in zip(cells, results, strict=True)}
+    whole = [cell for cell, second in cells if not second]
+    if len(whole) > 1:
+        found[f"all {len(whole)} cells"] = {"between runs": _between(whole, draws)}
+    print(f"{sum(len(cell.models) for cell, _ in cells)} runs in {len(cells)} cells, {draws} draws")
+    kept = True
+    for place, words in enumerate(("p of at most 0.05, % of tests", "any q of at most 0.05, % of draws")):
+        table, own = level_table(found, place)
+        kept &= own
+        print(f"\n{words}\n\n{small_tables.markdown(table)}", flush=True)
+    rows = [
+        {"cell": cell.name}
+        | {
+            f"{who}, r = {r}": f"{100 * share:.0f}"
+            for who, all_of in power.items()
+            for r, share in zip(EFFECTS, all_of, strict=True)
+        }
+        for (cell, _), (_, power) in zip(cells, results, strict=True)
+        if power
+    ]
+    if rows:
+        print(f"\nfound at p of at most 0.05 given norm, %\n\n{small_tables.markdown(pd.DataFrame(rows))}")
+    sys.exit(0 if kept else 1)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("results/nulls"))
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--draws", type=int, default=60)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("folders", nargs="*", type=Path, default=[STUDY, SECOND])
+    parser.add_argument("--draws", type=int, default=50)
     options = parser.parse_args()
-    make(options.folder, options.seeds, options.workers or 1)
-    main(options.folder, options.seeds, options.draws)
+    try:
+        main(options.folders, options.draws)
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")

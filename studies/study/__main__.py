@@ -9,8 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from studies import small_tables
+from studies.study.corrections import corrections
 from studies.study.forecasts import forecast_table
-from studies.study.questions import DIGITS, gathered, long_tables, study_tables
+from studies.study.questions import FOLLOWED, study_tables
 from toposcale.io.errors import UserError
 
 FILES = {"models": "models.csv", "series": "series.csv.gz", "early": "early.csv.gz"}
@@ -25,8 +26,9 @@ CONFIRMATORY = "study"
 
 def main(folder: Path, runs: list[Path]) -> None:
     for run in runs:
-        for name, table in gathered(*small_tables.read(run)).items():
-            small_tables.write(table, folder / run.name / FILES[name], DIGITS)
+        features, metrics, models = small_tables.read(run)
+        for name, table in small_tables.gathered(features, metrics, models, FOLLOWED).items():
+            small_tables.write(table, folder / run.name / FILES[name])
     names = sorted(path.name for path in folder.glob("*") if (path / FILES["models"]).exists())
     if not names:
         raise UserError(f"{folder}: no tables of a finished study; `make study` trains it")
@@ -39,13 +41,14 @@ def analysed(folder: Path) -> str:
     """Write the tables of results of one run, and tell them as the section of a page."""
     models, series, early = (pd.read_csv(folder / file) for file in FILES.values())
     confirmatory = folder.name == CONFIRMATORY
-    found = study_tables(*long_tables(series, early), models, confirmatory=confirmatory)
+    tables = (*small_tables.long_tables(series, early), models)
+    found = study_tables(*tables, confirmatory=confirmatory)
     found["forecasts"] = forecast_table(series, early, models)
-    said = [f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"]
-    for name, table in found.items():
-        small_tables.write(table, folder / f"{name}.csv", DIGITS)
-        said.append(f"### {name.capitalize()}\n\n{small_tables.markdown(table)}")
-    return "\n\n".join(said)
+    found["corrections"] = corrections(
+        *tables, (series, early), found["exploratory"], confirmatory=confirmatory
+    )
+    head = f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"
+    return f"{head}\n\n{small_tables.told(found, folder, '###')}"
 
 
 if __name__ == "__main__":

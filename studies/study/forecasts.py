@@ -44,8 +44,7 @@ def forecast_table(
         groups = runs[column].to_numpy()
         for method, predict in (("ridge", _ridge), ("gradient boosting", _boosting)):
             errors = {name: _errors(table, target, groups, predict) for name, table in sets.items()}
-            gain = pd.Series(errors["plain"] - errors["topology"]).groupby(runs["cell"].to_numpy()).mean()
-            half = stdtrit(len(gain) - 1, 0.975) * gain.std(ddof=1) / np.sqrt(len(gain))
+            gain, half = _gain(errors, runs["cell"].to_numpy())
             half = half if left_out == "cells" else np.nan
             p = np.nan
             if method == "ridge":
@@ -56,19 +55,37 @@ def forecast_table(
                     "method": method,
                     "n_models": len(target),
                     **{f"error_{name}": float(values.mean()) for name, values in errors.items()},
-                    "gain": gain.mean(),
-                    "gain_low": gain.mean() - half,
-                    "gain_high": gain.mean() + half,
+                    "gain": gain,
+                    "gain_low": gain - half,
+                    "gain_high": gain + half,
                     "p": p,
                 }
             )
     return pd.DataFrame(rows)
 
 
+def gain_row(
+    sets: dict[str, Floats], target: Floats, groups: NDArray[Any], cells: NDArray[Any]
+) -> tuple[float, float, float]:
+    """What topology adds to ridge regression where groups of runs are left out: its gain and the 95% interval."""
+    errors = {name: _errors(sets[name], target, groups, _ridge) for name in ("plain", "topology")}
+    gain, half = _gain(errors, cells)
+    return gain, gain - half, gain + half
+
+
+def _gain(errors: dict[str, Floats], cells: NDArray[Any]) -> tuple[float, float]:
+    """The gain of topology, mean over cells, and half of its 95% interval."""
+    gain = pd.Series(errors["plain"] - errors["topology"]).groupby(cells).mean()
+    return float(gain.mean()), float(stdtrit(len(gain) - 1, 0.975) * gain.std(ddof=1) / np.sqrt(len(gain)))
+
+
 def predictors(
-    series: pd.DataFrame, early: pd.DataFrame, models: pd.DataFrame
+    series: pd.DataFrame, early: pd.DataFrame, models: pd.DataFrame, *, products: bool = False
 ) -> tuple[dict[str, Floats], Floats, pd.DataFrame]:
-    """The predictors (runs, p) of each set, the final losses (runs,), and the runs, in one order."""
+    """The predictors (runs, p) of each set, the final losses (runs,), and the runs, in one order.
+
+    products: whether those of loss, rate and size are among them.
+    """
     runs = models.sort_values("model", ignore_index=True)
     names = runs["model"]
     ends = dict(zip(names, runs["final_step"].astype(float), strict=True))
@@ -79,6 +96,9 @@ def predictors(
     )
     plan = runs[[key for key in PLAN if key in runs]].to_numpy(np.float64)
     base = np.column_stack([before, now, now**2, plan, np.log(runs["n_parameters"].to_numpy(np.float64))])
+    if products:
+        size, rate = base[:, -1], np.log(runs["learning_rate"].to_numpy(np.float64))
+        base = np.column_stack([base, now * rate, now * size, rate * size, now * rate * size])
     values = early.set_index("model").drop(columns="step").reindex(names)
     values = values.loc[:, np.isfinite(values.to_numpy()).all(axis=0)]
     topological = np.array([is_topological(feature) for feature in values.columns], dtype=bool)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from studies.study.questions import own_surplus
+from studies.over_seeds import own_surplus
 from toposcale.statistics.between_runs import between_runs
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 

@@ -360,7 +360,7 @@ def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypat
     monkeypatch.setattr(verdicts, "MAX_ROWS", 100)
     left, right = verdict(*tables).axes
     family = verdicts.family_of(tables[0], "validation_loss")
-    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm", "beyond_the_step"])]
+    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm"])]
     answers = [text.get_text() for text in right.texts]
     for answer in ("yes", "no", "not tested"):
         assert answers.count(answer) == (asked["answer"] == answer).sum()
@@ -376,7 +376,7 @@ def test_power_draws_the_curve_the_features_and_the_control(run):
     figure = power(run["power"], run["sensitivity"], run["verdicts"])
     tested = run["sensitivity"].query("found != 'not tested'")
     panels = figure.axes
-    assert len(panels) == len(tested) == 2
+    assert len(panels) == len(tested) == 1
     for axes, own in zip(panels, tested.to_dict("records"), strict=True):
         curve = run["power"][run["power"]["question"] == own["question"]]
         lines = {(line.get_marker(), len(line.get_xdata())): line for line in axes.get_lines()}
@@ -394,8 +394,8 @@ def test_power_draws_the_curve_the_features_and_the_control(run):
         for verdict_table in (run["verdicts"], found)
         for axes in power(run["power"], run["sensitivity"], verdict_table).axes
     ]
-    assert [len(each) for each in colours] == [1, 1, 1, 1]
-    assert colours[0] == colours[1] != colours[2] == colours[3]
+    assert [len(each) for each in colours] == [1, 1]
+    assert colours[0] != colours[1]
     nothing = run["sensitivity"].assign(found="not tested", reason="too short")
     assert "too short" in words(power(run["power"][:0], nothing, run["verdicts"]))
 

@@ -1,4 +1,4 @@
-"""Permutations of runs within cells, and the two tests over runs: exact small cases, levels and power."""
+"""Permutations of runs within cells, and the test of innovations over them: exact small cases and levels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from toposcale.statistics.between_runs import between_runs
-from toposcale.statistics.permutations import share_as_extreme, within_cells
+from toposcale.statistics.permutations import (
+    DRAWS,
+    MANY_DRAWS,
+    share_as_extreme,
+    with_more_draws,
+    within_cells,
+)
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs, run_permutation
 
 
@@ -40,6 +45,27 @@ def test_share_as_extreme_by_hand():
     assert share_as_extreme([1.0, 0.5, 0.0, -0.5]) == 0.5
     assert share_as_extreme([2.0, 0.0, 0.0, 0.0]) == 0.25
     assert np.isnan(share_as_extreme([np.nan, 1.0]))
+
+
+def test_close_calls_and_no_others_rest_on_more_draws():
+    """Of five tests the third is a close call: its corrected p lies between 0.02 and 0.10."""
+    few = np.array([1e-4, 0.9, 0.03, 0.09, np.nan])
+    many = np.array([1e-4, 0.9, 0.07, 0.095, np.nan])
+    asked = []
+
+    def test(places, draws):
+        asked.append((places.tolist(), draws))
+        return (few if draws == DRAWS else many)[places], draws + 1
+
+    p, counted = with_more_draws(test, 5)
+    # q of the first round: 0.0004, 0.9, 0.06, 0.12; of the second 0.0004, 0.9, 0.12, 0.12.
+    assert asked == [([0, 1, 2, 3, 4], DRAWS), ([2], MANY_DRAWS)]
+    assert p.tolist()[:4] == [1e-4, 0.9, 0.07, 0.09]
+    assert counted.tolist() == [DRAWS + 1, DRAWS + 1, MANY_DRAWS + 1, DRAWS + 1, DRAWS + 1]
+    few[3], asked[:] = 0.074, []
+    p, _ = with_more_draws(test, 5)
+    assert asked[1:] == [([2, 3], MANY_DRAWS)]
+    assert MANY_DRAWS >= 100_000
 
 
 def test_run_permutation_of_three_runs_counted_by_hand():
@@ -103,50 +129,3 @@ def test_run_permutation_holds_its_level_with_controls_of_each_run():
 
     assert rejected(controls) < 0.075
     assert rejected(None) > rejected(controls)
-
-
-def test_between_runs_counted_by_hand():
-    rng = np.random.default_rng(3)
-    cells = ["a"] * 4 + ["b"] * 3
-    x, y, control = rng.standard_normal((1, 7)), rng.standard_normal(7), rng.standard_normal(7)
-    design = np.column_stack([np.array(cells) == "a", np.array(cells) == "b", control]).astype(float)
-
-    def rest(values):
-        return values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
-
-    def correlation(values):
-        left, right = rest(values), rest(x[0])
-        return left @ right / np.sqrt((left @ left) * (right @ right))
-
-    fitted, residuals = y - rest(y), rest(y)
-    counted = []
-    for first, second in product(permutations(range(4)), permutations(range(4, 7))):
-        counted.append(correlation(fitted + residuals[[*first, *second]]))
-    counted = np.array(counted)
-    test = between_runs(x, y, cells, control)
-    assert test.exact
-    assert test.n_permutations == 144
-    assert test.freedom == 3
-    assert test.correlation[0] == pytest.approx(correlation(y))
-    far = np.abs(counted - counted.mean())
-    assert test.p[0] == pytest.approx((far >= abs(correlation(y) - counted.mean()) - 1e-9).mean())
-
-
-def test_between_runs_knows_no_difference_between_cells():
-    """The cells differ in feature and outcome alike; within a cell there is nothing."""
-    rng = np.random.default_rng(4)
-    cells = np.repeat(["a", "b", "c"], 8)
-    level = np.repeat([0.0, 5.0, 10.0], 8)
-    x, y = rng.standard_normal((200, 24)) + level, rng.standard_normal(24) + level
-    p = between_runs(x, y, list(cells), draws=999).p
-    assert (p <= 0.05).mean() < 0.1
-    assert between_runs(x[:1], y + 1.5 * (x[0] - level), list(cells), draws=999).p[0] < 0.01
-
-
-def test_between_runs_refuses_what_leaves_no_freedom_and_names_what_does_not_fit():
-    assert np.isnan(between_runs(np.eye(1, 4), np.arange(4.0), ["a"] * 4, np.arange(4.0) ** 2).p).all()
-    constant = between_runs(np.ones((1, 8)), np.arange(8.0) ** 2, ["a"] * 8)
-    assert np.isnan(constant.correlation[0])
-    assert np.isnan(constant.p[0])
-    with pytest.raises(ValueError, match="runs"):
-        between_runs(np.ones((1, 8)), np.arange(7.0), ["a"] * 8)

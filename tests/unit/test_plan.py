@@ -62,3 +62,16 @@ def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):
     assert (settings["n_parameters"], settings["tokens_per_step"], settings["final_step"]) == (10, 64, 400)
     with pytest.raises(UserError, match="no rows of a model named other; it has mine"):
         models(models={"other": monitored})
+
+
+def test_trainings_from_elsewhere_that_name_a_cell_are_its_seeds():
+    table = {"kind": "table", "path": "losses.csv", "n_parameters": 10}
+    hub = {"kind": "hub", "repo": "me/model", "revisions": "step{step}", "steps": [1, 2]}
+    found = models(
+        models={
+            "one": {**table, "cell": "both", "seed": 7},
+            "two": {**hub, "cell": "both", "seed": 8},
+            "alone": table,
+        }
+    )
+    assert [(model.cell, model.seed) for model in found.values()] == [("both", 7), ("both", 8), ("alone", 42)]

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from studies import small_tables
+from studies.over_seeds import own_surplus
 from studies.study import questions as study
 from studies.study.forecasts import forecast_table
 from toposcale.io.errors import UserError
@@ -50,8 +52,8 @@ def tables(*, between=0.0, within=0.0, seed=1):
 
 def results(**effects):
     features, metrics, models = tables(**effects)
-    small = study.gathered(features, metrics, models)
-    found = study.study_tables(*study.long_tables(small["series"], small["early"]), models)
+    small = small_tables.gathered(features, metrics, models, study.FOLLOWED)
+    found = study.study_tables(*small_tables.long_tables(small["series"], small["early"]), models)
     return found["primary"].set_index(["question", "feature"]), found["exploratory"]
 
 
@@ -98,13 +100,13 @@ def test_a_study_of_which_a_run_is_missing_is_not_analysed():
     features, metrics, models = tables()
     part = metrics[(metrics["model"] != "run3") | (metrics["step"] < 600)]
     with pytest.raises(UserError, match="1 of 24 runs are not finished"):
-        study.gathered(features, part, models)
+        small_tables.gathered(features, part, models, study.FOLLOWED)
 
 
 def test_the_surplus_of_a_run_by_hand():
     correlations = np.array([[0.5, 0.1, 9.0], [0.3, 0.4, 9.0], [9.0, 9.0, 0.2]])
     with np.errstate(invalid="ignore"):
-        surplus = study.own_surplus(correlations, ["a", "a", "b"])
+        surplus = own_surplus(correlations, ["a", "a", "b"])
     assert surplus[:2] == pytest.approx([0.5 - 0.2, 0.4 - 0.2])
 
 
@@ -112,7 +114,7 @@ def test_topology_that_tells_the_end_improves_the_forecast_and_topology_that_doe
     gains = {}
     for effect in (0.0, 0.95):
         features, metrics, models = tables(between=effect)
-        small = study.gathered(features, metrics, models)
+        small = small_tables.gathered(features, metrics, models, study.FOLLOWED)
         table = forecast_table(small["series"], small["early"], models, permutations=19)
         gains[effect] = table.query("left_out == 'cells' and method == 'ridge'").iloc[0]
         assert set(table["left_out"]) == {"cells", "sizes"}
@@ -166,6 +168,6 @@ def test_topology_that_repeats_the_norm_does_not_seem_to_help():
     norm = features[features["feature"] == "frobenius_norm"]
     copied = norm.assign(feature="neural_persistence", value=norm["value"] ** 1.01)
     others = features[features["feature"] == "frobenius_norm"]
-    small = study.gathered(pd.concat([others, copied]), metrics, models)
+    small = small_tables.gathered(pd.concat([others, copied]), metrics, models, study.FOLLOWED)
     table = forecast_table(small["series"], small["early"], models, permutations=19)
     assert (table.query("method == 'ridge'")["p"] > 0.05).all()

@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
+from studies import small_tables
+from studies.study import corrections
 from studies.study import questions as study
-from toposcale.analysis.over_seeds import between_runs_table
+from toposcale.analysis.over_seeds import early_values
 from toposcale.statistics.multiple_testing import holm
 
 STUDY = ROOT / "studies/study/tables/study"
@@ -77,12 +79,56 @@ def test_question_A_follows_from_the_small_tables():
     models, series, early = (
         pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
     )
-    features, metrics = study.long_tables(series, early)
+    features, metrics = small_tables.long_tables(series, early)
     followed = features[features["feature"].isin([*study.PRIMARY, "frobenius_norm"])]
-    found = between_runs_table(followed, metrics, models, metric="validation_loss", seed=study.SEED)
+    found = study.question_a(followed, metrics, models, study.SEED, "A")
     found = found.set_index("feature").loc[list(study.PRIMARY)]
     primary = pd.read_csv(STUDY / "primary.csv")
     own = primary[primary["question"] == "A"].set_index("feature").loc[list(study.PRIMARY)]
-    assert found["correlation"].to_numpy() == pytest.approx(own["estimate"].to_numpy(), rel=1e-6)
+    assert found["estimate"].to_numpy() == pytest.approx(own["estimate"].to_numpy(), rel=1e-6)
     assert found["p"].to_numpy() == pytest.approx(own["p"].to_numpy(), rel=1e-6)
     assert primary["q"].to_numpy() == pytest.approx(holm(primary["p"].to_numpy()), rel=1e-6)
+
+
+def corrected(what, feature=None):
+    table = pd.read_csv(STUDY / "corrections.csv")
+    rows = table[table["what"] == what]
+    [row] = rows[rows["feature"] == feature].to_dict("records") if feature else rows.to_dict("records")
+    return row
+
+
+def test_the_corrections_on_the_page_are_those_of_the_table():
+    for kind, words in (("one slope for all", "of the draws"), ("slopes and spread of each cell", ".")):
+        rate = corrected(f"rejected without an effect, {kind}", "h0_total_scaled")["estimate"]
+        assert f"{100 * rate:g}% {words}".replace("% .", "%.") in PAGE
+    mean = corrected("mean estimate without an effect, one slope for all", "h0_total_scaled")["estimate"]
+    assert f"with a mean estimate of {mean:.3f}" in PAGE
+    found = [
+        corrected(f"found, an effect of {effect}, real spreads")["estimate"] for effect in ("0.20", "0.15")
+    ]
+    assert PAGE.count(f"finds 0.20 in {100 * found[0]:g}% and 0.15 in {100 * found[1]:g}%") == 2
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"a correlation of 0.20 in {100 * found[0]:g}% of such studies" in readme
+    for what, feature in (("A", "h0_total"), ("A, own slopes", "h0_mean"), ("gap", "h0_total_scaled")):
+        assert f"q = {corrected(f'{what}, 200,000 permutations', feature)['q']:.3f}" in PAGE
+    for feature in ("h0_total", "h0_mean"):
+        row = corrected("A, slopes and spread of each cell", feature)
+        assert f"`{feature}` {interval(row, 'estimate', 'low', 'high')}, p = {row['p']:.2g}" in PAGE
+    for words in ("cells left out, with products", "cells left out with their twins of another weight decay"):
+        row = corrected(f"gain of topology, ridge, {words}")
+        said = f"{row['estimate']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})"
+        assert f"the gain is {said}" in PAGE
+
+
+def test_one_slope_for_all_rejects_without_an_effect_and_slopes_of_each_cell_do_not(monkeypatch):
+    monkeypatch.setattr(corrections, "NULLS", 30)
+    monkeypatch.setattr(corrections, "PERMUTATIONS", 199)
+    models, series, early = (
+        pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
+    )
+    features, metrics = small_tables.long_tables(series, early)
+    read = early_values(features, metrics, models, "validation_loss", ("frobenius_norm",))
+    rows = {(row["what"], row["feature"]): row["estimate"] for row in corrections.rates_without_effect(read)}
+    assert rows["rejected without an effect, one slope for all", "h0_total_scaled"] > 0.3
+    # 30 draws at 5%: 6 or more have probability 0.003.
+    assert rows["rejected without an effect, slopes and spread of each cell", "h0_total_scaled"] < 0.2

@@ -6,15 +6,18 @@ import pytest
 import scipy.stats
 
 from planted_features import SIZES, STEPS, N, four_models, one, rows
-from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.controls import NOTHING, Control
 from toposcale.analysis.correlations import correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.partial_correlations import partial_correlation_table
-from toposcale.analysis.pooled import pooled_test
+from toposcale.analysis.pooled import joint_test, pooled_test
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
-from toposcale.statistics.innovations import innovations
+from toposcale.statistics.innovations import innovations, with_squares
+
+TREND = Control("step", step=True)
+"""The trend alone: what the innovation test takes out of every series."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,6 @@ def test_without_a_weight_norm_only_the_step_is_given(run):
     )
     step, norm = one(table, model="s", control="step"), one(table, model="s", control="weight_norm")
     assert np.isfinite(step.spearman)
-    assert np.isfinite(step.innovation_p)
     assert np.isnan(norm.spearman)
     assert np.isnan(norm.innovation_p)
     assert norm.reason == "no weight norm at these checkpoints"
@@ -99,21 +101,45 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     for feature in ("h0_total", "neural_persistence", "frobenius_norm", "stable_rank"):
         assert one(verdicts, model="m", feature=feature, question="follows_the_loss").answer == "yes"
     # The number beside a p is the one that was tested.
-    for question, control in (("beyond_the_norm", "weight_norm"), ("beyond_the_step", "step")):
-        persistence = one(verdicts, model=POOLED, feature="neural_persistence", question=question)
-        tested = one(together, feature="neural_persistence", control=control)
-        assert (persistence.answer, persistence.control) == ("yes", control)
-        assert persistence.estimate == tested.innovation_correlation
-        assert persistence.p == tested.p
-        drifters = verdicts[verdicts.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
-        drifters = drifters[drifters.question == question]
-        assert len(drifters) == 15
-        # With one true discovery beside them a drifter passes at p <= 0.025; more than 2 of 15 have probability 0.006.
-        assert (drifters.answer == "yes").sum() <= 2
+    persistence = one(verdicts, model=POOLED, feature="neural_persistence", question="beyond_the_norm")
+    tested = one(together, feature="neural_persistence", control="weight_norm")
+    assert (persistence.answer, persistence.control) == ("yes", "weight_norm")
+    assert persistence.estimate == tested.innovation_correlation
+    assert persistence.p == tested.p
+    drifters = verdicts[verdicts.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
+    drifters = drifters[drifters.question == "beyond_the_norm"]
+    assert len(drifters) == 15
+    # With one true discovery beside them a drifter passes at p <= 0.025; more than 2 of 15 have probability 0.006.
+    assert (drifters.answer == "yes").sum() <= 2
     # The naive test calls every one of them.
     naive = plain(correlations)
     naive = naive[naive.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
     assert (naive.spearman_p < 1e-6).all()
+
+
+def test_given_the_step_alone_nothing_is_tested_since_runs_share_a_course(run, analysed):
+    correlations, together, verdicts = analysed
+    for table, p in ((correlations, "innovation_p"), (together, "p")):
+        given = table[(table.control == "step") & (table.feature == "neural_persistence")]
+        assert given[p].isna().all()
+        assert (given.reason == "the runs share a course").all()
+        assert given.spearman.notna().all()
+    asked = verdicts[(verdicts.question == "beyond_the_step") & (verdicts.feature == "neural_persistence")]
+    assert len(asked) == len(SIZES) + 1
+    assert (asked.answer == "not tested").all()
+    assert asked[["p", "q"]].isna().all(axis=None)
+    assert pooled_test(*run, given_norm=False)["p"].isna().all()
+
+
+def test_what_lies_outside_of_where_the_level_was_measured_stands_beside_the_answer(run):
+    features, metrics, models = run
+    sizes = dict(zip(SIZES, (2_936, 20_640, 20_641, np.nan), strict=True))
+    models = models.assign(n_parameters=models.model.map(sizes))
+    table = verdict_tables(features, metrics, models, seed=1, resamples=20)["sensitivity"]
+    assert one(table, question="beyond_the_norm").outside == "the sizes of 2 of 4 models"
+    inside = models.assign(n_parameters=7_408)
+    table = verdict_tables(features, metrics, inside, seed=1, resamples=20)["sensitivity"]
+    assert one(table, question="beyond_the_norm").outside == ""
 
 
 def test_q_is_that_of_one_family_and_stands_in_no_other_table(run):
@@ -187,7 +213,8 @@ def test_the_reason_that_is_named_is_that_of_the_weights(run):
     ]
     unknown = models.drop(columns="warmup_steps")
     tables = verdict_tables(pd.concat([weights, *coarse]), metrics, unknown, seed=1, resamples=20)
-    assert set(tables["sensitivity"].reason) == {"the warm-up is not known; give models.{name}.warmup_steps"}
+    said = one(tables["sensitivity"], question="beyond_the_norm").reason
+    assert said == "the warm-up is not known; give models.{name}.warmup_steps"
 
 
 def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown_it(run):
@@ -207,23 +234,25 @@ def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown
 
 def test_power_is_that_of_the_test_itself(run):
     """A feature of the detectable correlation is found in about 80% of fresh runs of this shape."""
-    _, metrics, models = run
+    features, metrics, models = run
+    norms = features[features.feature == "frobenius_norm"]
     table = verdict_tables(*run, seed=1, resamples=20)
-    row = one(table["sensitivity"], question="beyond_the_step")
-    curve = table["power"][table["power"].question == "beyond_the_step"].set_index("planted")
+    row = one(table["sensitivity"], question="beyond_the_norm")
+    curve = table["power"][table["power"].question == "beyond_the_norm"].set_index("planted")
     noise = float(np.interp(row.detectable, curve.measured, curve.index))
     rng, found = np.random.default_rng(5), 0
     for _ in range(60):
         planted = []
         for model, own in metrics.groupby("model"):
-            new = innovations(own["value"].to_numpy())
+            norm = norms[norms.model == model]["value"].to_numpy()
+            new = innovations(own["value"].to_numpy(), with_squares(norm))
             size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own[
                 "value"
             ].std(ddof=0)
             noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
             planted.append(rows(model, "planted", noisy))
-        p = pooled_test(pd.concat(planted), metrics, models, given_norm=False)["p"].iloc[0]
-        found += p <= 0.05 / row.n_tested
+        tested = pooled_test(pd.concat([*planted, norms]), metrics, models, given_norm=True)
+        found += one(tested, feature="planted").p <= 0.05 / row.n_tested
     assert 0.6 < found / 60 < 0.95
 
 
@@ -245,7 +274,7 @@ def test_pooled_drifts_that_have_nothing_to_do_with_the_loss_are_seldom_rejected
             loss = 2 * (time + 1) ** -0.4 + 0.03 * (shared + 0.5 * rng.standard_normal(N))
             metrics.append(pd.DataFrame({"model": model, "step": STEPS, "metric": "loss", "value": loss}))
         models = pd.DataFrame({"model": ["a", "b", "c", "d"], "warmup_steps": 0})
-        p_values.append(pooled_test(pd.concat(features), pd.concat(metrics), models, given_norm=False)["p"])
+        p_values.append(joint_test(pd.concat(features), pd.concat(metrics), models, TREND)["p"])
     # 400 tests at 5%: 8% is 2.8 binomial standard errors above.
     assert (pd.concat(p_values) <= 0.05).mean() <= 0.08
 
@@ -261,7 +290,7 @@ def test_models_that_share_their_noise_do_not_vote_twice(run):
     p_values = []
     for chosen in (copies[:1], copies):
         tables = [pd.concat(part) for part in zip(*chosen, strict=True)]
-        table = pooled_test(*tables, models, given_norm=False)
+        table = joint_test(*tables, models, TREND)
         p_values.append(one(table, feature="neural_persistence").p)
     assert p_values[1] == pytest.approx(p_values[0], rel=1e-6)
 

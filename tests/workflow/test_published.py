@@ -40,6 +40,8 @@ def published(workspace):
             "revisions": "step{step}",
             "steps": [*STEPS[:-1], STEPS[-1] - 1, STEPS[-1]],
             "tokens_per_step": 1024,
+            "cell": "sisters",
+            "seed": 7,
         }
     }
     workspace.config["hub"] = {"cache": str(workspace.path / "cache"), "keep": False}
@@ -59,6 +61,8 @@ def test_from_repositories_to_the_report(hub, published):
     metrics = pd.read_parquet(published.results / "tables" / "metrics.parquet")
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
     assert set(metrics["step"]) == set(STEPS)
+    models = pd.read_parquet(published.results / "tables" / "models.parquet").set_index("model")
+    assert models.loc["tiny", ["cell", "seed"]].tolist() == ["sisters", 7]
     assert (published.results / "report.html").is_file()
     # Nothing is left of the weights, since hub.keep is false.
     assert not [path for path in (published.path / "cache").rglob("*.safetensors") if path.exists()]

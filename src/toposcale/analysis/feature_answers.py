@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.levels import MEASURED
 from toposcale.analysis.questions import NOT_TESTED, YES, Question
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
@@ -69,32 +70,31 @@ def beyond(
         f"Positive control ({metric_name(metric)} with noise, innovation correlation {own['correlation']:.2f}): "
         f"p = {own['p']:.2g}, q = {own['q']:.2g}. "
     )
-    numbers = f"{control}Tested: {counts}"
+    numbers, limit = f"{control}Tested: {counts}", ""
+    if own["outside"]:
+        limit = f" Its level was not measured at {own['outside']}."
+        numbers += f" False-positive rate: {MEASURED}."
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += (
             f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
             f"p = {row['p']:.2g}, q = {row['q']:.2g}."
         )
     if len(found):
+        verdict = f"{len(found)} of {int(own['n_tested'])}"
         text = (
             f"{counting(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
-            f"than {what}; the clearest is {name_of(found.iloc[0])}. {could(own['detectable'])}."
+            f"than {what}; the clearest is {name_of(found.iloc[0])}."
         )
-        return Answer(f"{len(found)} of {int(own['n_tested'])}", text, numbers)
+        # Where something was found, the limit comes first.
+        if limit:
+            return Answer(verdict, text + limit, f"{numbers} {could(own['detectable'])}.")
+        return Answer(verdict, f"{text} {could(own['detectable'])}.", numbers)
     if own["found"] != YES:
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"Nothing was found beyond {what}. {could(own['detectable'])}.", numbers)
-
-
-def also_beyond(family: pd.DataFrame, question: Question) -> str:
-    """What a question says that is asked of few features and has no positive control, where it was tested."""
-    tested = family[(family["question"] == question.name) & (family["answer"] != NOT_TESTED)]
-    said = [
-        f"{feature_name(row['feature'], row['source'])} {row['answer']}, p = {row['p']:.2g}"
-        for row in tested.to_dict("records")
-    ]
-    return f" Beyond {question.beyond} too: {'; '.join(said)}." if said else ""
+    return Answer(
+        "None found", f"Nothing was found beyond {what}. {could(own['detectable'])}.{limit}", numbers
+    )
 
 
 def counted(tested: pd.DataFrame) -> str:

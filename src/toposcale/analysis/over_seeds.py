@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from toposcale.analysis.controls import CONTROLS
+from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.series import (
     SERIES_KEY,
     Aligned,
@@ -20,10 +22,11 @@ from toposcale.analysis.series import (
 )
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
-from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.between_runs import BetweenRuns, between_runs
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import innovations, lagged, with_squares
-from toposcale.statistics.run_permutation import MIN_SEEDS, run_permutation
+from toposcale.statistics.permutations import DRAWS, with_more_draws
+from toposcale.statistics.run_permutation import MIN_SEEDS, pair_correlations, permute_pairs
 from toposcale.statistics.testable import MIN_POINTS
 
 NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
@@ -43,19 +46,27 @@ def run_permutation_table(
     """
     parts = []
     for paired in paired_innovations(features, metrics, models, metric=metric):
-        test = run_permutation(paired.x, paired.y, paired.cells, paired.controls, seed=seed)
-        found = {"by_chance": test.by_chance[:, 0], "correlation": test.correlation[:, 0], "p": test.p[:, 0]}
-        known = {"n": paired.n, "n_permutations": test.n_pairings, "exact": test.exact}
-        parts.append(_rows(paired.keys, metric, paired.cells, found | known))
+        correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
+        test = permute_pairs(correlations, paired.cells, seed=seed)
+        p, counted = with_more_draws(partial(_pairs_p, correlations, paired.cells, seed), len(paired.keys))
+        found = {"by_chance": test.by_chance, "correlation": test.correlation, "p": p}
+        known = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
+        parts.append(
+            _rows(paired.keys, metric, found | known | {"n_permutations": counted, "exact": test.exact})
+        )
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
-def _rows(
-    keys: Sequence[tuple[str, ...]], metric: str, cells: Sequence[str], found: Mapping[str, Any]
-) -> pd.DataFrame:
-    """A row for each of S keys; found: a column each, (S,) or one value. cells: that of each run."""
-    table = pd.DataFrame(keys, columns=SERIES_KEY)
-    return table.assign(metric=metric, n_runs=len(cells), n_cells=len(set(cells)), **found)
+def _pairs_p(
+    correlations: Floats, cells: Sequence[str], seed: int, chosen: NDArray[np.int64], draws: int
+) -> tuple[Floats, int]:
+    test = permute_pairs(correlations[chosen], cells, draws=draws, seed=seed)
+    return test.p, test.n_pairings
+
+
+def _rows(keys: Sequence[tuple[str, ...]], metric: str, found: Mapping[str, Any]) -> pd.DataFrame:
+    """A row for each of S keys; found: a column each, (S,) or one value."""
+    return pd.DataFrame(keys, columns=SERIES_KEY).assign(metric=metric, **found)
 
 
 class Paired(NamedTuple):
@@ -71,7 +82,12 @@ class Paired(NamedTuple):
 
 
 def paired_innovations(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    metric: str,
+    control: Control = CONTROLS["weight_norm"],
 ) -> Iterator[Paired]:
     """What `run_permutation_table` permutes: the features that all runs of full cells have on the same checkpoints."""
     warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
@@ -79,7 +95,7 @@ def paired_innovations(
     chosen = metrics[metrics["metric"] == metric]
     runs: dict[str, dict[tuple[float, ...], Aligned]] = {}
     inside, losses = whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]
-    for group in aligned_series(inside, losses, CONTROLS["weight_norm"]):
+    for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
         if used.n >= MIN_POINTS and not used.missing:
@@ -119,37 +135,66 @@ def between_runs_table(
     *,
     metric: str,
     seed: int,
-    own_slopes: bool = False,
+    norms: Sequence[str] = (WEIGHT_NORM.feature,),
 ) -> pd.DataFrame:
     """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full cells.
 
-    Given: the metric at `EARLY` and `SHARE`, the square of the latter, the weight norm, and the cell. own_slopes: with
-    slopes of each cell for all four, at the cost of as many degrees of freedom a cell.
+    Given, with slopes of each cell: the metric at `EARLY` and `SHARE`, the square of the latter, and `norms` of the weights
+    at `SHARE`.
     """
+    read = early_values(features, metrics, models, metric, norms)
+    if read is None:
+        return schemas.TABLES["over_seeds"].frame([])
+    test = partial(read.test, seed=seed)
+    p, counted = with_more_draws(lambda chosen, draws: _p_of(test(chosen, draws=draws)), len(read.features))
+    found = vars(test(slice(None))) | {"p": p, "n_permutations": counted}
+    return schemas.TABLES["over_seeds"].frame(_rows(list(read.features.index), metric, found))
+
+
+def _p_of(test: BetweenRuns) -> tuple[Floats, int]:
+    return test.p, test.n_permutations
+
+
+class EarlyValues(NamedTuple):
+    """What the test between runs compares: features at `SHARE` (a row for each key, a column for each run), the final value
+    of the metric (R,), the controls (C, R), and the cell of each run."""
+
+    features: pd.DataFrame
+    outcome: Floats
+    controls: Floats
+    cells: list[str]
+
+    def test(self, chosen: Any = slice(None), *, seed: int, draws: int = DRAWS) -> BetweenRuns:
+        """The test of the features at some places."""
+        values = self.features.to_numpy(np.float64)[chosen]
+        return between_runs(values, self.outcome, self.cells, self.controls, draws=draws, seed=seed)
+
+
+def early_values(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str, norms: Sequence[str]
+) -> EarlyValues | None:
+    """The finished runs of full cells, for `between_runs_table`; None where a control is not there."""
     ends = dict(zip(models["model"], models["final_step"], strict=True)) if "final_step" in models else {}
     last = metrics[metrics["metric"] == metric].groupby("model")["step"].max()
     finished = [model for model, step in last.items() if not step < NEARLY * ends.get(model, np.nan)]
     cells = full_cells(features, metrics[metrics["model"].isin(finished)], models, metric)
     chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
     whole = whole_model(features)
-    whole = whole[whole["model"].isin(cells)]
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
-    early = value_at_share(whole, SERIES_KEY, SHARE, ends)
-    if not cells or WEIGHT_NORM not in early.index or any(table.empty for table in losses.values()):
-        return schemas.TABLES["over_seeds"].frame([])
+    early = value_at_share(whole[whole["model"].isin(cells)], SERIES_KEY, SHARE, ends)
+    held = [WEIGHT_NORM._replace(feature=norm) for norm in norms]
+    if not cells or not set(held) <= set(early.index) or any(table.empty for table in losses.values()):
+        return None
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
-    norm = early.reindex(columns=names).loc[WEIGHT_NORM, :].to_numpy(np.float64)
-    controls = np.vstack([before, now, (now - now.mean()) ** 2, norm])
+    labels = pd.Series([cells[name] for name in names])
+    # Around the mean of the cell, where the square is far from a line.
+    square = (pd.Series(now) - pd.Series(now).groupby(labels).transform("mean")) ** 2
+    early = early.reindex(columns=names)
+    controls = np.vstack([before, now, square, early.loc[held].to_numpy(np.float64)])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
-        return schemas.TABLES["over_seeds"].frame([])
-    values = early.reindex(columns=names).dropna()
-    labels = [cells[name] for name in names]
-    if own_slopes:
-        inside = np.array([[label == cell for label in labels] for cell in sorted(set(labels))])
-        controls = (inside[:, None] * controls).reshape(-1, len(names))
-    test = between_runs(values.to_numpy(np.float64), final, labels, controls, seed=seed)
-    return schemas.TABLES["over_seeds"].frame(_rows(list(values.index), metric, labels, vars(test)))
+        return None
+    return EarlyValues(early.dropna(), final, controls, labels.tolist())
 
 
 def full_cells(

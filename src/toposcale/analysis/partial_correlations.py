@@ -56,10 +56,12 @@ def partial_correlation_table(
         for group in aligned_series(features, metrics, first):
             estimates = _estimates(group, alike, seed, resamples)
             tests = {
-                holds: _tested(_given(group, holds), warmups) for holds in {bool(c.of_model) for c in alike}
+                holds: _tested(_given(group, holds), warmups)
+                for holds in {bool(control.of_model) for control in alike if not control.untested}
             }
             for control in alike:
-                columns = estimates[control.name] | tests[bool(control.of_model)]
+                own = _no_test(group, control.untested) if control.untested else tests[bool(control.of_model)]
+                columns = estimates[control.name] | own
                 said = columns.pop("test_reason")
                 columns["reason"] = np.where(columns["reason"] != "", columns["reason"], said)
                 rows.append(group.rows(columns | {"control": control.name}))
@@ -86,21 +88,25 @@ def run_test(
 
 
 def _tested(group: Aligned, warmups: Mapping[str, float]) -> dict[str, Column]:
-    shape = (len(group.values), len(group.metrics))
     test, cut, reason = run_test(group, warmups)
     if test is None:
-        nothing = np.full(shape, np.nan)
-        return {
-            "n_tested": np.zeros(shape, dtype=np.int64),
-            "innovation_correlation": nothing,
-            "innovation_p": nothing,
-            "test_reason": np.full(shape, reason, dtype=object),
-        }
+        return _no_test(group, reason)
     return {
-        "n_tested": np.full(shape, cut.n),
+        "n_tested": np.full(test.p.shape, cut.n),
         "innovation_correlation": test.correlation,
         "innovation_p": test.p,
         "test_reason": np.where(np.isnan(test.p), NO_VARIATION_LEFT, "").astype(object),
+    }
+
+
+def _no_test(group: Aligned, reason: str) -> dict[str, Column]:
+    shape = (len(group.values), len(group.metrics))
+    nothing = np.full(shape, np.nan)
+    return {
+        "n_tested": np.zeros(shape, dtype=np.int64),
+        "innovation_correlation": nothing,
+        "innovation_p": nothing,
+        "test_reason": np.full(shape, reason, dtype=object),
     }
 
 

@@ -35,7 +35,7 @@ def pooled_table(
     for control in CONTROLS.values():
         holds = (control.of_model, control.of_layer)
         if holds not in tests:
-            tests[holds] = _tested_together(features, metrics, models, control)
+            tests[holds] = joint_test(features, metrics, models, control)
         judged.append(tests[holds].assign(control=control.name))
     table = table.merge(pd.concat(judged), on=POOLED_KEY, how="left", validate="one_to_one")
     unknown = (table["control"] == NOTHING) & table["spearman"].isna()
@@ -61,24 +61,27 @@ def over_cells(
 def pooled_test(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, given_norm: bool
 ) -> pd.DataFrame:
-    """The innovation test of all runs together, given the norm of the weights, or the step alone.
+    """The innovation test of all runs together, given the norm of the weights; given the step alone none is made.
 
     A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
     the words of most of them.
     """
     require(models, "models", ["model"])
-    return _tested_together(features, metrics, models, CONTROLS["weight_norm" if given_norm else "step"])
+    return joint_test(features, metrics, models, CONTROLS["weight_norm" if given_norm else "step"])
 
 
-def _tested_together(
+def joint_test(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
 ) -> pd.DataFrame:
+    """`pooled_test` given any control."""
     warmups, cells = warmups_of(models), cells_of(models)
     groups = list(aligned_series(features, metrics, control))
     if not groups:
         return pd.DataFrame(columns=[*TESTED_KEY, "p", "n_tested", "reason"])
     keys = [group.pairs() for group in groups]
     pairs = joined(keys)[TESTED_KEY].drop_duplicates(ignore_index=True)
+    if control.untested:
+        return pairs.assign(p=np.nan, n_tested=0, reason=control.untested)
     place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
     weights = run_weights({group.model for group in groups}, cells)

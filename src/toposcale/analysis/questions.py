@@ -13,6 +13,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, NOTHING
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
+from toposcale.analysis.simulated_early import SimulatedEarlyFeatures
 from toposcale.analysis.simulated_features import SimulatedFeatures
 
 LEVEL = 0.05
@@ -46,7 +47,10 @@ class Question:
     given: str = ""
     estimate: str = ""
     test: Callable[..., pd.DataFrame] | None = None
-    simulation: Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], SimulatedFeatures] | None = None
+    simulation: (
+        Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], SimulatedFeatures | SimulatedEarlyFeatures]
+        | None
+    ) = None
 
     @property
     def title(self) -> str:
@@ -95,7 +99,6 @@ QUESTIONS = {
             beyond="the training step",
             given="given the step",
             estimate="innovation_correlation",
-            simulation=partial(SimulatedFeatures, control=CONTROLS["step"]),
         ),
         Question(
             "beyond_the_variance",
@@ -105,6 +108,7 @@ QUESTIONS = {
             _INNOVATIONS,
             beyond="the variance of the weights",
             estimate="innovation_correlation",
+            simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_variance"]),
         ),
         Question(
             "within_cells",
@@ -121,6 +125,7 @@ QUESTIONS = {
             "loss_and_weight_norm",
             "partial correlation of the final value of the metric with the feature",
             test=between_runs_table,
+            simulation=SimulatedEarlyFeatures,
         ),
     )
 }

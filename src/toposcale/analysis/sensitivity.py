@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.levels import outside
 from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
@@ -38,8 +39,9 @@ def sensitivity_tables(
         n_tested = int(np.isfinite(p_values).sum())
         simulated = question.simulation(features, metrics, models)
         row = {"question": question.name, "control": question.control, "n_tested": n_tested}
-        row["n_runs"] = len(simulated.runs)
-        if not simulated.runs or not n_tested:
+        row["n_runs"] = len(simulated.names)
+        row["outside"] = outside(models, simulated.names, simulated.most_runs)
+        if not simulated.names or not n_tested:
             rows.append(row | {"found": NOT_TESTED, "reason": _why_not(family)})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import Control
+from toposcale.analysis.levels import TOGETHER
 from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
@@ -20,6 +21,8 @@ class SimulatedFeatures:
     runs: the testable stretch of each, by the group of features that has the most points.
     """
 
+    most_runs = TOGETHER
+
     def __init__(
         self, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, control: Control
     ) -> None:
@@ -33,6 +36,11 @@ class SimulatedFeatures:
                 best[group.model] = cut
         self.runs = [best[model] for model in sorted(best)]
         self._weights = run_weights(set(best), cells_of(models))
+
+    @property
+    def names(self) -> list[str]:
+        """The models that are tested."""
+        return [run.model for run in self.runs]
 
     @property
     def n_points(self) -> int:

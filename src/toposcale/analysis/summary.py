@@ -114,17 +114,8 @@ def _on_features(
         question.name: feature_answers.beyond(family, tested_features, sensitivity, question, metric)
         for question in powered
     }
-    norm, step = answers["beyond_the_norm"], answers["beyond_the_step"]
-    if norm == step:
-        answers["beyond_the_step"] = step._replace(numbers="For the reasons above.")
-    else:
-        answers["beyond_the_step"] = step._replace(numbers=step.numbers + feature_answers.coinciding(own))
-    also = "".join(
-        feature_answers.also_beyond(family, question)
-        for question in QUESTIONS.values()
-        if question.beyond and not question.simulation
-    )
-    answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + also)
+    norm = answers["beyond_the_norm"]
+    answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + feature_answers.coinciding(own))
     return headline(family, sensitivity, metric), {
         "follows_the_loss": feature_answers.following(family, own),
         **answers,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from toposcale.analysis.controls import NOTHING
+from toposcale.analysis.controls import CONTROLS, NOTHING
 from toposcale.analysis.questions import NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import family_of
@@ -69,6 +69,10 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
 
 DRAWN = [question for question in QUESTIONS.values() if question.given]
 """The questions that are asked of every feature."""
+ANSWERED = [
+    question for question in DRAWN if not (question.is_tested and CONTROLS[question.control].untested)
+]
+"""Those that are not withdrawn."""
 MAX_ROWS = 20
 
 
@@ -132,7 +136,7 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
 
 def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     """Yes, no or not tested for each question."""
-    for column, question in enumerate(DRAWN):
+    for column, question in enumerate(ANSWERED):
         for place, answer in enumerate(answers[question.name]):
             yes = answer == YES
             axes.text(
@@ -140,9 +144,9 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
                 fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
                 color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
-    axes.set_xlim(-0.6, len(DRAWN) - 0.4)
+    axes.set_xlim(-0.6, len(ANSWERED) - 0.4)
     axes.set_xticks(
-        range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5
+        range(len(ANSWERED)), [question.title.replace(" ", "\n") for question in ANSWERED], fontsize=7.5
     )
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)

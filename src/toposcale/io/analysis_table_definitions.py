@@ -89,6 +89,7 @@ sensitivity: which effects the tests over all runs could have found, for the hea
   q number the same after Benjamini-Hochberg, as one more feature of the family
   found text yes, no or not tested: whether the positive control was found
   detectable number innovation correlation at which 80% of simulated features are found, each alone in this family
+  outside text what of the run lies outside of where the false-positive rate of the test was measured; empty if nothing does
   reason
   sorted by question
 

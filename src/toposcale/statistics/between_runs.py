@@ -1,35 +1,42 @@
 """Does a feature early in training tell which run of a cell ends lower, beyond what its loss tells by then?
 
-Partial correlation of an outcome with a feature over runs, given controls and the cell, with permutations of the residuals
-within cells (Freedman and Lane 1983): the outcome is fitted by controls and cells alone, its residuals are permuted among
-the runs of a cell, and the partial correlation is computed anew.
+Each cell is fitted by itself, with a mean and slopes of its own for the controls, and gives one partial correlation of the
+outcome with the feature. So the runs of a cell are told apart in units of their own spread, and no cell decides because it
+spreads more. The statistic is the mean over cells, weighted by the degrees of freedom.
+
+Permutations of the residuals within cells (Freedman and Lane 1983): the outcome is fitted by the controls of its cell, its
+residuals are permuted among the runs of the cell, and the partial correlations are computed anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from toposcale.statistics.coefficients import Floats, as_series, orthogonal_to
-from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
+from toposcale.statistics.coefficients import Floats, as_series, is_constant, orthogonal_to
+from toposcale.statistics.permutations import DRAWS, blocks_within_cells, share_as_extreme
 
 MIN_FREEDOM = 3
-"""Degrees of freedom that controls and cells must leave."""
+"""Degrees of freedom that the controls must leave in a cell; a cell with fewer is left out."""
 
 
 @dataclass(frozen=True)
 class BetweenRuns:
-    """Partial correlations (S,) and two-sided p-values (S,), NaN where nothing is left of a feature or of the outcome.
+    """Mean partial correlations (S,) and two-sided p-values (S,), NaN where nothing is left of a feature in any cell.
 
-    freedom: runs less cells, controls and one; n_permutations: those counted; exact: whether these are all.
+    freedom: runs less controls, mean and one, summed over the n_cells cells that were tested, which have n_runs runs;
+    n_permutations: those counted; exact: whether these are all.
     """
 
     correlation: Floats
     p: Floats
     freedom: int
+    n_runs: int
+    n_cells: int
     n_permutations: int
     exact: bool
 
@@ -45,33 +52,76 @@ def between_runs(
 ) -> BetweenRuns:
     """The test of S features x (S, R) against an outcome y (R,) of R runs, given their cells and controls (C, R).
 
-    Fewer than `MIN_FREEDOM` degrees of freedom give NaN. ValueError where the arguments do not name the same runs.
+    A control that is constant within a cell costs no degree of freedom there. ValueError where the arguments do not name
+    the same runs.
     """
     features, outcome = as_series(x, "x"), as_series(y, "y")
-    given = as_series(controls, "controls") if controls is not None else np.zeros((0, outcome.shape[1]))
     runs = outcome.shape[1]
+    given = as_series(controls, "controls") if controls is not None else np.zeros((0, runs))
     if features.shape[1] != runs or given.shape[1] != runs or len(cells) != runs:
         raise ValueError(
             f"x, y, cells and controls: {features.shape[1]}, {runs}, {len(cells)} and {given.shape[1]} runs"
         )
-    distinct = list(dict.fromkeys(cells))
-    dummies = np.array([[cell == one for cell in cells] for one in distinct], dtype=np.float64)
-    # Without the mean of each cell, so that the fit is well conditioned.
-    inside = given - (given @ dummies.T / dummies.sum(axis=1)) @ dummies
-    design = np.vstack([dummies, inside])
-    left, _ = orthogonal_to(features, design)
-    rest, rank = orthogonal_to(outcome, design)
-    freedom = runs - rank - 1
+    fitted = [
+        fit_of_cell(features, outcome, given, np.flatnonzero([cell == one for cell in cells]))
+        for one in dict.fromkeys(cells)
+    ]
+    tested = [cell for cell in fitted if cell.freedom >= MIN_FREEDOM and cell.residuals.any()]
     nothing = np.full(len(features), np.nan)
-    if freedom < MIN_FREEDOM or not rest.any():
-        return BetweenRuns(nothing, nothing.copy(), freedom, 0, False)
-    orders, exact = within_cells(cells, draws=draws, seed=seed)
-    # What the fit holds of the permuted outcome is removed again, so the residuals alone need to be permuted.
-    permuted, _ = orthogonal_to(rest[0][orders], design)
-    correlations = _unit(permuted) @ _unit(left).T
-    return BetweenRuns(correlations[0], share_as_extreme(correlations), freedom, len(orders), exact)
+    if not tested:
+        return BetweenRuns(nothing, nothing.copy(), 0, 0, 0, 0, False)
+    weights = sum(cell.freedom * cell.features.any(axis=1) for cell in tested)
+    labels = np.repeat(np.arange(len(tested)), [len(cell.residuals) for cell in tested])
+    parts, exact = [], False
+    for orders, all_of_them in blocks_within_cells(labels.tolist(), draws=draws, seed=seed):
+        total = np.zeros((len(orders), len(features)))
+        for place, cell in enumerate(tested):
+            own = np.flatnonzero(labels == place)
+            total += cell.freedom * cell.correlations(cell.residuals[orders[:, own] - own[0]])
+        parts.append(total)
+        exact = all_of_them
+    statistics = np.concatenate(parts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        statistics = statistics / weights
+    return BetweenRuns(
+        statistics[0],
+        share_as_extreme(statistics),
+        sum(cell.freedom for cell in tested),
+        len(labels),
+        len(tested),
+        len(statistics),
+        exact,
+    )
+
+
+class CellFit(NamedTuple):
+    """One cell of n runs: the fit by its mean and controls (k, n), and what that leaves.
+
+    features (S, n): of length 1, zeros where nothing is left; residuals (n,) of the outcome; freedom: n less rank and one.
+    """
+
+    design: Floats
+    features: Floats
+    residuals: Floats
+    freedom: int
+
+    def correlations(self, outcomes: Floats) -> Floats:
+        """Partial correlations (P, S) of outcomes (P, n), of which the fit takes its part first."""
+        return _unit(orthogonal_to(outcomes, self.design)[0]) @ self.features.T
+
+
+def fit_of_cell(features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]) -> CellFit:
+    """The fit of the runs of one cell: features (S, R), outcome (1, R), controls (C, R)."""
+    given = controls[:, runs]
+    given = given[~is_constant(given)]
+    # Without their mean, so that the fit is well conditioned.
+    design = np.vstack([np.ones((1, len(runs))), given - given.mean(axis=1, keepdims=True)])
+    rest, rank = orthogonal_to(outcome[:, runs], design)
+    left, _ = orthogonal_to(features[:, runs], design)
+    left[is_constant(features[:, runs])] = 0.0
+    return CellFit(design, _unit(left), rest[0], len(runs) - rank - 1)
 
 
 def _unit(rows: Floats) -> Floats:
     length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    return np.where(length > 0, rows / np.where(length > 0, length, 1.0), np.nan)
+    return np.where(length > 0, rows / np.where(length > 0, length, 1.0), 0.0)

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from toposcale.statistics.multiple_testing import benjamini_hochberg
+
 MAX_EXACT = 50_000
 """As many permutations are counted one by one: a cell of eight runs has 40,320."""
 DRAWS = 10_000
+MANY_DRAWS = 100_000
+"""So many are drawn of the tests whose corrected p lies in `CLOSE_CALL`, so that the level does not depend on the draws."""
+CLOSE_CALL = (0.02, 0.10)
+_BLOCK = 10_000
+
+Orders = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
-def within_cells(
-    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
-) -> tuple[NDArray[np.int64], bool]:
+def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> tuple[Orders, bool]:
     """Permutations of runs that leave every run in its cell -> (indices (P, R), whether these are all).
 
     cells: the cell of each of R runs. The first permutation is the identity. Where there are more than `MAX_EXACT`,
     `draws` random ones follow the identity, so that a share of them is a valid p-value (Phipson and Smyth 2010).
     """
+    blocks = list(blocks_within_cells(cells, draws=draws, seed=seed))
+    return np.concatenate([orders for orders, _ in blocks]), blocks[0][1]
+
+
+def blocks_within_cells(
+    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+) -> Iterator[tuple[Orders, bool]]:
+    """`within_cells` some rows at a time, to spare memory; the first rows are the same for every number of draws."""
     members = [np.flatnonzero([cell == other for other in cells]) for cell in dict.fromkeys(cells)]
     count = math.prod(math.factorial(len(own)) for own in members)
     if count <= MAX_EXACT:
@@ -30,18 +45,42 @@ def within_cells(
         for row, chosen in enumerate(product(*orders)):
             for own, order in zip(members, chosen, strict=True):
                 found[row, own] = order
-        return found, True
+        yield found, True
+        return
     random = np.random.default_rng(seed)
-    found = np.tile(np.arange(len(cells)), (draws + 1, 1))
-    for own in members:
-        found[1:, own] = random.permuted(found[1:, own], axis=1)
-    return found, False
+    identity = np.arange(len(cells))[None]
+    yield identity, False
+    for start in range(0, draws, _BLOCK):
+        found = np.tile(identity, (min(_BLOCK, draws - start), 1))
+        for own in members:
+            found[:, own] = random.permuted(found[:, own], axis=1)
+        yield found, False
 
 
-def share_as_extreme(statistics: ArrayLike) -> NDArray[np.float64]:
+def share_as_extreme(statistics: ArrayLike) -> Floats:
     """Two-sided p-value of the first of P statistics (P, ...): the share that lies as far from their mean; NaN for NaN."""
     values = np.asarray(statistics, dtype=np.float64)
     distance = np.abs(values - values.mean(axis=0))
     # Equal permutations differ by rounding alone; they count as equal.
     extreme = distance >= distance[0] - 1e-9 * np.maximum(np.abs(values).max(axis=0), 1e-300)
     return np.where(np.isfinite(values).all(axis=0), extreme.mean(axis=0), np.nan)
+
+
+def with_more_draws(
+    test: Callable[[NDArray[np.int64], int], tuple[Floats, int]], size: int
+) -> tuple[Floats, NDArray[np.int64]]:
+    """p-values (size,) of a family and how many permutations each rests on (size,): `MANY_DRAWS` where it is a close call.
+
+    test: the p-values of the tests at some places from a number of draws, and how many permutations were counted. A p that
+    changes moves the corrected ones of others, so this goes on until every close one has them.
+    """
+    places = np.arange(size)
+    p, counted = test(places, DRAWS)
+    n, drawn = np.full(size, counted), np.zeros(size, dtype=bool)
+    while True:
+        q = benjamini_hochberg(p)
+        close = places[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
+        if not len(close):
+            return p, n
+        drawn[close] = True
+        p[close], n[close] = test(close, MANY_DRAWS)

@@ -1,0 +1,30 @@
+"""Where the false-positive rates of the tests were measured, and what of a run lies outside of it.
+
+`make nulls` measures them on the cells of the first study; docs/statistics.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pandas as pd
+
+PARAMETERS = (2_936, 20_640)
+"""The smallest and the largest model."""
+TOGETHER, BETWEEN = 5, 480
+"""As many runs were tested together over their checkpoints, and between runs."""
+MEASURED = f"measured at {PARAMETERS[0]:,} to {PARAMETERS[1]:,} parameters, up to {TOGETHER} runs together"
+
+
+def outside(models: pd.DataFrame, tested: Collection[str], most_runs: int) -> str:
+    """What of the tested models lies outside of what was measured: "the sizes of 2 of 5 models"; "" where nothing does.
+
+    models: the table of that name; most_runs: `TOGETHER` or `BETWEEN`. A size that is not known lies outside.
+    """
+    own = models[models["model"].isin(tested)]
+    sizes = own["n_parameters"] if "n_parameters" in own else pd.Series(float("nan"), index=own.index)
+    others = int((~sizes.astype(float).between(*PARAMETERS)).sum())
+    said = [f"the sizes of {others} of {len(own)} models"] if others else []
+    if len(own) > most_runs:
+        said.append(f"{len(own)} runs together")
+    return " and ".join(said)

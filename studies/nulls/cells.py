@@ -1,0 +1,84 @@
+"""The cells that the false-positive rates are measured on: the runs of finished studies, in their committed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from studies import small_tables
+from toposcale.analysis.series import headline_metric, whole_model
+from toposcale.io.errors import UserError
+
+MIN_SEEDS = 10
+"""A smaller cell has too few pairs of runs."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ by their seeds alone: by run, the features of the whole model that were measured at several
+    checkpoints and the headline metric; all features, losses and models."""
+
+    name: str
+    features: dict[str, pd.DataFrame]
+    metrics: dict[str, pd.DataFrame]
+    whole: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
+    metric: str
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """A row for each run."""
+        return self.whole[2]
+
+    def crossed(
+        self, features_of: Sequence[str], losses_of: Sequence[str], *, one_cell: bool
+    ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        """Features, metrics and models of runs that have the features of one run and the losses of another.
+
+        one_cell: whether they are the seeds of one cell, or a cell each.
+        """
+        names = [f"run-{place:02d}" for place in range(len(features_of))]
+        features = pd.concat(
+            [self.features[run].assign(model=name) for name, run in zip(names, features_of, strict=True)]
+        )
+        metrics = pd.concat(
+            [self.metrics[run].assign(model=name) for name, run in zip(names, losses_of, strict=True)]
+        )
+        facts = self.models[["warmup_steps", "final_step"]].iloc[: len(names)].reset_index(drop=True)
+        return features, metrics, facts.assign(model=names, cell=self.name if one_cell else names)
+
+
+def cells_of(folder: Path) -> Iterator[Cell]:
+    """The cells of at least `MIN_SEEDS` runs in a folder: tables of a study, whole or a file a cell, or a finished run.
+
+    UserError: the folder holds none of them.
+    """
+    if (folder / "tables/models.parquet").exists():
+        features, metrics, models = small_tables.read(folder)
+    elif parts := [_csv(folder, name) for name in ("models", "series", "early")]:
+        models, series, early = parts
+        features, metrics = small_tables.long_tables(series, early)
+    features = whole_model(features)
+    metric = headline_metric(metrics["metric"])
+    if metric is None:
+        raise UserError(f"{folder}: no loss was measured")
+    metrics = metrics[metrics["metric"] == metric].dropna(subset=["value"])
+    for name, own in models.groupby("cell", sort=False):
+        if len(own) >= MIN_SEEDS:
+            inside, losses = (table[table["model"].isin(own["model"])] for table in (features, metrics))
+            followed = inside[inside.groupby("feature")["step"].transform("nunique") > 1]
+            by_run = [
+                {str(run): rows for run, rows in table.groupby("model")} for table in (followed, losses)
+            ]
+            yield Cell(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
+
+
+def _csv(folder: Path, name: str) -> pd.DataFrame:
+    paths = sorted([*folder.glob(f"{name}.csv*"), *folder.glob(f"{name}/*.csv*")])
+    if not paths:
+        raise UserError(
+            f"{folder}: no {name}.csv and no tables/models.parquet; name a study's tables or a run"
+        )
+    return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)

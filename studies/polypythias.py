@@ -1,0 +1,74 @@
+"""What nine seeds can show: `python -m studies.polypythias 200` prints the power that docs/polypythias.md has.
+
+Simulated are cells of nine runs, drawn from the cells of the first study. Within runs: innovations of a feature and of the
+losses of other runs, with an effect. Between runs: the feature and the controls of a run stay together; the final loss is
+what the controls tell, and permuted residuals with an effect. A test finds an effect where p is at most 0.05, and, the
+strictest that Holm asks for among four, 0.0125.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from studies import small_tables
+from studies.study2.power import FIRST, Between, Within, seed_of
+from toposcale.statistics.between_runs import between_runs, fit_of_cell
+from toposcale.statistics.coefficients import pearson, ranks_of_complete
+from toposcale.statistics.run_permutation import permute_pairs
+
+RUNS, DRAWS = 9, 999
+LEVELS = (0.05, 0.0125)
+WITHIN_EFFECTS, BETWEEN_EFFECTS = (0.0, 0.1, 0.15, 0.2, 0.3), (0.0, 0.5, 0.7, 0.9)
+
+
+def within(cells: Within, effect: float, random: np.random.Generator) -> float:
+    """p of the run permutation of nine runs with an effect in one feature."""
+    own = random.choice(np.flatnonzero(cells.cells == random.choice(np.unique(cells.cells))), RUNS, False)
+    place = random.integers(len(cells.features))
+    x = _standard(np.array([cells.x[run][place] for run in own]))
+    y = _standard(np.array([cells.y[run] for run in random.permutation(own)]))
+    y = effect * x + np.sqrt(1 - effect**2) * y
+    table = pearson(ranks_of_complete(x), ranks_of_complete(y))
+    return float(permute_pairs(table, ["one"] * RUNS, draws=DRAWS, seed=seed_of(random)).p)
+
+
+def between(cells: Between, effect: float, random: np.random.Generator) -> float:
+    """p of the test between nine runs with an effect in one feature."""
+    own = random.choice(np.flatnonzero(cells.cells == random.choice(np.unique(cells.cells))), RUNS, False)
+    feature = cells.features[random.integers(len(cells.features))][None, own]
+    controls, outcome = cells.read.controls[:, own], cells.read.outcome[own].copy()
+    fit = fit_of_cell(feature, outcome[None], controls, np.arange(RUNS))
+    rest = random.permutation(fit.residuals)
+    told = effect * fit.features[0] * np.sqrt(rest @ rest)
+    outcome += told + np.sqrt(1 - effect**2) * rest - fit.residuals
+    test = between_runs(feature, outcome, ["one"] * RUNS, controls, draws=DRAWS, seed=seed_of(random))
+    return float(test.p[0])
+
+
+def _standard(rows: np.ndarray) -> np.ndarray:
+    return (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+
+
+def main(studies: int) -> None:
+    """Print the share of simulated studies that find each effect."""
+    tables = [pd.read_csv(FIRST / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")]
+    inside, early = Within(*tables), Between(*tables)
+    rows = []
+    for words, study, effects in (
+        ("within runs", partial(within, inside), WITHIN_EFFECTS),
+        ("between runs", partial(between, early), BETWEEN_EFFECTS),
+    ):
+        for effect in effects:
+            random = np.random.default_rng([42, int(1000 * effect)])
+            p = np.array([study(effect, random) for _ in range(studies)])
+            found = {f"found at {level:g}": f"{100 * np.mean(p <= level):.1f}%" for level in LEVELS}
+            rows.append({"question": words, "effect": effect, **found})
+    print(small_tables.markdown(pd.DataFrame(rows)))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

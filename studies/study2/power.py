@@ -1,0 +1,155 @@
+"""What the second study can find: `python -m studies.study2.power 200` prints its power, and the coverage of its intervals.
+
+Its 15 cells of 40 runs are simulated from the cells of the first study, which keep what features, losses and controls have
+to do with each other, and how far each cell spreads: the outcomes are what the controls of a cell tell, and permuted
+residuals with an effect. The tests are those of the study with 999 permutations. A test finds an effect where p is at most
+0.05, and, the strictest that Holm asks for among six, 0.05 / 6.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from studies import small_tables
+from studies.over_seeds import fisher_interval, own_surplus
+from studies.study2.questions import CELLS, PRIMARY
+from toposcale.analysis.over_seeds import early_values
+from toposcale.features.names import VALIDATION_LOSS
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.statistics.between_runs import between_runs, fit_of_cell
+from toposcale.statistics.coefficients import Floats, pearson, ranks_of_complete
+from toposcale.statistics.innovations import innovations, with_squares
+from toposcale.statistics.run_permutation import permute_pairs
+from toposcale.statistics.testable import testable_stretch
+
+FIRST = Path("studies/study/tables/study")
+LEVELS = (0.05, 0.05 / 6)
+DRAWS = 999
+Found = tuple[float, bool]
+
+
+class Between:
+    """The test between runs. Two random controls stand for the norms that the first study's tables do not have."""
+
+    effects = (0.0, 0.10, 0.15, 0.20, 0.25)
+
+    def __init__(self, models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> None:
+        read = early_values(
+            *small_tables.long_tables(series, early), models, VALIDATION_LOSS, [WEIGHT_NORM.feature]
+        )
+        assert read is not None
+        self.read, self.cells = read, np.array(read.cells)
+        self.features = read.features.droplevel(["source", "layer"]).loc[list(PRIMARY)].to_numpy(np.float64)
+
+    def study(self, effect: float, random: np.random.Generator) -> Found:
+        """One study with an effect in one of the primary features: its p, and whether the interval holds the effect."""
+        names = drawn_cells(self.cells, random)
+        runs = np.concatenate([np.flatnonzero(self.cells == name) for name in names])
+        labels = np.repeat(np.arange(len(names)), [np.sum(self.cells == name) for name in names])
+        noise = random.normal(size=(2, len(runs)))
+        feature = self.features[random.integers(len(PRIMARY))][None, runs]
+        controls = np.vstack([self.read.controls[:, runs], noise])
+        outcome = self.read.outcome[runs].copy()
+        for label in range(len(names)):
+            own = np.flatnonzero(labels == label)
+            fit = fit_of_cell(feature, outcome[None], controls, own)
+            rest = random.permutation(fit.residuals)
+            told = effect * fit.features[0] * np.sqrt(rest @ rest)
+            outcome[own] += told + np.sqrt(1 - effect**2) * rest - fit.residuals
+        test = between_runs(feature, outcome, labels.tolist(), controls, draws=DRAWS, seed=seed_of(random))
+        low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
+        return float(test.p[0]), bool(low[0] <= effect <= high[0])
+
+
+class Within:
+    """The run permutation of innovations. The norm of a sister run stands for the mean norm of layers."""
+
+    effects = (0.0, 0.02, 0.03, 0.04, 0.05)
+    features = ("neural_persistence", "h0_total_scaled")
+
+    def __init__(self, models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> None:
+        names, self.cells = models["model"], models["cell"].to_numpy()
+        warmup = {*models["warmup_steps"]}.pop()
+        wide = {
+            name: series.pivot(index="model", columns="step", values=name).loc[names]
+            for name in (*self.features, WEIGHT_NORM.feature, VALIDATION_LOSS)
+        }
+        stretch = testable_stretch(wide[VALIDATION_LOSS].columns, warmup)
+        values = {name: table.to_numpy()[:, stretch.start : stretch.stop] for name, table in wide.items()}
+        norms = values[WEIGHT_NORM.feature]
+        self.x, self.y = [], []
+        for run, cell in enumerate(self.cells):
+            sisters = np.flatnonzero(self.cells == cell)
+            sister = sisters[(np.flatnonzero(sisters == run)[0] + 1) % len(sisters)]
+            given = with_squares(norms[[run, sister]])
+            of_run = np.stack([values[name][run] for name in self.features])
+            self.x.append(innovations(of_run, given).values)
+            self.y.append(innovations(values[VALIDATION_LOSS][run], given).values[0])
+
+    def study(self, effect: float, random: np.random.Generator) -> Found:
+        """One study with an effect in one feature: its p, and whether the interval holds the effect.
+
+        What the statistic estimates under an effect is a little smaller, since it correlates ranks.
+        """
+        names, place = drawn_cells(self.cells, random), random.integers(len(self.features))
+        blocks = []
+        for name in names:
+            own = np.flatnonzero(self.cells == name)
+            x = _standard(np.array([self.x[run][place] for run in own]))
+            y = _standard(np.array([self.y[run] for run in random.permutation(own)]))
+            y = effect * x + np.sqrt(1 - effect**2) * y
+            blocks.append(pearson(ranks_of_complete(x), ranks_of_complete(y)))
+        labels = np.repeat(np.arange(len(names)), [len(block) for block in blocks])
+        table = np.zeros((len(labels), len(labels)))
+        for label, block in enumerate(blocks):
+            own = np.flatnonzero(labels == label)
+            table[np.ix_(own, own)] = block
+        test = permute_pairs(table, labels.tolist(), draws=DRAWS, seed=seed_of(random))
+        surplus = own_surplus(table, labels.tolist())
+        holds = abs(surplus.mean() - effect) <= 1.959964 * surplus.std(ddof=1) / np.sqrt(len(surplus))
+        return float(test.p), bool(holds)
+
+
+def drawn_cells(cells: np.ndarray, random: np.random.Generator) -> list[str]:
+    """The cells of a simulated study: all of the first one, and some of them again until there are enough."""
+    names = list(dict.fromkeys(cells))
+    return [*names, *random.choice(names, CELLS - len(names), replace=False)]
+
+
+def seed_of(random: np.random.Generator) -> int:
+    return int(random.integers(2**31))
+
+
+def _standard(rows: Floats) -> Floats:
+    return (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+
+
+def table(
+    study: Callable[[float, np.random.Generator], Found], effects: Sequence[float], studies: int
+) -> pd.DataFrame:
+    """Share of simulated studies that find each effect at each level, and whose interval holds it."""
+    rows = []
+    for effect in effects:
+        random = np.random.default_rng([42, int(1000 * effect)])
+        found = [study(effect, random) for _ in range(studies)]
+        p = np.array([value for value, _ in found])
+        rows.append({"effect": effect, **{f"found at {level:.3g}": np.mean(p <= level) for level in LEVELS}})
+        rows[-1]["interval holds it"] = np.mean([holds for _, holds in found])
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    tables = [pd.read_csv(FIRST / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")]
+    for kind in (Between, Within):
+        simulated = kind(*tables)
+        shown = table(simulated.study, simulated.effects, count)
+        print(
+            f"\n{kind.__name__} runs, {count} simulated studies an effect\n\n{small_tables.markdown(shown)}",
+            flush=True,
+        )

@@ -1,0 +1,186 @@
+"""The questions of the second study: six primary tests, what must be found, and what is exploratory.
+
+docs/study-2.md says what is asked, and said so before a run was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from studies.over_seeds import fisher_interval, later_loss, within_rows
+from toposcale.analysis.controls import Control
+from toposcale.analysis.over_seeds import EarlyValues, early_values
+from toposcale.features.names import VALIDATION_LOSS
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.io.errors import UserError
+from toposcale.statistics.between_runs import fit_of_cell
+from toposcale.statistics.innovations import innovations
+from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
+
+PRIMARY = ("h0_total", "h0_mean", "neural_persistence")
+"""The features that the study is made for; every other one is exploratory."""
+QUESTIONS = ("between", "within")
+MEAN_LAYER_NORM, MEAN_ROW_NORM = "mean_layer_norm", "mean_row_norm"
+"""Norms that the registry of features does not have: the mean over layers, and over the rows of all layers."""
+NORMS = (WEIGHT_NORM.feature, MEAN_LAYER_NORM, MEAN_ROW_NORM)
+"""What the test between runs holds fixed beside the losses."""
+WITHIN = Control("whole and mean layer norm", NORMS[:2], missing="no norms at these checkpoints")
+"""What the test within runs holds fixed; the squares too."""
+FOLLOWED = (*PRIMARY, *NORMS[:2], "h0_total_scaled", "weight_variance")
+"""The features of every checkpoint; of the others, the study reads the value at 30% of the training alone."""
+CELLS, SEEDS = 15, 40
+DRAWS = 200_000
+PLANTED = 0.1
+"""Innovation correlation of the noisy loss that the test within runs must find."""
+SEED = 42
+
+
+def study_tables(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> dict[str, pd.DataFrame]:
+    """`primary`, the six tests with Holm's correction; `control`, what must be found; `cells`, the partial correlation of
+    each primary feature in each cell; and `exploratory`, everything else, corrected after Benjamini and Hochberg.
+
+    Columns: question, feature, n_models, n_cells, estimate (a correlation), its 95% interval, p and q. A primary test that
+    could not be made counts as p = 1.
+    """
+    tables = (features, metrics, models)
+    between = between_rows("between", *tables, draws=draws, seed=seed)
+    own = _only(features, *PRIMARY)
+    within = within_rows("within", own, metrics, models, seed, control=WITHIN, draws=draws)
+    rows = pd.concat([between, within], ignore_index=True)
+    index = pd.MultiIndex.from_product([QUESTIONS, PRIMARY], names=["question", "feature"])
+    primary = rows.set_index(["question", "feature"]).reindex(index)
+    primary["q"] = holm(primary["p"].fillna(1.0).to_numpy())
+    others = [rows[~rows["feature"].isin([*PRIMARY, *NORMS])], *_exploratory(*tables, seed)]
+    exploratory = pd.concat(others, ignore_index=True)
+    exploratory["q"] = benjamini_hochberg(exploratory["p"].to_numpy(np.float64))
+    return {
+        "primary": primary.reset_index(),
+        "control": _must_be_found(*tables, seed),
+        "cells": by_cell(*tables),
+        "exploratory": exploratory.sort_values(["question", "p", "feature"], ignore_index=True),
+    }
+
+
+def check_plan(models: pd.DataFrame) -> None:
+    """UserError: the runs are not those of the plan. A study is analysed once, when all of it is there."""
+    sizes = models["cell"].value_counts()
+    if len(sizes) != CELLS or (sizes != SEEDS).any():
+        raise UserError(
+            f"{len(models)} runs in {len(sizes)} cells; the plan has {CELLS} cells of {SEEDS}, and is analysed once, after "
+            "all runs are finished"
+        )
+
+
+def between_rows(
+    question: str,
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    seed: int,
+    draws: int = DRAWS,
+    norms: Sequence[str] = NORMS,
+    metric: str = VALIDATION_LOSS,
+) -> pd.DataFrame:
+    """A row for each feature: does it tell at 30% of training which run of a cell ends lower? The interval is Fisher's."""
+    read = early_values(features, metrics, models, metric, norms)
+    if read is None:
+        raise UserError(f"{metric}: its values or those of {', '.join(norms)} are not there")
+    test = read.test(seed=seed, draws=draws)
+    # The z of each cell has one degree of freedom less than its test.
+    low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
+    return pd.DataFrame(
+        {
+            "question": question,
+            "feature": read.features.index.get_level_values("feature"),
+            "n_models": test.n_runs,
+            "n_cells": test.n_cells,
+            "estimate": test.correlation,
+            "low": low,
+            "high": high,
+            "p": test.p,
+        }
+    ).dropna(subset=["estimate"])
+
+
+def by_cell(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
+    """The partial correlation of each primary feature in each cell, which the test between runs takes the mean of."""
+    read = early_values(features, metrics, models, VALIDATION_LOSS, NORMS)
+    assert read is not None
+    rows = [{"cell": cell, **values} for cell, values in partial_correlations(read, PRIMARY).items()]
+    return pd.DataFrame(rows)
+
+
+def partial_correlations(read: EarlyValues, features: Sequence[str]) -> dict[str, dict[str, float]]:
+    """By cell and feature: the correlation of what mean and controls of the cell leave of feature and outcome."""
+    values = read.features.droplevel(["source", "layer"]).loc[list(features)].to_numpy(np.float64)
+    found = {}
+    for cell in dict.fromkeys(read.cells):
+        runs = np.flatnonzero([own == cell for own in read.cells])
+        fit = fit_of_cell(values, read.outcome[None], read.controls, runs)
+        found[cell] = dict(zip(features, fit.correlations(fit.residuals[None])[0].tolist(), strict=True))
+    return found
+
+
+def _exploratory(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
+) -> list[pd.DataFrame]:
+    """Rows of the first study's questions and controls, of each text and size alone, and of the generalisation gap."""
+    tables, norm = (features, metrics, models), [WEIGHT_NORM.feature]
+    asked = _only(features, *PRIMARY, "h0_total_scaled", MEAN_ROW_NORM)
+    variance = _only(features, "weight_variance")
+    parts = [
+        between_rows("between, given the norm alone", asked, metrics, models, seed=seed, norms=norm),
+        between_rows("gap", *tables, seed=seed, metric="generalisation_gap"),
+        within_rows("within, given the norm alone", asked, metrics, models, seed),
+        within_rows("within", variance, metrics, models, seed, control=WITHIN),
+    ]
+    text = models["cell"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
+    size = models["entry"].str.extract(r"^([a-z]+-\d+k)", expand=False)
+    for groups in (text, size):
+        for name, own in models.groupby(groups):
+            inside = asked[asked["model"].isin(own["model"])]
+            losses = metrics[metrics["model"].isin(own["model"])]
+            parts.append(between_rows(f"between, {name}", inside, losses, own, seed=seed))
+            parts.append(within_rows(f"within, {name}", inside, losses, own, seed, control=WITHIN))
+    return [part[~part["feature"].isin(NORMS)] for part in parts]
+
+
+def _only(features: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Some features, with the norms that the test within runs holds fixed."""
+    return features[features["feature"].isin([*names, *WITHIN.of_model])]
+
+
+def _must_be_found(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
+) -> pd.DataFrame:
+    """The loss at half of the training between runs, and within runs the loss with noise that leaves `PLANTED`."""
+    later = between_rows("between", later_loss(features, metrics, models, NORMS), metrics, models, seed=seed)
+    noisy = pd.concat([_only(features), noisy_loss(metrics, PLANTED, seed)])
+    within = within_rows("within", noisy, metrics, models, seed, control=WITHIN)
+    rows = pd.concat([later, within], ignore_index=True)
+    return rows[~rows["feature"].isin(NORMS)].reset_index(drop=True)
+
+
+def noisy_loss(metrics: pd.DataFrame, correlation: float, seed: int) -> pd.DataFrame:
+    """A feature that is the validation loss with noise: its innovations correlate so with those of the loss, nearly."""
+    rows, losses = [], metrics[metrics["metric"] == VALIDATION_LOSS]
+    for place, (model, own) in enumerate(losses.groupby("model")):
+        values = own.sort_values("step")["value"].to_numpy()
+        new = innovations(values)
+        size = np.std(values) * np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0]))
+        noise = np.random.default_rng([seed, place]).standard_normal(len(values))
+        planted = values + size * np.sqrt(1 / correlation**2 - 1) * noise
+        where = {"model": model, "step": np.sort(own["step"]), "source": "weights", "layer": "all"}
+        rows.append(pd.DataFrame({**where, "feature": "loss_with_noise", "value": planted}))
+    return pd.concat(rows)
