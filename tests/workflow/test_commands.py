@@ -224,6 +224,8 @@ def test_a_training_under_the_monitor_as_the_readme_has_it(place):
 import torch
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Linear(12, 6))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
 batches = range(200)
 def train_step(model, batch):
     return model(torch.ones(6)).square().mean()

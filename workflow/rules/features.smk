@@ -39,6 +39,7 @@ rule weight_features:
     params:
         settings=without(config["weights"], "jobs", "distances", "threads"),
         steps=steps_of("weights"),
+        files=files_of_user(checkpoints_of("weights")),
         leave_gaps=not_made_here,
         code=code_of("weight_features.py"),
     message:
@@ -77,6 +78,7 @@ rule embeddings:
             "divergence",
         ),
         steps=steps_of("embeddings"),
+        files=files_of_user(checkpoints_of("embeddings")),
         leave_gaps=not_made_here,
         tokenizer=own_tokenizer,
         code=code_of("embeddings.py"),

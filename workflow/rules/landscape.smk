@@ -44,6 +44,7 @@ rule loss_landscape:
     params:
         settings=LANDSCAPE_SETTINGS,
         steps=steps_of("landscape"),
+        files=files_of_user(checkpoints_of("landscape")),
         leave_gaps=not_made_here,
         tokenizer=own_tokenizer,
         code=code_of("loss_landscape.py"),
