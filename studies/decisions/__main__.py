@@ -1,4 +1,4 @@
-"""`python -m studies.decisions published` judges the decisions of the published training runs, `... ablation` a third of
+"""`python -m studies.decisions published` judges the decisions of the published training runs, `... ablation` some of
 them with parts of the law left out, and `... own [RUN]` the decisions that were taken here. Nothing is trained.
 
 RUN is a folder of results, whose small tables are gathered first.
