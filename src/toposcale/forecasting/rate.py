@@ -13,7 +13,7 @@ from toposcale.forecasting.prediction import NoForecast, Prediction
 
 GRADIENT_NORM = "gradients/gradient_norm"
 FEWEST_POINTS = 4
-"""Of fewer points any series at all gives the same forecast: they say how the loss moves, not how the series does."""
+"""Points of the series and the loss that a line is fitted to; three fit nearly any line."""
 
 
 @dataclass(frozen=True)
