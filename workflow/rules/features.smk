@@ -50,6 +50,7 @@ for cut in CUTS["weights"]:
             settings=without(config["weights"], "jobs", "distances", "threads"),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
+            files=files_of_user(checkpoints_of(cut)),
             code=fingerprint("weight_features.py"),
         message:
             f"Topology of the weights of {cut.where}"
@@ -112,6 +113,7 @@ for cut in CUTS["embeddings"]:
             ),
             steps=cut.steps_of,
             leave_gaps=not_made_here,
+            files=files_of_user(checkpoints_of(cut)),
             tokenizer=own_tokenizer,
             code=fingerprint("embeddings.py"),
         message:

@@ -49,6 +49,7 @@ for cut in CUTS["landscape"]:
             settings=LANDSCAPE_SETTINGS,
             steps=cut.steps_of,
             leave_gaps=not_made_here,
+            files=files_of_user(checkpoints_of(cut)),
             tokenizer=own_tokenizer,
             code=fingerprint("loss_landscape.py"),
         message:
