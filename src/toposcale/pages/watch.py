@@ -16,12 +16,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features import weights
+from toposcale.features.names import TRAINING_LOSS
 from toposcale.forecasting.advice import advise
 from toposcale.forecasting.history import History
 from toposcale.forecasting.words import told
@@ -76,7 +78,7 @@ class Follower:
         frames = {
             "models": schemas.TABLES["models"].frame(seen.models),
             "features": seen.features.to_pandas(),
-            "metrics": seen.metrics.to_pandas(),
+            "metrics": smoothed(seen.metrics.to_pandas(), seen.log),
         }
         made = explorer.parts(
             run=self.folder.name,
@@ -153,6 +155,22 @@ class Follower:
             value = read(*arguments)
             self._known = {old: held for old, held in self._known.items() if old[0] != path} | {key: value}
         return self._known[key]
+
+
+def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
+    """The metrics, with the median loss since the checkpoint before as `training_loss`: that of one batch jumps.
+
+    A loss that is no number stays as it is.
+    """
+    metrics = metrics.copy()
+    for model, own in metrics[metrics["metric"] == TRAINING_LOSS].groupby("model"):
+        logged = log[(log["model"] == model) & np.isfinite(log["loss"].astype(float))].sort_values("step")
+        own = own[np.isfinite(own["value"].astype(float))].sort_values("step")
+        ends = np.searchsorted(logged["step"], own["step"], side="right")
+        for row, first, end in zip(own.index, [0, *ends[:-1]], ends, strict=True):
+            if end > first:
+                metrics.loc[row, "value"] = logged["loss"].iloc[first:end].median()
+    return metrics
 
 
 def outlooks(
