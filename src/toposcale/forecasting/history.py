@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from toposcale.features.names import TRAINING_LOSS, metric_name
 from toposcale.features.registry import TOPOLOGY, group_of
 from toposcale.forecasting.multi_power_law import bin_medians
 
@@ -201,6 +202,8 @@ class History:
         return bin_medians(self.steps[usable], values[usable], LOG_BINS, self.learning_rates)
 
     def _metric_gap(self, steps: np.ndarray, losses: np.ndarray) -> float:
+        if self.metric == metric_name(TRAINING_LOSS):  # it is what the log holds, of single batches
+            return 0.0
         usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps >= steps[0])
         if not usable.any():
             return 0.0

@@ -24,9 +24,9 @@ from toposcale import checkpoints
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
+from toposcale.forecasting import words
 from toposcale.forecasting.advice import advise
 from toposcale.forecasting.history import History
-from toposcale.forecasting.words import told
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
@@ -78,14 +78,12 @@ class Follower:
         frames = {
             "models": schemas.TABLES["models"].frame(seen.models),
             "features": seen.features.to_pandas(),
-            "metrics": smoothed(seen.metrics.to_pandas(), seen.log),
+            "metrics": seen.metrics.to_pandas(),
         }
-        made = explorer.parts(
-            run=self.folder.name,
-            diagrams=seen.diagrams.to_pandas(),
-            told=outlooks(seen.models, seen.schedules, frames["features"], frames["metrics"], seen.log),
-            **frames,
-        )
+        told = outlooks(seen.models, seen.schedules, frames["features"], frames["metrics"], seen.log)
+        frames["metrics"] = smoothed(frames["metrics"], seen.log)
+        diagrams = seen.diagrams.to_pandas()
+        made = explorer.parts(run=self.folder.name, diagrams=diagrams, told=told, **frames)
         steps = frames["features"]["step"]
         state = (
             f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
@@ -214,7 +212,7 @@ def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
     if history.is_over:
         return {"advice": f"The last of {history.final_step:,} steps is done."}
     advice = advise(history, histories)
-    outlook, course = {"advice": told(advice)}, advice["course"]
+    outlook, course = {"advice": words.told(advice)}, advice["course"]
     if not course:
         return outlook
     ends = {end: rounded(course[name]) for end, name in _FAN.items()}
