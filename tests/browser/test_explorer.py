@@ -242,13 +242,25 @@ def test_a_diagram_is_exported_with_its_births_and_deaths(page):
     assert [(float(birth), float(death)) for _, birth, death in rows] == pytest.approx(points)
 
 
-def test_a_run_without_surfaces_says_so(made_up, browser):
+def test_panels_of_surfaces_are_there_where_a_model_has_one(made_up, browser):
+    heights = "[...document.querySelectorAll('[data-kind=tree], [data-kind=surface]')].map((e) => e.offsetHeight > 0)"
     browser.open(made_up())
     ready(browser)
-    in_view(browser, "right", "surface")
-    said = "document.querySelector('[data-side=right][data-kind=surface]').innerText"
-    assert "No loss surface of xl-97k was computed in this run." in browser.run(said)
+    assert browser.run(heights) == [False] * 4
+    assert "No loss surface was computed" in browser.run("document.body.innerText")
     assert browser.errors() == []
+    surfaces = moving_surfaces()
+    browser.open(made_up(surfaces))
+    ready(browser)
+    assert browser.run(heights) == [True] * 4
+    [without] = {"left", "right"} - {
+        side
+        for side in ("left", "right")
+        if browser.run(f"document.querySelector('#{side}-name b').textContent") in set(surfaces["model"])
+    }
+    in_view(browser, without, "surface")
+    said = f"document.querySelector('[data-side={without}][data-kind=surface]').innerText"
+    assert "No loss surface of" in browser.run(said)
 
 
 def test_the_slider_moves_surface_and_merge_tree(made_up, browser):

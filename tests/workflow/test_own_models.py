@@ -188,6 +188,10 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     assert 20 in set(table(own, "features")["step"])
     assert "20" not in set(table(own, "warnings")["steps"])
     assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "0"
+    # A file that is replaced by an older one changes neither the time of its folder nor that of any output.
+    assert own.planned("results/small/tables/warnings.parquet") == {}
+    shutil.copy2(path / "gpt2" / "checkpoint-15" / "model.safetensors", index)
+    assert own.planned("results/small/tables/warnings.parquet")["weight_features"] == 1
 
 
 def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):

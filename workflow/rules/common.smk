@@ -194,6 +194,19 @@ def not_made_here(wildcards):
     return wildcards.model not in TRAINED
 
 
+def files_of_user(weights):
+    """A param: the state of the files of a user's own checkpoints, of which `weights` is the input function.
+
+    The time of a folder stays when a file in it is replaced. (Snakemake does not compare params that are made of `input`.)
+    """
+
+    def state(wildcards):
+        kept = MODELS[wildcards.model].kind == "folder"
+        return checkpoints.state_of_files(weights(wildcards)) if kept else ""
+
+    return state
+
+
 def corpus_files(key):
     """The user's files behind corpus.train or corpus.validation, in the order of the list, each glob sorted."""
     files = []

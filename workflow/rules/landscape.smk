@@ -45,6 +45,7 @@ rule loss_landscape:
         settings=LANDSCAPE_SETTINGS,
         steps=steps_of("landscape"),
         leave_gaps=not_made_here,
+        files=files_of_user(checkpoints_of("landscape")),
         tokenizer=own_tokenizer,
         code=code_of("loss_landscape.py"),
     message:

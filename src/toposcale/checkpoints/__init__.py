@@ -9,4 +9,11 @@ from toposcale.checkpoints.matrices import (
     stored_sizes,
     weight_files,
 )
-from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, readable, trainer_facts
+from toposcale.checkpoints.sources import (
+    FolderSource,
+    locate,
+    missing_parts,
+    readable,
+    state_of_files,
+    trainer_facts,
+)

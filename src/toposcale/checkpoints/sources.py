@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,6 +118,17 @@ class FolderSource:
             raise UserError(f"{self.path}: no such folder of checkpoints ({error.strerror})") from error
         named = (steps_by_name(pattern, names) for pattern in ([self.pattern] if self.pattern else PATTERNS))
         return next(filter(None, named), {})
+
+
+def state_of_files(paths: Iterable[str | Path]) -> str:
+    """A hash of name, size and time of every file of some checkpoints, each a file or a folder of files."""
+    state = hashlib.sha256()
+    for path in map(Path, paths):
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file():
+                known = file.stat()
+                state.update(repr((file.name, known.st_size, known.st_mtime_ns)).encode())
+    return state.hexdigest()
 
 
 def trainer_facts(state: Path, checkpoint: Path | None) -> dict[str, int | None]:

@@ -208,6 +208,7 @@ function draw() {
   const featureRange = extent(both.map((one) => curve(one, source, layer, feature).values));
   const extremes = diagramRange(both, source, layer);
   const keep = [source, layer, feature, ...range].join();
+  const mapped = both.some((one) => one.surfaces.length);
   SIDES.forEach((side, k) => {
     const one = both[k], now = before(one.steps, step) ?? step, file = `${one.name}-step-${step}`;
     $(`#${side}-name b`).textContent = one.name;
@@ -217,7 +218,9 @@ function draw() {
     put(side, "loss", () => curves[k].length ? drawCurves({ ...shared, lines: curves[k], yRange: lossRange, unit: losses[0].endsWith("_loss") ? "nats per token" : "", forecast: one.forecast, name: `${one.name}-loss`, alt: `Loss of ${one.name} over training` }) : "No loss was recorded yet.");
     put(side, "feature", () => key ? drawCurves({ ...shared, lines: [{ ...curve(one, source, layer, feature), name: key.name }], yRange: featureRange, unit: key.unit, name: `${one.name}-${feature}-${layer}`, alt: `${key.name} of ${one.name} over training` }) : "No feature was computed yet.", key?.name || "");
     drawBars(side, one, source, layer, step, extremes, { keep, file });
-    drawLandscape(side, one, step, file);
+    // Where neither model has a surface, its panels would be empty.
+    for (const kind of ["tree", "surface"]) panels[side + kind].hidden = !mapped;
+    if (mapped) drawLandscape(side, one, step, file);
   });
   remember();
 }

@@ -77,7 +77,7 @@ def parts(
                 }
                 for name, look in looks.items()
             ],
-            "notes": _notes(longest, kept, total, stride),
+            "notes": _notes(longest, kept, total, stride, bool(len(surfaces))),
         }
     }
     for number, name in enumerate(looks):
@@ -97,8 +97,8 @@ def _of_one_plane(surfaces: pd.DataFrame | None) -> pd.DataFrame:
     return surfaces[surfaces["plane"] == most_telling(set(surfaces["plane"]))]
 
 
-def _notes(longest: int | None, kept: int, total: int, stride: int) -> list[str]:
-    """What was thinned, and by how much."""
+def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces: bool) -> list[str]:
+    """What was thinned, and by how much; what there is not."""
     notes = [f"All {total:,} bars of the run are in this page."]
     if longest is not None:
         notes = [
@@ -108,6 +108,8 @@ def _notes(longest: int | None, kept: int, total: int, stride: int) -> list[str]
     notes.append(
         f"Births and deaths are rounded to {BAR_DIGITS} significant digits, losses to {LOSS_DIGITS}."
     )
+    if not has_surfaces:
+        notes.append("No loss surface was computed, so there are neither merge trees nor surfaces.")
     if stride > 1:
         which = "every second" if stride == 2 else f"one in {stride}"
         notes.append(
