@@ -68,7 +68,8 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 def provenance(snakemake: Any) -> dict[str, str]:
     """Metadata of a table: the settings that it was made with, the code, the revision and the package versions."""
-    settings = {key: value for key, value in snakemake.params.items() if key != "code"}
+    # The state of the user's files says when to measure anew, not how it is done.
+    settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "files")}
     versions = {name: metadata.version(name) for name in _PACKAGES}
     return {
         "rule": snakemake.rule,
