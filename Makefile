@@ -94,12 +94,16 @@ ifneq ($(ONLY),analysis)
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study2 studies/study2/tables results/study-2 results/study-2-wikitext
 
-# The decisions of docs/decisions.md: trains every alternative that is missing, then computes every number; ONLY=analysis as above.
+# Every number of docs/decisions.md. ONLY=published: of the published runs alone, nothing is trained. ONLY=analysis: of the small
+# tables that are there. Else every alternative that is missing is trained first.
 decisions: $(VENV)/.runtime
-ifneq ($(ONLY),analysis)
+ifeq ($(ONLY),)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/decisions.yaml -- measured
 endif
-	$(BIN)/python -m studies.decisions studies/decisions/tables results/decisions
+ifneq ($(ONLY),published)
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.decisions own results/decisions
+endif
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.decisions published
 
 # The published experiments on loss landscapes, rerun; tables and figures are in results/landscapes.
 landscapes: $(VENV)/.runtime
@@ -130,7 +134,6 @@ distclean: clean
 $(VENV)/.runtime: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "toposcale needs Python 3.11 or later; name it with make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PYTHON) workflow/install_size.py
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -13,10 +13,7 @@ sys.path[:0] = [str(HOME / "workflow"), str(HOME / "src")]
 import config_files
 import configuration
 import environment
-import plan
 import recorded
-import sweep
-from fingerprint import fingerprint
 
 # A file that is named with --configfile takes the place of the default one; it is not merged into it.
 DEFAULT = (

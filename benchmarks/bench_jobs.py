@@ -32,13 +32,13 @@ def import_seconds(module: str) -> float:
 
 def weight_features() -> Iterator[Line]:
     """The weight features of 80 checkpoints of the paper's models."""
-    targets = [features(model, step) for model in SHAPES for step in MEASURED_STEPS]
+    chosen = [(model, step) for model in SHAPES for step in MEASURED_STEPS]
     yield from in_both_ways(
-        f"weight features of {len(targets)} checkpoints",
+        f"weight features of {len(chosen)} checkpoints",
         lambda folder: write_checkpoints(folder, MEASURED_STEPS),
         [f"training={{{{steps: {MEASURED_STEPS[-1]}}}}}", "weights={{jobs: {jobs}}}"],
-        ["--allowed-rules", "weight_features", "--", *targets],
-        fewer_jobs=len(targets) - len(SHAPES),
+        lambda jobs: ["--allowed-rules", "weight_features", "--", *features(chosen, jobs)],
+        fewer_jobs=len(chosen) - len(SHAPES),
     )
 
 
@@ -51,7 +51,7 @@ def training() -> Iterator[Line]:
         [
             f"training={{{{steps: {TRAINED_STEPS[-1]}, checkpoint_every: 2, warmup_steps: 0, jobs: {{jobs}}}}}}"
         ],
-        ["--allowed-rules", "train", "--", *targets],
+        lambda jobs: ["--allowed-rules", "train", "--", *targets],
         fewer_jobs=len(targets) - 1,
     )
 
@@ -60,7 +60,7 @@ def in_both_ways(
     name: str,
     prepare: Callable[[str], object],
     settings: Sequence[str],
-    arguments: Sequence[str],
+    arguments: Callable[[str], Sequence[str]],
     fewer_jobs: int,
 ) -> Iterator[Line]:
     """CPU seconds of both cuts, Snakemake included, and how much each job that is saved is worth."""
@@ -69,6 +69,6 @@ def in_both_ways(
         with tempfile.TemporaryDirectory() as folder:
             prepare(folder)
             chosen = [setting.format(jobs=jobs) for setting in settings]
-            costs.append(snakemake(folder, "--config", *chosen, *arguments).cpu)
+            costs.append(snakemake(folder, "--config", *chosen, *arguments(jobs)).cpu)
     yield Row(f"{name}, CPU of a job a model / a job a checkpoint", costs[0], reference=costs[1])
     yield Row(f"{name}, CPU of each further job", (costs[1] - costs[0]) / fewer_jobs)

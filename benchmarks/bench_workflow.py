@@ -65,6 +65,5 @@ def planning(folder: Path) -> Iterator[Line]:
 
 def feature_jobs(folder: Path, chosen: Iterable[tuple[str, int]], jobs: str) -> Cost:
     """The weight features of some checkpoints (model, step), a job a checkpoint or a model."""
-    targets = [features(model, step) for model, step in chosen]
     cut = ["--config", f"weights={{jobs: {jobs}}}"]
-    return snakemake(folder, *cut, "--allowed-rules", "weight_features", "--", *targets)
+    return snakemake(folder, *cut, "--allowed-rules", "weight_features", "--", *features(chosen, jobs))

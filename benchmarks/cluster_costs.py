@@ -94,6 +94,7 @@ def main() -> None:
     for way in [way for way in ways if way.__name__ in sys.argv[1:]] or ways:
         with TemporaryDirectory() as folder:
             workspace = new_workspace(Path(folder) / "work")
+            workspace.config["training"]["jobs"] = workspace.config["weights"]["jobs"] = "checkpoint"
             command = way(workspace)
             begin, cpu = time.perf_counter(), clock.read()
             done = subprocess.run(

@@ -63,9 +63,10 @@ def checkpoint(model: str, step: int) -> str:
     return f"results/paper/checkpoints/{model}/step-{step:08d}.safetensors"
 
 
-def features(model: str, step: int) -> str:
-    """The table of weight features of a checkpoint."""
-    return f"results/paper/features/weights/{model}/step-{step:08d}.parquet"
+def features(chosen: Iterable[tuple[str, int]], jobs: str) -> list[str]:
+    """The files of the weight features of some checkpoints (model, step), with a job a checkpoint or a model."""
+    spans = {(model, "all" if jobs == "model" else f"step-{step:08d}"): None for model, step in chosen}
+    return [f"results/paper/features/weights/{model}/{span}.parquet" for model, span in spans]
 
 
 def write_checkpoint(path: Path, d_model: int, n_layers: int, seed: int) -> None:

@@ -13,7 +13,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/*.md",
-    "studies/*/tables/results.md",
+    "studies/*/*/results.md",
     "config/README.md",
     "results/README.md",
 ]

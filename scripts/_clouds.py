@@ -1,4 +1,4 @@
-"""Embedded texts on disk: what `embeddings.py` writes of each checkpoint, and the divergences read."""
+"""Embedded texts on disk: what `embeddings.py` writes of the checkpoints of a job, and the divergences read."""
 
 import numpy as np
 
@@ -9,11 +9,17 @@ SEED = 42
 """Of the random halves of the texts from which the spread of a divergence is computed."""
 
 
-def write(path, cloud, metadata):
-    arrays = {"points": np.asarray(cloud.points, np.float32), "texts": np.asarray(cloud.texts, np.int64)}
+def write(path, clouds, metadata):
+    """clouds: by step."""
+    arrays = {}
+    for step, cloud in clouds.items():
+        arrays[f"{step}/points"] = np.asarray(cloud.points, np.float32)
+        arrays[f"{step}/texts"] = np.asarray(cloud.texts, np.int64)
     tensor_files.write(path, arrays, metadata)
 
 
 def read(path):
+    """Clouds by step, ascending."""
     arrays, _ = tensor_files.read(path)
-    return Cloud(arrays["points"], arrays["texts"])
+    steps = sorted({int(name.partition("/")[0]) for name in arrays})
+    return {step: Cloud(arrays[f"{step}/points"], arrays[f"{step}/texts"]) for step in steps}

@@ -5,7 +5,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import resource
 import sys
 import time
@@ -16,7 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from toposcale import checkpoints
+from toposcale.io import schemas, tables
 from toposcale.io.errors import LeftOutError, PassingError, UserError
 from toposcale.io.files import atomic_write, read_json
 from toposcale.io.notes import gaps, repeated
@@ -66,11 +68,11 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 def provenance(snakemake: Any) -> dict[str, str]:
     """Metadata of a table: the settings that it was made with, the code, the revision and the package versions."""
-    # Neither the code nor how the work is cut into jobs: the same files come of every cut.
-    settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "steps")}
+    # The state of the user's files says when to measure anew, not how it is done.
+    settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "files")}
     versions = {name: metadata.version(name) for name in _PACKAGES}
     return {
-        "rule": snakemake.rule.partition("_by_model")[0],
+        "rule": snakemake.rule,
         "settings": json.dumps(settings, sort_keys=True, default=dict),
         "code": str(snakemake.params.get("code", "")),
         "revision": os.environ.get("TOPOSCALE_REVISION", "unknown"),
@@ -79,26 +81,29 @@ def provenance(snakemake: Any) -> dict[str, str]:
 
 
 def measured(
-    snakemake: Any, step: int, concerns: str, measure: Callable[..., Any], checkpoint: str, *arguments: Any
-) -> tuple[Any, list[dict[str, Any]]]:
-    """What `measure(checkpoint, *arguments)` gives, and what there is to note.
+    snakemake: Any, concerns: str, noted: list[dict[str, Any]], measure: Callable[..., Any], *arguments: Any
+) -> Iterator[tuple[int, Any]]:
+    """Of each checkpoint of the job, the step and what `measure(checkpoint, *arguments)` gives.
 
-    A checkpoint of the user's that cannot be measured is a gap: None, and a row for the warnings table. One that was made
-    here is made again, so its error is raised.
+    A checkpoint of the user's that cannot be measured is a gap: None, and a row for the warnings table in `noted`. One that
+    was made here can be made again, so its error is raised.
     """
     model = snakemake.wildcards.model
-    try:
-        return measure(checkpoint, *arguments), []
-    except PassingError:
-        raise  # a network that is down says nothing about the checkpoint
-    except LeftOutError as error:
-        return None, [repeated(model, step, error.original, leave_out=True)]
-    except UserError as error:
-        if not snakemake.params.leave_gaps:
-            raise
-        reason = checkpoints.readable(str(error), checkpoint)
-        logging.warning("%s", reason)
-        return None, gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
+    for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
+        found = None
+        try:
+            found = measure(checkpoint, *arguments)
+        except PassingError:
+            raise  # a network that is down says nothing about the checkpoint
+        except LeftOutError as error:
+            noted.append(repeated(model, step, error.original, leave_out=True))
+        except UserError as error:
+            if not snakemake.params.leave_gaps:
+                raise
+            reason = checkpoints.readable(str(error), checkpoint)
+            logging.warning("%s", reason)
+            noted += gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
+        yield step, found
 
 
 def _remedy(model: str, checkpoint: str) -> str:
@@ -111,6 +116,19 @@ def _remedy(model: str, checkpoint: str) -> str:
     )
 
 
+def write(
+    snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Write one file a named output: all its rows, and what is to note about them.
+
+    An output is named after its table, with or without the source of the rows before it (landscape_features).
+    """
+    metadata = tables.with_warnings(provenance(snakemake), noted)
+    for name, own in parts.items():
+        table = schemas.TABLES.get(name) or schemas.TABLES[name.rpartition("_")[2]]
+        tables.write(tables.joined(table, own), snakemake.output[name], metadata)
+
+
 def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
     """Pass items on; work of more than five seconds tells the log how far it is, at most every five seconds."""
     start = told = time.monotonic()
@@ -120,37 +138,6 @@ def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
             logging.info("%d of %d %s after %.0f s", number, total, what, now - start)
             told = now
         yield item
-
-
-def each(value: Any) -> list[str]:
-    """A named input or output as a list: of a job of one checkpoint it is a single path."""
-    return [value] if isinstance(value, str) else list(value)
-
-
-def of_steps(paths: Any, steps: Sequence[int]) -> list[str]:
-    """The files of some steps: the inputs, or, where one job made them, those beside the last, which stands for all."""
-    named = each(paths)
-    if len(named) == len(steps):
-        return named
-    last = Path(named[-1])
-    kind, digits, ending = re.fullmatch(r"(\w+-)(\d+)(\.\w+)", last.name).groups()
-    return [str(last.with_name(f"{kind}{step:0{len(digits)}d}{ending}")) for step in steps]
-
-
-def by_checkpoint(snakemake: Any) -> Iterator[tuple[int, str, dict[str, str]]]:
-    """Of each checkpoint that a job does: the step, the file or folder of the weights, and the outputs by name."""
-    steps = snakemake.params.steps
-    made = {name: each(paths) for name, paths in snakemake.output.items()}
-    for place, checkpoint in enumerate(of_steps(snakemake.input.checkpoints, steps)):
-        yield steps[place], checkpoint, {name: paths[place] for name, paths in made.items()}
-
-
-def siblings(paths: Any, steps: Mapping[str, Sequence[int]]) -> list[str]:
-    """Inputs, and for each folder of `steps`, of which one job made all files, the files of its steps."""
-    named = each(paths)
-    together = {folder: path for path in named if (folder := str(Path(path).parent)) in steps}
-    rest = [path for path in named if str(Path(path).parent) not in steps]
-    return rest + [file for folder, path in together.items() for file in of_steps(path, steps[folder])]
 
 
 def digest(settings: Any) -> str:

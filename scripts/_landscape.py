@@ -4,7 +4,6 @@ import numpy as np
 
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
-from toposcale.io import tables
 from toposcale.io.errors import UserError
 from toposcale.landscape.losses import probe_loss
 from toposcale.training import corpus, trainer
@@ -68,7 +67,3 @@ def profile_rows(profile, direction, **where):
         for minimum, mass in zip(profile.minima.tolist(), masses, strict=True)
         if mass > 0
     ]
-
-
-def write(table, rows, path, metadata):
-    tables.write(tables.from_rows(table, rows), path, metadata)

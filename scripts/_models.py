@@ -1,32 +1,46 @@
-"""A row of the models table from what the configuration says of a model and what its files tell."""
+"""The row of a model in the models table: what is known of it beforehand, and what its files tell."""
 
 from pathlib import Path
 
 from toposcale import checkpoints
 from toposcale.io.errors import UserError
-from toposcale.training.schedules import schedule_of
+from toposcale.io.files import read_json
+from toposcale.training.schedules import planned, schedule_of, warmup_of
 
 
-def row(name, facts, *, weights=None, curve=None, last_logged=None):
-    """What is given counts, then what the files of the model tell; the rest stays unknown.
+def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=()):
+    """A row of the models table, and the model's rows of the schedules table.
 
-    weights: a checkpoint of it. curve: the user's file with its losses: beside weights, or as JSON, the state of a Trainer.
-    last_logged: the last step of its training log.
+    What `facts` (of `plan.Model`) has counts, then what the files tell; the rest stays unknown. weights: a checkpoint.
+    n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
+    state of a Trainer. steps, rates: the learning rates of the training log.
     """
     known = {key: value for key, value in facts.items() if value is not None}
-    last = [known.pop("last_checkpoint", None), last_logged]
+    logged, end = max(map(int, steps), default=None), known.get("final_step")
+    if curve is not None and end and logged and logged > 1.01 * end:
+        raise UserError(
+            f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})"
+        )
+    last = [known.pop("last_checkpoint", None), logged]
     if schedule := known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
-    end = known.get("final_step")
-    if curve is not None and end and last_logged and last_logged > 1.01 * end:
-        raise UserError(
-            f"models.{name}.final_step holds {end:,}, but the log goes to step {last_logged:,} ({curve})"
-        )
     told = {"final_step": max((step for step in last if step is not None), default=None)}
+    if n_parameters:
+        told["n_parameters"] = n_parameters
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
         told["n_parameters"] = checkpoints.count_parameters(checkpoint)
     if curve is not None and (checkpoint or Path(curve).suffix == ".json"):
         stated = checkpoints.trainer_facts(Path(curve), checkpoint)
         told |= {key: value for key, value in stated.items() if value}
-    return {"model": name} | told | known
+    row, plan = planned({"model": name} | told | known, facts, steps, rates)
+    if row.get("warmup_steps") is None and len(steps):
+        warmup = warmup_of(steps, rates)
+        row["warmup_steps"] = None if warmup is None else int(warmup)
+    return row, plan
+
+
+def fetched_sizes(paths):
+    """Parameters of each published model, from what was noted of its checkpoints; those that are gaps have none."""
+    sizes = [(Path(path).parent.name, read_json(path)["n_parameters"]) for path in paths]
+    return {model: size for model, size in sizes if size}

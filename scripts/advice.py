@@ -8,18 +8,20 @@ import pyarrow as pa
 
 import _job
 import _models
-from toposcale.analysis.advice import advise, told, told_of_finished
 from toposcale.analysis.histories import histories_from_tables
+from toposcale.forecasting.advice import Question, advise
+from toposcale.forecasting.words import told, told_of_finished
 from toposcale.io import loss_curves, schemas, tables
-from toposcale.io.files import atomic_write, read_json
-from toposcale.training.schedules import planned
+from toposcale.io.files import atomic_write
 
 
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     curves = {name: loss_curves.read(path) for name, path in params.curves.items()}
     joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
-    found = {name: Files(name, params.folders.get(name), curves.get(name), joined) for name in params.models}
+    found = {
+        name: Files(name, params.files.get(name, {}), curves.get(name), joined) for name in params.models
+    }
     begun = {name: files for name, files in found.items() if len(files.log) or len(files.metrics)}
     if not begun:
         print(
@@ -27,7 +29,9 @@ def main(snakemake):
         )
         return
     known = {name: files for name, files in found.items() if name in begun or name in params.planned}
-    plans = [plan_of(name, files, run, params) for name, files in known.items()]
+    plans = [
+        plan_of(name, files, params.models[name], params.curves.get(name)) for name, files in known.items()
+    ]
     histories = histories_from_tables(
         pd.concat([files.features for files in begun.values()]),
         pd.concat([files.metrics for files in begun.values()]),
@@ -36,7 +40,8 @@ def main(snakemake):
         schedules=schemas.TABLES["schedules"].frame([knot for _, knots in plans for knot in knots]),
     )
     under_way = [history for history in histories if history.model in begun and not history.is_over]
-    given = [advise(history, histories, params.decision, seed=params.seed) for history in under_way]
+    question = Question(**params.decision)
+    given = [advise(history, histories, question, params.seed) for history in under_way]
     for one in given:
         print("\n" + told(one), flush=True)
     print()
@@ -53,34 +58,35 @@ def main(snakemake):
 
 
 class Files:
-    """What is there of one model: its training log, metrics and features as frames."""
+    """What is there of one model: training log, metrics and features as frames, and the files of its weights and sizes."""
 
-    def __init__(self, name, folder, curve, joined):
-        self.name, self.folder = name, Path(folder) if folder else None
-        metrics = [self.gather(schemas.TABLES["metrics"], "metrics/*")]
+    def __init__(self, name, paths, curve, joined):
+        there = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
+        self.weights, self.sizes = there.get("weights", []), there.get("sizes", [])
+        metrics = [tables.gather(schemas.TABLES["metrics"], there.get("metrics", []))]
         metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
         if curve is not None:
             metrics.append(curve.metric_rows(name))
-        log = curve.log() if curve is not None else self.gather(schemas.TABLES["training"], "training")
+        log = (
+            curve.log()
+            if curve is not None
+            else tables.gather(schemas.TABLES["training"], there.get("training", []))
+        )
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
-        self.features = self.gather(schemas.TABLES["features"], "features/*").to_pandas()
-
-    def gather(self, table, kind):
-        files = self.folder.glob(f"{kind}/{self.name}/step-*.parquet") if self.folder else []
-        return tables.gather(table, sorted(files))
+        self.features = tables.gather(schemas.TABLES["features"], there.get("features", [])).to_pandas()
 
 
-def plan_of(name, files, run, params):
+def plan_of(name, files, facts, curve):
     """A row of the models table, and the rows of the schedules table."""
-    made = sorted(run.glob(f"checkpoints/{name}/step-*[0-9].safetensors"))
-    weights = params.weights.get(name) or (made[-1] if made else None)
-    # Of a published model the size was noted when it was fetched; its weights may be gone again.
-    sizes = [read_json(path)["n_parameters"] for path in run.glob(f"checkpoints/{name}/step-*.size.json")]
-    given = {key: value for key, value in params.models[name].items() if value is not None}
-    facts = {"n_parameters": max(filter(None, sizes), default=None)} | given
-    last = max(files.log["step"], default=None)
-    row = _models.row(name, facts, weights=weights, curve=params.curves.get(name), last_logged=last)
-    return planned(row, params.models[name], files.log["step"], files.log["learning_rate"])
+    return _models.row_and_plan(
+        name,
+        facts,
+        weights=files.weights[-1] if files.weights else None,
+        n_parameters=_models.fetched_sizes(files.sizes).get(name),
+        curve=curve,
+        steps=files.log["step"].to_numpy(),
+        rates=files.log["learning_rate"].to_numpy(),
+    )
 
 
 if __name__ == "__main__":

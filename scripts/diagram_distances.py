@@ -6,19 +6,19 @@ from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    diagrams = [
-        None if tables.read_warnings(path) else tables.read(schemas.TABLES["diagrams"], path)
-        for path in _job.of_steps(snakemake.input, snakemake.params.steps)
-    ]
+    gaps = {row["step"] for path in snakemake.input for row in tables.read_warnings(path)}
+    found = {}
+    for path in snakemake.input:
+        found |= tables.by_step(tables.read(schemas.TABLES["diagrams"], path))
+    nothing = schemas.TABLES["diagrams"].schema.empty_table()
+    diagrams = [None if step in gaps else found.get(step, nothing) for step in snakemake.params.steps]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
     moved = diagram_distances.consecutive_distances(diagrams)
     parts = [
         tables.feature_rows(features, step=step, **where)
         for step, features in zip(snakemake.params.steps[1:], moved, strict=True)
     ]
-    tables.write(
-        tables.joined(schemas.TABLES["features"], parts), snakemake.output[0], _job.provenance(snakemake)
-    )
+    _job.write(snakemake, {"features": parts})
 
 
 if __name__ == "__main__":

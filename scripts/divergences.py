@@ -10,18 +10,16 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
-    clouds = map(_clouds.read, _job.each(snakemake.input.clouds))
+    clouds = (item for path in snakemake.input for item in _clouds.read(path).items())
     parts = []
-    for step, (earlier, later) in zip(params.steps[1:], pairwise(clouds), strict=True):
+    for (_, earlier), (step, later) in pairwise(clouds):
         if not len(earlier.texts) or not len(later.texts):
             continue  # a gap
         seed = (_clouds.SEED, model, "divergence subsets")
         features = divergence(earlier, later, repeats=params.repeats, seed=seed)
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
-    tables.write(
-        tables.joined(schemas.TABLES["features"], parts), snakemake.output[0], _job.provenance(snakemake)
-    )
+    _job.write(snakemake, {"features": parts})
 
 
 if __name__ == "__main__":

@@ -20,29 +20,27 @@ from toposcale.training.trainer import configure_torch
 def main(snakemake):
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     text = corpus.load_corpus(snakemake.input.corpus)
-    metadata = _job.provenance(snakemake)
     [tokenizer] = snakemake.params.tokenizer or [None]
-    for step, checkpoint, made in _job.by_checkpoint(snakemake):
-        loaded, noted = _job.measured(
-            snakemake, step, "embeddings", load, checkpoint, settings, tokenizer, snakemake.threads
-        )
-        told = tables.with_warnings(metadata, noted)
+    rows, clouds, noted = {"features": [], "diagrams": [], "metrics": []}, {}, []
+    for step, loaded in _job.measured(
+        snakemake, "embeddings", noted, load, settings, tokenizer, snakemake.threads
+    ):
         where = {"model": model, "step": step}
-        features, diagrams, metrics, cloud = {}, {}, [], Cloud.nothing()
+        clouds[step] = Cloud.nothing()
+        features, diagrams, metrics = {}, {}, []
         if loaded:
             texts, passed = embed(*loaded, text, settings)
-            cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
+            clouds[step] = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
             summary = embeddings.Settings(settings["components"], settings["repeats"])
             features, diagrams = embeddings.compute_features(
                 passed.embeddings, summary, model=model, precision=passed.precision
             )
             metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
-        _clouds.write(made["clouds"], cloud, metadata)
-        rows = tables.feature_rows(features, source="embeddings", **where)
-        tables.write(rows, made["features"], told)
-        rows = tables.diagram_rows(diagrams, source="embeddings", **where)
-        tables.write(rows, made["diagrams"], told)
-        tables.write(tables.from_rows(schemas.TABLES["metrics"], metrics), made["metrics"], metadata)
+        rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
+        rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
+        rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
+    _clouds.write(snakemake.output.clouds, clouds, _job.provenance(snakemake))
+    _job.write(snakemake, rows, noted)
 
 
 def load(checkpoint, settings, tokenizer_folder, threads):

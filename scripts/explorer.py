@@ -10,8 +10,9 @@ def main(snakemake):
     given = snakemake.input
     read = {name: _tables.read(given[name]) for name in ("models", "metrics")}
     features = _tables.read_features(given.features)
-    diagram_files = [*_job.siblings(given.diagrams, snakemake.params.steps), *_job.each(given.other_diagrams)]
-    diagrams = tables.gather(schemas.TABLES["diagrams"], diagram_files).to_pandas(strings_to_categorical=True)
+    diagrams = tables.gather(schemas.TABLES["diagrams"], given.diagrams).to_pandas(
+        strings_to_categorical=True
+    )
     page = explorer.explorer(
         run=snakemake.params.run,
         features=features,

@@ -10,16 +10,16 @@ NOTHING = landscape.Description({}, {}, {}, {}, surfaces={}, profiles={}, densit
 
 
 def main(snakemake):
-    metadata = _job.provenance(snakemake)
     settings = snakemake.params.settings
     [tokenizer] = snakemake.params.tokenizer or [None]
-    for step, checkpoint, files in _job.by_checkpoint(snakemake):
+    rows, noted = {name: [] for name, _ in snakemake.output.items()}, []
+    for step, loaded in _job.measured(snakemake, "landscape", noted, _landscape.load, settings, tokenizer):
         where = {"model": snakemake.wildcards.model, "step": step}
-        loaded, noted = _job.measured(
-            snakemake, step, "landscape", _landscape.load, checkpoint, settings, tokenizer
-        )
         found = measure(*loaded, snakemake) if loaded else NOTHING
-        write(found, files, tables.with_warnings(metadata, noted), **where)
+        for name, own in rows_of(found, **where).items():
+            if name in rows:
+                rows[name].append(own)
+    _job.write(snakemake, rows, noted)
 
 
 def measure(loaded, tokenizer, snakemake):
@@ -30,17 +30,15 @@ def measure(loaded, tokenizer, snakemake):
     return landscape.compute_features(losses, parameters, settings_of(settings), model=model)
 
 
-def write(found, files, metadata, **where):
-    """Its features, diagrams and curves into the files of the rule's outputs."""
+def rows_of(found, **where):
+    """The rows of one checkpoint, by the rule's outputs."""
+    rows = {}
     for source, features, diagrams in (
         ("landscape", found.features, found.diagrams),
         ("gradients", found.gradient_features, found.gradient_diagrams),
     ):
-        if f"{source}_features" in files:
-            rows = tables.feature_rows(features, source=source, **where)
-            tables.write(rows, files[f"{source}_features"], metadata)
-            rows = tables.diagram_rows(diagrams, source=source, **where)
-            tables.write(rows, files[f"{source}_diagrams"], metadata)
+        rows[f"{source}_features"] = tables.feature_rows(features, source=source, **where)
+        rows[f"{source}_diagrams"] = tables.diagram_rows(diagrams, source=source, **where)
     surfaces = [
         row
         for plane, surface in found.surfaces.items()
@@ -51,11 +49,11 @@ def write(found, files, metadata, **where):
         for plane, profile in found.profiles.items()
         for row in _landscape.profile_rows(profile, plane, **where)
     ]
-    _landscape.write(schemas.TABLES["surfaces"], surfaces, files["surface"], metadata)
-    _landscape.write(
-        schemas.TABLES["densities"], density_rows(found.density, **where), files["density"], metadata
-    )
-    _landscape.write(schemas.TABLES["profiles"], profiles, files["profile"], metadata)
+    return rows | {
+        "surfaces": tables.from_rows(schemas.TABLES["surfaces"], surfaces),
+        "densities": tables.from_rows(schemas.TABLES["densities"], density_rows(found.density, **where)),
+        "profiles": tables.from_rows(schemas.TABLES["profiles"], profiles),
+    }
 
 
 def settings_of(settings):

@@ -13,7 +13,7 @@ from toposcale.io.notes import note
 
 def main(snakemake):
     params, given = snakemake.params, snakemake.input
-    parts = [tables.gather(schemas.TABLES["metrics"], _job.siblings(given.metrics, params.steps))]
+    parts = [tables.gather(schemas.TABLES["metrics"], given.metrics)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in given.training]
     joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in given.tables}
     noted = [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]

@@ -1,8 +1,10 @@
-"""Train one model: from the checkpoint before to this one, or from the start to the end through every checkpoint."""
+"""Train one model: from the checkpoint before to this one, or from the start through every checkpoint."""
 
 import os
 import shutil
 from pathlib import Path
+
+import numpy as np
 
 import _job
 from toposcale.io import schemas, tables, tensor_files
@@ -25,11 +27,7 @@ def main(snakemake):
         ),
         **{name: str(size) for name, size in vars(shape).items()},
     }
-    job = TrainingJob(snakemake, text, shape, plan, device, metadata)
-    if hasattr(snakemake.wildcards, "step"):
-        job.one_checkpoint()
-    else:
-        job.every_checkpoint()
+    TrainingJob(snakemake, text, shape, plan, device, metadata).run()
 
 
 def shape_of(params, vocab_size):
@@ -46,13 +44,12 @@ def plan_of(params):
 
 
 class TrainingJob:
-    """The pieces of one job, held together: from a state to the files of the next checkpoint."""
+    """One job: from the checkpoint before, or from the start, through every checkpoint of its span."""
 
     def __init__(self, snakemake, text, shape, plan, device, metadata):
         self.snakemake, self.shape, self.plan = snakemake, shape, plan
         self.device, self.metadata = device, metadata
-        self.name = snakemake.wildcards.model
-        self.provenance = _job.provenance(snakemake)
+        self.name, self.steps = snakemake.wildcards.model, snakemake.params.steps
         settings = snakemake.params.sketch
         self.sketch = None
         if settings:
@@ -64,66 +61,78 @@ class TrainingJob:
             trainer.validation_windows(tokens, shape.context, count)
             for tokens in (text.validation, self.tokens)
         )
+        # What is done lies in a folder of its own, from which a killed job goes on.
+        self.folder = Path(snakemake.output.checkpoints[0]).parent / "unfinished"
+        self.optimiser = self.folder / "optimiser"
 
-    def one_checkpoint(self):
-        """The job of one checkpoint: the state before is an input, the state after an output."""
-        given, made = self.snakemake.input, self.snakemake.output
-        state = self.start()
-        if given.checkpoint:
-            state = trainer.load_state(given.checkpoint, given.state, self.shape, self.device)
-        step = int(self.snakemake.wildcards.step)
-        self.advance(state, step, made.checkpoint, made.log, made.metrics, made.sketch)
-        trainer.save_optimiser(made.state, state, self.metadata)
-
-    def every_checkpoint(self):
-        """The job of one model. What is done lies in a folder of its own, from which a killed job goes on."""
+    def run(self):
+        """Train through the checkpoints that are left, and write the outputs."""
         made = self.snakemake.output
-        folder = Path(made.checkpoint[0]).parent / "unfinished"
-        optimiser = folder / "optimiser.safetensors"
-        kinds = ["checkpoint", "log", "metrics", *(["sketch"] if made.sketch else [])]
-        files = {
-            step: {kind: folder / f"{kind}-{step}" for kind in kinds} for step in self.snakemake.params.steps
-        }
-        state, done = self.resume(files, optimiser)
-        for step in self.snakemake.params.steps[done:]:
-            self.advance(state, step, **files[step])
-            trainer.save_optimiser(optimiser, state, self.metadata)
-        for number, sources in enumerate(files.values()):
-            for kind, source in sources.items():
-                os.replace(source, made[kind][number])
-        shutil.rmtree(folder)
+        state, left = self.resume()
+        for step in left:
+            self.advance(state, step)
+        for step, checkpoint in zip(self.steps, made.checkpoints, strict=True):
+            os.replace(self.part("checkpoint", step), checkpoint)
+        metadata = _job.provenance(self.snakemake)
+        tables.write(tables.gather(schemas.TABLES["training"], self.parts("log")), made.log, metadata)
+        tables.write(tables.gather(schemas.TABLES["metrics"], self.parts("metrics")), made.metrics, metadata)
+        if self.sketch:
+            sketches = [tensor_files.read(path)[0] for path in self.parts("sketch")]
+            joined = {name: np.concatenate([part[name] for part in sketches]) for name in sketches[0]}
+            tensor_files.write(made.sketch, joined, self.metadata | {"model": self.name})
+        if made.optimiser:
+            os.replace(self.optimiser, made.optimiser)
+        shutil.rmtree(self.folder)
 
-    def start(self):
-        return trainer.initial_state(self.name, self.shape, self.plan, self.device)
+    def part(self, kind, step):
+        """The file of one checkpoint that is done, until the job is."""
+        return self.folder / f"{kind}-{step}"
 
-    def resume(self, files, optimiser):
-        """The state that a killed job left and the number of checkpoints that are done; the start, and 0, without one."""
+    def parts(self, kind):
+        return [self.part(kind, step) for step in self.steps]
+
+    def resume(self):
+        """The state that a killed job left, and the checkpoints that come after it; without one those of the whole job."""
         try:
-            metadata = tensor_files.read(optimiser)[1]
-            if metadata["configuration"] == self.metadata["configuration"]:
+            metadata = tensor_files.read(self.optimiser)[1]
+            if metadata["job"] == self.signature():
                 step = int(metadata["step"])
-                state = trainer.load_state(files[step]["checkpoint"], optimiser, self.shape, self.device)
-                return state, list(files).index(step) + 1
-        except (UserError, KeyError):
+                state = trainer.load_state(
+                    self.part("checkpoint", step), self.optimiser, self.shape, self.device
+                )
+                return state, self.steps[self.steps.index(step) + 1 :]
+        except (UserError, KeyError, ValueError):
             pass  # nothing usable was left: begin anew
-        return self.start(), 0
+        given = self.snakemake.input
+        if given.checkpoint:
+            state = trainer.load_state(given.checkpoint, given.optimiser, self.shape, self.device)
+        else:
+            state = trainer.initial_state(self.name, self.shape, self.plan, self.device)
+        return state, self.steps
 
-    def advance(self, state, until, checkpoint, log, metrics, sketch=None):
+    def signature(self):
+        """What a job that goes on has in common with the one that was killed."""
+        params = self.snakemake.params
+        return _job.digest([self.metadata["configuration"], params.steps, params.sketch])
+
+    def advance(self, state, until):
         """Train up to `until`, then write its weights, the log, sketches on the way if asked for, and the losses."""
         with Path(str(self.snakemake.log)).open("a") as file:
             watching = [callbacks.ProgressLog(file, until), self.sketch]
             _, rows = trainer.train(state, self.plan, self.tokens, until, filter(None, watching))
-        trainer.save_weights(checkpoint, state, self.metadata)
+        trainer.save_weights(self.part("checkpoint", until), state, self.metadata)
         if self.sketch:
-            self.sketch.save(sketch, self.metadata | {"model": self.name, "step": str(until)})
-        tables.write(tables.from_rows(schemas.TABLES["training"], rows), log, self.provenance)
+            self.sketch.save(self.part("sketch", until), self.metadata)
+        tables.write(tables.from_rows(schemas.TABLES["training"], rows), self.part("log", until))
         loss = trainer.validation_loss(state.model, self.windows)
         gap = loss - trainer.validation_loss(state.model, self.seen)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}
             for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
         ]
-        tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), metrics, self.provenance)
+        tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), self.part("metrics", until))
+        # Last: what it belongs to is whole.
+        trainer.save_optimiser(self.optimiser, state, self.metadata | {"job": self.signature()})
 
 
 if __name__ == "__main__":

@@ -6,17 +6,15 @@ from itertools import pairwise
 import _job
 import _landscape
 from toposcale.features.landscape import profile_of
-from toposcale.io import schemas
+from toposcale.io import schemas, tables
 from toposcale.landscape import path, surface
 
 
 def main(snakemake):
-    params, output, metadata = snakemake.params, snakemake.output, _job.provenance(snakemake)
-    name, settings = snakemake.wildcards.model, params.settings
+    params, name = snakemake.params, snakemake.wildcards.model
+    settings = params.settings
     points = {}
-    for step, checkpoint in zip(
-        params.steps, _job.of_steps(snakemake.input.checkpoints, params.steps), strict=True
-    ):
+    for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True):
         model, tokenizer = _landscape.load(checkpoint, settings)
         points[step] = {key: tensor.detach() for key, tensor in model.module.named_parameters()}
     loss = _landscape.probe_losses(model, tokenizer, snakemake.input.corpus, settings)[0]
@@ -39,9 +37,12 @@ def main(snakemake):
         line = surface.segment_losses(loss, points[earlier], points[later], steps=settings["resolution"])
         where = {"model": name, "step": later}
         profiles += _landscape.profile_rows(profile_of(line), "from the checkpoint before", **where)
-    _landscape.write(schemas.TABLES["path_surfaces"], window, output.surface, metadata)
-    _landscape.write(schemas.TABLES["trajectories"], trajectory, output.trajectory, metadata)
-    _landscape.write(schemas.TABLES["profiles"], profiles, output.profiles, metadata)
+    rows = {
+        "path_surfaces": [tables.from_rows(schemas.TABLES["path_surfaces"], window)],
+        "trajectories": [tables.from_rows(schemas.TABLES["trajectories"], trajectory)],
+        "profiles": [tables.from_rows(schemas.TABLES["profiles"], profiles)],
+    }
+    _job.write(snakemake, rows)
 
 
 if __name__ == "__main__":

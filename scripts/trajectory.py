@@ -4,12 +4,12 @@ import numpy as np
 
 import _job
 from toposcale.features import trajectory
-from toposcale.io import schemas, tables, tensor_files
+from toposcale.io import tables, tensor_files
 
 
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
-    parts = [tensor_files.read(path)[0] for path in _job.of_steps(snakemake.input, params.steps)]
+    parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
     found = trajectory.compute_features(steps, sketches, params.steps, window=params.window, model=model)
@@ -17,9 +17,7 @@ def main(snakemake):
         tables.feature_rows(features, model=model, step=step, source="trajectory")
         for step, features in found.items()
     ]
-    tables.write(
-        tables.joined(schemas.TABLES["features"], rows), snakemake.output[0], _job.provenance(snakemake)
-    )
+    _job.write(snakemake, {"features": rows})
 
 
 if __name__ == "__main__":

@@ -7,16 +7,14 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     rows = []
-    for path in _job.siblings(snakemake.input, snakemake.params.steps):
-        diagrams = tables.read(schemas.TABLES["diagrams"], path)
-        if not len(diagrams):
-            continue
-        where = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
-        rows += [
-            {**where, "vector": name, "index": index, "value": value}
-            for name, vector in diagram_vectors(diagrams).items()
-            for index, value in enumerate(vector.tolist())
-        ]
+    for path in snakemake.input:
+        for _, diagrams in tables.by_step(tables.read(schemas.TABLES["diagrams"], path)):
+            where = {name: diagrams[name][0].as_py() for name in ("model", "step", "source")}
+            rows += [
+                {**where, "vector": name, "index": index, "value": value}
+                for name, vector in diagram_vectors(diagrams).items()
+                for index, value in enumerate(vector.tolist())
+            ]
     tables.write(
         tables.from_rows(schemas.TABLES["vectors"], rows), snakemake.output[0], _job.provenance(snakemake)
     )

@@ -9,14 +9,13 @@ from toposcale.io import tables
 def main(snakemake):
     model = snakemake.wildcards.model
     settings = weights.Settings.from_mapping(snakemake.params.settings)
-    metadata = _job.provenance(snakemake)
-    for step, checkpoint, made in _job.by_checkpoint(snakemake):
-        found, noted = _job.measured(snakemake, step, "weights", measure, checkpoint, settings, model)
+    rows, noted = {"features": [], "diagrams": []}, []
+    for step, found in _job.measured(snakemake, "weights", noted, measure, settings, model):
         features, diagrams = found or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
-        told = tables.with_warnings(metadata, noted)
-        tables.write(tables.feature_rows(features, **where), made["features"], told)
-        tables.write(tables.diagram_rows(diagrams, **where), made["diagrams"], told)
+        rows["features"].append(tables.feature_rows(features, **where))
+        rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
+    _job.write(snakemake, rows, noted)
 
 
 def measure(checkpoint, settings, model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -131,17 +132,23 @@ def _group(heading: str, text: str, part: Schema, path: str) -> list[str]:
 
 
 def outputs(path: str) -> str:
-    """Where the run of a configuration file leaves what people look at."""
-    run = resolve(rebased(read(path), [path]))["run"]
-    return "".join(
-        f"{name + ':':9s} results/{run}/{path}\n"
-        for name, path in (
+    """Where the run of a configuration file left what people look at, and how many checkpoints are in none of it."""
+    from toposcale.io import tables
+
+    run = Path("results", resolve(rebased(read(path), [path]))["run"])
+    lines = [
+        f"{name + ':':9s} {run}/{made}"
+        for name, made in (
             ("Explorer", "explorer.html"),
             ("Figures", "figures/"),
             ("Tables", "tables/"),
             ("Report", "report.html"),
         )
-    )
+    ]
+    count = int(tables.read_metadata(run / "tables/warnings.parquet")["left_out"])
+    if count:
+        lines[-1] += f" ({count:,} checkpoint{'s' * (count > 1)} left out; its warnings say why)"
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imports))
 
 
+@cache
 def _files(module: str) -> list[Path]:
     """The files that `import module` runs, packages above it included; none where it is not the project's."""
     parts = module.split(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +13,12 @@ import sweep
 from toposcale.io.files import parse_json
 
 STEP_DIGITS = 8
+ALL = "all"
+# What the models table says of a model, as far as it is known before anything is read.
+_FACTS = (
+    *("d_model", "n_layers", "n_heads", "tokens_per_step", "n_parameters"),
+    *("final_step", "schedule", "warmup_steps"),
+)
 # A size in a repository's name: -70m, _1.4B.
 _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 
@@ -53,6 +59,22 @@ class Model:
         """Models of one family are sizes of one another: what is trained here, repositories but for a size."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == "hub" else self.kind
         return self.settings.get("family", default)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the configuration, the plan and a monitor tell of it: a row of the models table, None for unknown."""
+        known = {key: self.settings.get(key) for key in _FACTS}
+        schedule = known["schedule"]
+        if self.kind == "gpt":
+            known["tokens_per_step"] = self.training["batch_size"] * self.training["context"]
+            known["final_step"] = self.steps[-1]
+            known |= {key: self.training[key] for key in sweep.SIZES}
+            known["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
+        # A plan tells its own warm-up, where there is one.
+        if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
+            known["warmup_steps"] = schedule["warmup_steps"]
+        own = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
+        return {**own, **known, "last_checkpoint": max(self.steps, default=None)}
 
     def remaining_cost(self, step: int) -> float:
         """Work that is left from `step` to the end of training, in arbitrary units: the longest chain goes first."""
@@ -146,56 +168,62 @@ def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How the work of a producer on some models is cut into jobs: one a checkpoint, or one for all `steps` of a model."""
+class Producer:
+    """What a rule measures or trains: which checkpoints of which models, cut into jobs that write one file of each kind.
 
-    models: tuple[str, ...]
-    steps: tuple[int, ...] | None = None
-    suffix: str = ""
-
-    @property
-    def is_by_model(self) -> bool:
-        """Whether one job does all checkpoints of a model."""
-        return self.steps is not None
-
-    def files(self, pattern: str) -> str | list[str]:
-        """What one job reads or makes of a pattern with {step}: the pattern itself, or a file for each step."""
-        if self.steps is None:
-            return pattern
-        return [pattern.replace("{step}", step_name(step)) for step in self.steps]
-
-    def steps_of(self, wildcards: Any) -> list[int]:
-        """The steps that a job does."""
-        return [int(wildcards.step)] if self.steps is None else list(self.steps)
-
-    def name(self, pattern: str) -> str:
-        """A job's log: a pattern with {model} and what tells its jobs apart."""
-        return pattern + ("" if self.is_by_model else "/step-{step}")
-
-    @property
-    def where(self) -> str:
-        """What a job is about, for its message."""
-        return "{wildcards.model}" + ("" if self.is_by_model else " at step {wildcards.step}")
-
-
-def cuts(jobs: str, steps: Mapping[str, tuple[int, ...]], trained: Collection[str]) -> list[Cut]:
-    """The cuts of a producer: `jobs` is checkpoint or model, `steps` its checkpoints by model.
-
-    `model` holds for the models that are trained here, a cut for each distinct list of steps; the others always have a
-    job a checkpoint, since what they cost is not known.
+    The part of a model's checkpoints that a job does is its span, which stands in the names of its files: one checkpoint
+    (`step-00000100`), or `all` of them.
     """
-    by_model = {name: own for name, own in steps.items() if jobs == "model" and name in trained}
-    lists = sorted(set(by_model.values()))
-    found = [
-        Cut(tuple(name for name in by_model if by_model[name] == own), own, f"_by_model{number or ''}")
-        for number, own in enumerate(lists)
-    ]
-    rest = tuple(name for name in steps if name not in by_model)
-    if rest:
-        found.insert(0, Cut(rest))
-    return [replace(found[0], suffix="")] if len(found) == 1 else found
+
+    steps: Mapping[str, tuple[int, ...]]
+    """The checkpoints, by model."""
+
+    whole: Set[str] = frozenset()
+    """The models of which one job does all checkpoints."""
+
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The folders of live monitors, by model: they hold files of one checkpoint under the names that a run gives them."""
+
+    run: str = ""
+    """The folder of the run, with which patterns begin."""
+
+    def steps_of(self, model: str, span: str) -> list[int]:
+        """The checkpoints that a job does."""
+        return list(self.steps[model]) if span == ALL else [step_of(span)]
+
+    def file(self, pattern: str, model: str, step: int, **wildcards: str) -> str:
+        """The file of a pattern with {model} and {span} that holds a checkpoint."""
+        span = ALL if model in self.whole else span_of(step)
+        name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
+        return self.elsewhere.get(model, self.run) + name
+
+    def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
+        """The files of all jobs, or of those on some models."""
+        return [
+            self.file(pattern, model, step, **wildcards)
+            for model in (self.steps if models is None else models)
+            for step in (self.steps[model][:1] if model in self.whole else self.steps[model])
+        ]
 
 
-def step_name(step: int) -> str:
-    """A step as it stands in file names: padded, so that names sort as numbers do."""
-    return f"{step:0{STEP_DIGITS}d}"
+def trainings(work: Producer) -> Iterator[tuple[str, list[str], list[str]]]:
+    """For each rule that trains: the span of its jobs, the spans of the checkpoints that a job leaves, and the models.
+
+    A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
+    models with different checkpoints have rules of their own.
+    """
+    if not work.whole:
+        yield "{span}", ["{span}"], list(work.steps)
+        return
+    for steps in sorted(set(work.steps.values())):
+        yield ALL, list(map(span_of, steps)), [model for model, own in work.steps.items() if own == steps]
+
+
+def span_of(step: int) -> str:
+    """The span of one checkpoint; padded, so that names sort as numbers do."""
+    return f"step-{step:0{STEP_DIGITS}d}"
+
+
+def step_of(span: str) -> int:
+    """The checkpoint of a span that is not `all`."""
+    return int(span.removeprefix("step-"))

@@ -1,7 +1,7 @@
-"""What a run was made with, compared with what it is asked for now.
+"""Refuse to mix results of two configurations in one folder.
 
-While Snakemake has its records, in .snakemake, it makes anew what a changed key asks for. Without them everything that is
-there looks done, so a changed key is refused.
+Snakemake's records, in .snakemake, tell which results a changed key puts out of date. If they are lost, Snakemake takes
+every file that is there for up to date. Then the configuration is compared with the one that was stored with the results.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from toposcale.io.errors import UserError
 RECORD = "config.yaml"
 """The file of a run that holds the configuration that its results were made with."""
 
-# Keys of how the work is done, not of what comes of it.
+# Keys that say how the work is done; they change no result.
 _HOW = ("jobs", "threads", "device", "cache", "keep")
 
 
 def mark(results: Path) -> Path:
-    """A file beside Snakemake's own records, which is gone when they are; made together with `RECORD`."""
+    """The file that shows that Snakemake's records of a run are there: it lies beside them."""
     return Path(".snakemake", "toposcale", results.name)
 
 
 def check(config: Mapping[str, Any], results: Path) -> None:
-    """Raise `UserError` where results were made with other keys, and Snakemake does not know any more what with which."""
+    """Raise `UserError` where Snakemake's records are lost and the results were made with other keys."""
     record = results / RECORD
     if not record.exists() or mark(results).exists():
         return

@@ -13,11 +13,13 @@ import numpy as np
 
 from toposcale import __version__
 from toposcale.io.errors import UserError
+from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
   python -m toposcale describe model.safetensors
   python -m toposcale describe checkpoint-500 --layers '*attn*' --csv > features.csv
   python -m toposcale compare checkpoint-100 checkpoint-500
+  python -m toposcale advise losses.csv --parameters 25e6 --tokens-per-step 5e5 --schedule cosine --warmup 500 --steps 24000
   python -m toposcale watch my-run
 
 A checkpoint is a safetensors or .bin file, or a folder in the layout of Hugging Face. From Python:
@@ -33,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.command == "watch":
             _watch(given)
+        elif given.command == "advise":
+            _advise(given)
         else:
             _show(_table(given), csv=given.csv)
     except (UserError, OSError) as error:
@@ -80,6 +84,32 @@ def _parser() -> argparse.ArgumentParser:
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
         )
         command.set_defaults(checkpoints=checkpoints)
+    text = "finish this training run, or start a larger one: from its loss curve"
+    command = commands.add_parser("advise", help=text, description=text)
+    command.add_argument(
+        "curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them"
+    )
+    for name, meaning in _OF_A_RUN.items():
+        kind = str if name == "schedule" else float
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
+    command.add_argument(
+        "--size",
+        type=float,
+        action="append",
+        default=[],
+        metavar="PARAMETERS",
+        help="a size that could be started; may be given again",
+    )
+    command.add_argument(
+        "--known",
+        action="append",
+        default=[],
+        metavar="CURVE:PARAMETERS[:KEY=VALUE...]",
+        help="another run of the family; what no KEY (an option above) says of it is as in this run; may be given again",
+    )
+    command.add_argument("--remaining", type=float, metavar="FLOP", help="compute that will still be spent")
+    command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
+    command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
     text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
     command = commands.add_parser("watch", help=text, description=text)
     command.add_argument("folder", metavar="FOLDER")
@@ -96,6 +126,68 @@ def _watch(given: argparse.Namespace) -> None:
             f"watch needs {error.name}: run it in the environment of the workflow (make watch)"
         ) from error
     watch(given.folder, port=given.port, every=given.every)
+
+
+_OF_A_RUN = {
+    "parameters": "number of parameters, such as 25e6",
+    "tokens_per_step": "tokens that one step reads",
+    "schedule": "constant, linear, cosine or wsd, or a file with the columns step and learning_rate",
+    "warmup": "steps of warm-up",
+    "decay_start": "wsd: the step at which the rate begins to fall",
+    "steps": "the last step of the plan",
+    "peak": "highest learning rate",
+    "final": "learning rate at the end, 0 if left out; without --peak a share of it",
+}
+
+
+def _advise(given: argparse.Namespace) -> None:
+    import json
+
+    from toposcale.forecasting.curve_advice import advise, chart
+
+    own = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
+    advice = advise(
+        given.curve,
+        **_arguments(own),
+        sizes=given.size,
+        known=[_known(text, own) for text in given.known],
+        remaining=given.remaining,
+        target_loss=given.target,
+    )
+    if given.json:
+        print(json.dumps(advice, indent=1, allow_nan=False))
+    else:
+        print("\n".join(filter(None, [chart(advice), str(advice)])))
+
+
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run as `toposcale.advise` takes them."""
+    steps, warmup = (int(options[name]) if name in options else None for name in ("steps", "warmup"))
+    schedule = options.get("schedule")
+    if schedule in SHAPES:
+        whole = {"decay_start": int(options["decay_start"])} if "decay_start" in options else {}
+        whole |= {name: options[name] for name in ("peak", "final") if name in options}
+        schedule = {"shape": schedule, **whole}
+    found = {"n_parameters": options.get("parameters"), "tokens_per_step": options.get("tokens_per_step")}
+    return found | {"schedule": schedule, "steps": steps, "warmup_steps": warmup}
+
+
+def _known(text: str, own: dict[str, Any]) -> dict[str, Any]:
+    """Another run from CURVE:PARAMETERS[:KEY=VALUE...]; its plan is that of this run over its own number of steps."""
+    curve, *rest = text.split(":")
+    try:
+        pairs = [part.partition("=") for part in rest[1:]]
+        options = {
+            key.replace("-", "_"): value if key == "schedule" else float(value) for key, _, value in pairs
+        }
+        if not rest or set(options) - set(_OF_A_RUN):
+            raise ValueError
+        options["parameters"] = float(rest[0])
+    except ValueError:
+        raise UserError(
+            f"--known {text}: it must be CURVE:PARAMETERS, then any of {', '.join(_OF_A_RUN)} as :KEY=VALUE"
+        ) from None
+    return {"curve": curve, **_arguments(own | options)}
 
 
 def _table(given: argparse.Namespace) -> Any:

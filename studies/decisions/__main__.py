@@ -1,19 +1,30 @@
-"""`python -m studies.decisions FOLDER [RUN]` gathers the small tables of a finished run into FOLDER, and computes every
-number of docs/decisions.md from the small tables that are there, in a few seconds and without training.
+"""`python -m studies.decisions published` judges the decisions of the published training runs, `... ablation` some of
+them with parts of the law left out, and `... own [RUN]` the decisions that were taken here. Nothing is trained.
+
+RUN is a folder of results, whose small tables are gathered first.
 """
 
+from __future__ import annotations
+
+import sys
 from pathlib import Path
 
 import pandas as pd
 
 from studies import small_tables
+from studies.decisions import OWN_TABLES, PUBLISHED_RUNS
+from studies.decisions.ablation import ablation
+from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
     ALTERNATIVE,
     alternatives_of,
     decision_table,
-    policy_table,
+    policy_table_of_own,
     where_starting_was_right,
 )
+from studies.decisions.picture import regrets
+from studies.decisions.priors import learnt, prior_table, priors
+from studies.decisions.published import moments, read
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.analysis.regret import MEANS
 from toposcale.forecasting.history import History
@@ -24,22 +35,41 @@ from toposcale.training.schedules import planned
 FEATURES = ["neural_persistence", "frobenius_norm"]
 FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per_step", "final_step"]
 PLAN = ["learning_rate", "warmup_steps", "shape"]
-POLICY_COLUMNS = [
-    "decisions",
-    "policy",
-    "n_decisions",
-    "n_undecided",
-    "n_models",
-    *MEANS[MEANS.index("share_best") :],
-]
+POLICY_COLUMNS = ["n_decisions", "n_sure", "n_models", *MEANS[MEANS.index("share_best") :]]
 DIGITS = 6
-HEAD = """# Results of the decisions
-
-Written by `make decisions ONLY=analysis`; [what was done](../../../docs/decisions.md)."""
+RESAMPLES, SEED = 10_000, 42
+HEAD = "Written by `make decisions`; [what was done](../../../docs/decisions.md)."
 FILES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
 
 
-def main(folder: Path, runs: list[Path]) -> None:
+def published(folder: Path = PUBLISHED_RUNS, picture: Path | None = None) -> None:
+    """Every number of the page on the published runs, from their tables in `folder`; the picture is drawn where it is
+    named."""
+    runs = read(folder)
+    constants = learnt(runs)
+    learnt_without = prior_table(constants)
+    decisions = decisions_of(moments(runs), priors(learnt_without))
+    found = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
+    found = found[[name for name in found if not str(name).startswith("regret.")]]
+    policies = policy_table(decisions, RESAMPLES, SEED)
+    made = {"constants": constants.reset_index(), "priors": learnt_without.reset_index()}
+    made |= {"groups": found, "policies": policies}
+    for name, table in made.items():
+        small_tables.write(table, folder / f"{name}.csv", DIGITS)
+    _write_results("Results on published runs", folder, made)
+    if picture:
+        regrets(policies).savefig(picture, metadata={"Date": None})
+
+
+def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
+    """What each part of the law is worth, beside the other numbers of the published runs."""
+    without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
+    small_tables.write(ablation(list(moments(read(folder))), without), folder / "ablation.csv", DIGITS)
+    print(folder / "ablation.csv")
+
+
+def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
+    """Every number of the page on the project's own decisions, from the small tables of `folder`."""
     for run in runs:
         for name, table in gathered(run).items():
             small_tables.write(table, folder / FILES[name], DIGITS)
@@ -48,13 +78,19 @@ def main(folder: Path, runs: list[Path]) -> None:
     small = {name: pd.read_csv(folder / file) for name, file in FILES.items()}
     histories = histories_of(**small)
     decisions = decision_table(histories, alternatives_of(small["models"], histories))
-    policies, right = policy_table(decisions)[POLICY_COLUMNS], where_starting_was_right(decisions)
+    policies = policy_table_of_own(decisions)[["decisions", "policy", *POLICY_COLUMNS]]
+    right = where_starting_was_right(decisions)
     decisions = decisions.drop(columns="truth")  # all of them were observed
     for name, table in {"decisions": decisions, "policies": policies, "right": right}.items():
         small_tables.write(table, folder / f"{name}.csv", DIGITS)
-    parts = {"Where starting was right": right, "Policies": policies}
-    sections = [f"## {title}\n\n{small_tables.markdown(table)}" for title, table in parts.items()]
-    (folder / "results.md").write_text("\n\n".join([HEAD, *sections]) + "\n")
+    _write_results(
+        "Results of our own decisions", folder, {"where starting was right": right, "policies": policies}
+    )
+
+
+def _write_results(title: str, folder: Path, parts: dict[str, pd.DataFrame]) -> None:
+    sections = [f"## {name.capitalize()}\n\n{small_tables.markdown(table)}" for name, table in parts.items()]
+    (folder / "results.md").write_text("\n\n".join([f"# {title}\n\n{HEAD}", *sections]) + "\n")
     print(folder / "results.md")
 
 
@@ -63,7 +99,7 @@ def gathered(run: Path) -> dict[str, pd.DataFrame]:
     features, metrics, models = small_tables.read(run)
     small_tables.check_finished(metrics, models)
     base = models.loc[~models["entry"].str.fullmatch(ALTERNATIVE), "model"]
-    log = pd.concat(
+    log: pd.DataFrame = pd.concat(
         tables.read(schemas.TABLES["training"], run / f"training/{model}.parquet")
         .to_pandas()
         .assign(model=model)
@@ -99,4 +135,15 @@ def histories_of(
 
 
 if __name__ == "__main__":
-    small_tables.run(main)
+    try:
+        match sys.argv[1:]:
+            case ["published"]:
+                published(picture=Path("docs/images/decisions.svg"))
+            case ["ablation"]:
+                parts_of_the_law()
+            case ["own", *runs]:
+                own([Path(run) for run in runs if Path(run, "tables/features.parquet").exists()])
+            case _:
+                sys.exit("usage: python -m studies.decisions published | ablation | own [RUN ...]")
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")

@@ -14,13 +14,18 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
-from toposcale.forecasting.decision import FINISH, Candidate, Option, compute_of, rest_of, weigh
-from toposcale.forecasting.forecasters import CURVE_METHODS, forecast, make_forecaster
+from toposcale.forecasting.candidates import FINISH, Candidate, compute_of, rest_of
+from toposcale.forecasting.decision import Decision, weigh
 from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint, target_of
+from toposcale.forecasting.methods import METHODS, Family, forecast, make
+from toposcale.forecasting.prediction import NoForecast
+from toposcale.forecasting.trust import stretch_of
 
 ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
-OF_THE_END = tuple(method for method in CURVE_METHODS if method not in ("joint", "chinchilla"))
+OF_THE_END = tuple(
+    method for method in METHODS if method not in ("joint", "chinchilla") and not method.startswith("ridge")
+)
 """Forecasts of the end that take the place of the joint law's; chinchilla needs three sizes, and fewer are known."""
 
 ALL = "all"
@@ -92,20 +97,30 @@ def _decision(
     later = [
         one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size
     ]
-    options = weigh(Joint().fit(known), _candidates(now, starts), SEED)
-    choices = usual_choices(options, f"start {starts[0].size}")
-    choices["joint"] = Choice(options[0].candidate.name, options[0].probability)
+    law = Joint().fit(known, now)
+    decision = weigh(law, _candidates(now, starts), SEED)
+    choices = usual_choices(_advised(law, now, known, decision), f"start {starts[0].size}")
+    choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))
-    choices |= {method: _lowest(method, options, known) for method in OF_THE_END}
+    choices |= {method: _lowest(method, decision, known) for method in OF_THE_END}
     return judged(choices, outcomes, Outcome(float(np.mean([*later, history.final_loss]))))
 
 
-def _lowest(method: str, options: Sequence[Option], known: Sequence[History]) -> Choice:
+def _advised(law: Joint, now: History, known: Sequence[History], decision: Decision) -> Choice:
+    """The advice: a run whose curve does not follow the law goes on as planned."""
+    try:
+        stretch_of(law, now, known)
+    except NoForecast as error:
+        return Choice(FINISH, reason=str(error))
+    return Choice(decision.best.candidate.name, decision.best.probability)
+
+
+def _lowest(method: str, decision: Decision, known: Sequence[History]) -> Choice:
     """The lowest forecast, where a method forecasts the end of the last of `known`."""
-    end = forecast(make_forecaster(method, known), known[-1])
+    end = forecast(make(method, Family(known)), known[-1])
     if end.reason:
         return Choice("", reason=end.reason)
-    losses = {option.candidate.name: option.loss for option in options} | {FINISH: end.value}
+    losses = {option.candidate.name: option.loss.value for option in decision.options} | {FINISH: end.value}
     return Choice(min(losses, key=lambda name: (losses[name], name)))
 
 
@@ -125,7 +140,7 @@ def _candidates(now: History, starts: Sequence[Alternative]) -> list[Candidate]:
     ]
 
 
-def policy_table(decisions: pd.DataFrame) -> pd.DataFrame:
+def policy_table_of_own(decisions: pd.DataFrame) -> pd.DataFrame:
     """The mean regret of every policy at every fraction, for every kind of base run (its size and length), and in all.
 
     Intervals are over kinds of base run, since neither decisions about one run nor runs that differ by their seed are

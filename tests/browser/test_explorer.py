@@ -134,8 +134,8 @@ def test_arrow_keys_walk_along_a_curve(page):
 
 
 def test_the_points_are_those_of_the_table(page, finished):
-    file = finished.results / "diagrams" / "weights" / "two" / "step-00000016.parquet"
-    rows = pd.read_parquet(file)
+    file = finished.results / "diagrams" / "weights" / "two" / "all.parquet"
+    rows = pd.read_parquet(file).query("step == 16")
     layer = rows["layer"].iloc[0]
     rows = rows[rows["layer"] == layer]
     page.put("#layer", layer)

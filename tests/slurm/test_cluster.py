@@ -50,7 +50,7 @@ def finished_jobs(log: str) -> Counter:
 
 
 def test_cancelled_timed_out_and_killed(slurm, workspace, local_tables):
-    one, two = (f"rule_train_wildcards_{model}_00000000" for model in ("one", "two"))
+    one, two = (f"rule_train_wildcards_{model}_step-00000000" for model in ("one", "two"))
     with started(slurm, workspace, "tables") as process:
         # One job is cancelled, another one hangs until SLURM ends it at its time limit.
         cancelled = wait_for(lambda: slurm.jobs(two), process)[0]

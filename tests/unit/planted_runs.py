@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from toposcale.forecasting import History, make_forecaster
+from toposcale.forecasting import Family, History, make
+from toposcale.forecasting import methods as every
 
 FINAL = 1000
 WARMUP = 40
@@ -54,8 +55,8 @@ def family(size=5, **options):
 
 def forecast(method, histories, fraction, number=0, seed=0):
     cut = [history.first(fraction) for history in histories]
-    finals = {history.model: history.final_loss for history in histories}
-    return make_forecaster(method, cut, finals, seed).fit(cut[number]).predict(FINAL)
+    finished = {history.model: history for history in histories if history.is_finished}
+    return every.forecast(make(method, Family(cut, finished, seed)), cut[number])
 
 
 def tables(histories):

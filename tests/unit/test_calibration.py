@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from toposcale.forecasting.calibration import FEWEST_RUNS, calibrate, score
-from toposcale.forecasting.history import Prediction
+from toposcale.forecasting.prediction import Prediction
 
 
 def interval(value, half):

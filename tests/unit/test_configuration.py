@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import config_files
 import configuration
 from paths import ROOT
-from toposcale.io import loss_curves
+from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.step_names import MOST_STEPS
 from toposcale.training.schedules import schedule_of
@@ -343,3 +343,17 @@ def test_every_key_is_used_in_a_configuration_or_named_in_full_on_a_page():
 @pytest.mark.parametrize("text", PRINTED, ids=lambda text: text.splitlines()[1].strip())
 def test_every_configuration_that_a_page_prints_is_right(text):
     assert configuration.resolve({"models": MODELS} | yaml.safe_load(text))
+
+
+def test_the_last_line_of_a_run_is_its_report_and_what_is_not_in_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"run": "mine", "models": MODELS}))
+    warnings = tmp_path / "results/mine/tables/warnings.parquet"
+    for count, more in (
+        ("0", ""),
+        ("1", " (1 checkpoint left out; its warnings say why)"),
+        ("1200", " (1,200 checkpoints left out; its warnings say why)"),
+    ):
+        tables.write(schemas.TABLES["warnings"].schema.empty_table(), warnings, {"left_out": count})
+        last = configuration.outputs("mine.yaml").splitlines()[-1]
+        assert last == f"Report:   results/mine/report.html{more}"

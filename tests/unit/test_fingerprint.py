@@ -25,6 +25,7 @@ def project(tmp_path, monkeypatch):
     def current():
         fingerprint.fingerprint.cache_clear()
         fingerprint._parsed.cache_clear()
+        fingerprint._files.cache_clear()
         return fingerprint.fingerprint("s.py")
 
     return tmp_path, current

@@ -46,7 +46,40 @@ def test_work_that_waits_falls_along_a_chain_and_grows_with_the_model():
 
 def test_file_names_sort_as_steps_do():
     steps = [143000, 0, 5, 1000]
-    assert sorted(map(plan.step_name, steps)) == [plan.step_name(step) for step in sorted(steps)]
+    assert sorted(map(plan.span_of, steps)) == [plan.span_of(step) for step in sorted(steps)]
+    assert [plan.step_of(plan.span_of(step)) for step in steps] == steps
+
+
+def test_jobs_of_a_checkpoint_and_of_a_model():
+    """Of `a` one job does all checkpoints; `b` was published, and has a job a checkpoint."""
+    work = plan.Producer({"a": (0, 10), "b": (5,)}, {"a"})
+    assert work.files("{source}/{model}/{span}", source="weights") == [
+        "weights/a/all",
+        "weights/b/step-00000005",
+    ]
+    assert work.files("{span}", ["b"]) == ["step-00000005"]
+    assert work.steps_of("a", "all") == [0, 10]
+    assert work.steps_of("a", "step-00000010") == [10]
+    assert work.file("{model}/{span}", "a", 10) == "a/all"
+    assert work.file("{model}/{span}", "b", 5) == "b/step-00000005"
+
+
+def test_files_of_a_live_monitor_are_those_of_its_folder():
+    work = plan.Producer({"a": (0,), "b": (5,)}, elsewhere={"b": "topology"}, run="results/mine")
+    assert work.files("results/mine/features/{model}/{span}") == [
+        "results/mine/features/a/step-00000000",
+        "topology/features/b/step-00000005",
+    ]
+
+
+def test_models_with_other_checkpoints_are_trained_by_a_rule_of_their_own():
+    steps = {"a": (0, 2), "b": (0, 4), "c": (0, 2)}
+    [one] = plan.trainings(plan.Producer(steps))
+    assert one == ("{span}", ["{span}"], ["a", "b", "c"])
+    assert list(plan.trainings(plan.Producer(steps, set(steps)))) == [
+        ("all", ["step-00000000", "step-00000002"], ["a", "c"]),
+        ("all", ["step-00000000", "step-00000004"], ["b"]),
+    ]
 
 
 def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planted_runs import FINAL, family, forecast, run
-from toposcale.forecasting import History
+from toposcale.forecasting import History, NoForecast
 from toposcale.forecasting.rate import RateForecaster
 
 
@@ -28,9 +28,8 @@ def test_a_rate_forecast_by_hand():
 
 def test_fewer_than_four_checkpoints_after_the_warmup_say_how_the_loss_moves_not_how_the_series_does():
     """Through three points any series gives nearly the same forecast, noise too: it is refused."""
-    prediction = RateForecaster().fit(run(0).first(0.19)).predict(FINAL)
-    assert np.isnan(prediction.value)
-    assert "fewer than 4 points" in prediction.reason
+    with pytest.raises(NoForecast, match="fewer than 4 points"):
+        RateForecaster().fit(run(0).first(0.19))
     assert np.isfinite(RateForecaster().fit(run(0).first(0.2)).predict(FINAL).value)
 
 

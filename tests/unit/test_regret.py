@@ -13,15 +13,8 @@ from toposcale.analysis.regret import (
     mean_regret,
     usual_choices,
 )
-from toposcale.forecasting.decision import Candidate, Option
-from toposcale.forecasting.joint import Target
 
 OUTCOMES = {"finish": Outcome(2.0), "start b": Outcome(1.5), "start c": Outcome(1.75)}
-
-
-def option(name, probability):
-    candidate = Candidate(name, Target(1.0, np.ones(2), 1, 1.0), 1, 1.0)
-    return Option(candidate, 1.0, 0.9, 1.1, probability, 0.0)
 
 
 def rows(outcomes=OUTCOMES, **chosen):
@@ -29,22 +22,21 @@ def rows(outcomes=OUTCOMES, **chosen):
     return pd.DataFrame(judged(choices, outcomes, Outcome(1.875))).set_index("policy")
 
 
-@pytest.mark.parametrize(("probability", "advised"), [(0.81, "start b"), (0.79, "undecided")])
-def test_the_advice_takes_the_first_option_if_it_is_sure(probability, advised):
-    choices = usual_choices([option("start b", probability), option("finish", 1 - probability)], "start b")
+def test_the_usual_choices():
+    choices = usual_choices(Choice("start c", 0.4), "start b")
     assert tuple(choices) == POLICIES
-    assert choices["advice"] == Choice(advised, probability)
+    assert choices["advice"] == Choice("start c", 0.4)
     assert choices["always_finish"].candidate == "finish"
     assert choices["stop_now"].candidate == "start b"
 
 
 def test_where_no_larger_size_can_be_started_nobody_stops():
-    assert set(usual_choices([option("finish", 1.0)])) == {"advice", "always_finish"}
+    assert set(usual_choices(Choice("finish", 1.0))) == {"advice", "always_finish"}
 
 
 def test_regret_is_the_loss_less_that_of_the_best_outcome():
-    table = rows(a="finish", b="start b", c="start c", d="stop at random", e="undecided")
-    assert table["regret"].to_dict() == {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.375, "e": 0.5}
+    table = rows(a="finish", b="start b", c="start c", d="stop at random")
+    assert table["regret"].to_dict() == {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.375}
     assert (table["best"] == "start b").all()
     assert (table["best_loss"] == 1.5).all()
     assert (table["truth"] == "observed").all()
@@ -71,7 +63,7 @@ def decisions(*given):
     """A table of (model, fraction, group, best, regret of finishing, regret of stopping)."""
     made = []
     for model, fraction, group, finishing, stopping in given:
-        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed"}
+        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed", "probability": 0.7}
         made.append(where | {"policy": "always_finish", "choice": "finish", "regret": finishing})
         made.append(where | {"policy": "stop_now", "choice": "start b", "regret": stopping})
     return pd.DataFrame(made)
@@ -109,13 +101,13 @@ def test_a_decision_without_a_regret_is_left_out_of_its_policy_and_of_the_compar
     assert found.loc["always_finish", "n_decisions"] == 2
 
 
-def test_undecided_and_modelled_decisions_are_counted():
+def test_sure_and_modelled_decisions_are_counted():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, 0.1))
-    table.loc[table["policy"] == "stop_now", "choice"] = ["undecided", "start b"]
+    table.loc[table["policy"] == "stop_now", "probability"] = [0.8, 0.79]
     table.loc[table["model"] == "two", "truth"] = "modelled"
     found = mean_regret(table, ["fraction"]).set_index("policy")
-    assert found.loc["stop_now", ["n_undecided", "n_modelled"]].tolist() == [1, 1]
-    assert found.loc["always_finish", ["n_undecided", "n_modelled"]].tolist() == [0, 1]
+    assert found.loc["stop_now", ["n_sure", "n_modelled"]].tolist() == [1, 1]
+    assert found.loc["always_finish", ["n_sure", "n_modelled"]].tolist() == [0, 1]
 
 
 def test_several_decisions_of_one_moment_need_a_key_that_tells_them_apart():

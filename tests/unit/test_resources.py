@@ -21,8 +21,9 @@ def test_what_a_rule_asks_for_grows_with_the_attempt():
 @pytest.mark.parametrize("profile", ["default", "slurm"])
 def test_what_a_rule_does_not_ask_for_stands_in_the_profile(profile):
     asked = yaml.safe_load((ROOT / "profiles" / profile / "config.yaml").read_text())["default-resources"]
-    assert set(asked) == {"mem_mb", "runtime"}
-    assert all(str(amount).endswith(" * attempt") for amount in asked.values())
+    growing = {name for name, amount in asked.items() if str(amount).endswith(" * attempt")}
+    assert growing == {"mem_mb", "runtime"}
+    assert set(asked) - growing <= {"disk_mb"}  # for planning; no job is refused for it
 
 
 def test_the_queue_is_the_users_and_failed_jobs_are_tried_again():

@@ -1,12 +1,11 @@
 """What scripts do with files that a user has, without a run around it."""
 
 import json
-from types import SimpleNamespace
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 
+import _models
 import advice
 import metrics_table
 from toposcale.io import schemas, tables
@@ -27,14 +26,21 @@ def test_a_metric_from_two_sources_counts_once_and_may_not_contradict_itself():
 
 
 def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path):
-    """The manifest names a folder that is not there: its weights were removed after they had been measured."""
-    folder = tmp_path / "checkpoints/pythia"
-    folder.mkdir(parents=True)
-    (folder / "step-00000008.json").write_text(json.dumps({"folder": str(tmp_path / "gone")}))
-    sizes = {"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}
-    (folder / "step-00000008.size.json").write_text(json.dumps(sizes))
-    log = pd.DataFrame({"step": [], "learning_rate": []})
-    params = SimpleNamespace(models={"pythia": {"family": "pythia", "final_step": 8}}, weights={}, curves={})
-    row, knots = advice.plan_of("pythia", SimpleNamespace(log=log), tmp_path, params)
+    """Its weights were removed after they had been measured."""
+    path = tmp_path / "pythia" / "step-00000008.size.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}))
+    missing = tmp_path / "pythia" / "step-00000016.size.json"
+    files = advice.Files("pythia", {"sizes": [str(path), str(missing)]}, None, [])
+    row, knots = advice.plan_of("pythia", files, {"family": "pythia", "final_step": 8}, None)
     assert (row["n_parameters"], row["final_step"]) == (70, 8)
     assert knots == []
+
+
+def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
+    steps, rates = [1, 2, 3, 4], [0.1, 0.2, 0.1, 0.05]
+    row, _ = _models.row_and_plan("m", {"last_checkpoint": 3}, steps=steps, rates=rates)
+    assert (row["final_step"], row["warmup_steps"]) == (4, 2)
+    stated = {"last_checkpoint": 3, "final_step": 9, "warmup_steps": 1}
+    row, _ = _models.row_and_plan("m", stated, steps=steps, rates=rates)
+    assert (row["final_step"], row["warmup_steps"]) == (9, 1)

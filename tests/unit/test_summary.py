@@ -289,46 +289,42 @@ def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(cou
     assert "always stopping 0.200 (95% interval 0.100 to 0.300)" in text
 
 
+def candidate(name, probability, at_stake, **more):
+    row = {"model": "a", "fraction": 0.7, "candidate": name, "probability": probability, "at_stake": at_stake}
+    row |= {"gain": 0.0, "gain_low": 0.0, "gain_high": 0.0, "is_sure": False, "is_live": True, "reason": ""}
+    return row | more
+
+
 def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
-    candidates = pd.DataFrame(
-        [
-            {
-                "model": "a",
-                "fraction": 0.7,
-                "candidate": "finish",
-                "probability": 0.95,
-                "at_stake": 0.0,
-                "is_live": True,
-            },
-            {
-                "model": "a",
-                "fraction": 0.7,
-                "candidate": "start b",
-                "probability": 0.05,
-                "at_stake": 0.2,
-                "is_live": True,
-            },
-        ]
-    )
-    said = answers(VERDICTS[:0], candidates=candidates)
+    rows = [candidate("finish", 0.95, 0.01, is_sure=True), candidate("start b", 0.05, 0.2)]
+    said = answers(VERDICTS[:0], candidates=pd.DataFrame(rows))
     assert list(said)[:2] == ["In one sentence", "What should be done with the runs under way?"]
     assert said["In one sentence"].startswith(". Finish.")
     assert said["What should be done with the runs under way?"].startswith("Finish. ")
-    assert "a at 70%: finish with 95%" in said["What should be done with the runs under way?"]
+    assert "a at 70%: Finish; sure: 95%." in said["What should be done with the runs under way?"]
+
+
+def test_runs_under_way_are_told_in_the_words_of_the_advice():
+    rows = [
+        candidate("start b", 0.5, 0.01, gain=0.04, gain_low=-0.02, gain_high=0.11),
+        candidate("start c", 0.3, 0.02),
+        candidate("finish", 0.2, 0.05),
+        candidate("", np.nan, np.nan, model="b", reason="the loss is rising: it is 4 now and was 3"),
+    ]
+    said = answers(VERDICTS[:0], candidates=pd.DataFrame(rows))[
+        "What should be done with the runs under way?"
+    ]
+    assert said.startswith("Leans to stop and start another size 1, no advice 1. ")
+    assert "a at 70%: Leans to start b (50%): 0.040 nats better than finishing (-0.020 to 0.110)" in said
+    assert "if that is wrong it costs 0.020 nats." in said
+    assert "That some start is better than finishing: 80%." in said
+    assert "b at 70%: No advice: the loss is rising: it is 4 now and was 3." in said
 
 
 def test_one_candidate_alone_is_no_choice_and_the_report_says_what_is_needed():
-    row = {
-        "model": "a",
-        "fraction": 0.7,
-        "candidate": "finish",
-        "probability": 1.0,
-        "at_stake": 0.0,
-        "is_live": True,
-    }
-    said = answers(VERDICTS[:0], candidates=pd.DataFrame([row]))
+    said = answers(VERDICTS[:0], candidates=pd.DataFrame([candidate("finish", 1.0, 0.0)]))
     text = said["What should be done with the runs under way?"]
-    assert "a at 70%: finish, there is nothing else to choose." in text
+    assert "a at 70%: Finish: there is nothing to choose between." in text
     assert "100%" not in text
     assert "`kind: planned`" in text
     assert "decision.sizes" in text

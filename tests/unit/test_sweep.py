@@ -66,14 +66,6 @@ def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedu
     )
 
 
-def test_a_rule_a_list_of_steps():
-    found = models({"models": ["a", "b", "c"], "steps": [20, 30]})
-    steps = {name: model.steps for name, model in found.items()}
-    cuts = plan.cuts("model", steps, list(found))
-    assert sorted(cut.steps for cut in cuts) == [(0, 10, 20), (0, 10, 20, 30)]
-    assert sorted(name for cut in cuts for name in cut.models) == sorted(found)
-
-
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [

@@ -111,3 +111,16 @@ def test_feature_and_diagram_rows():
 def test_an_empty_gathering_has_the_schema():
     assert tables.gather(schemas.TABLES["features"], []).schema == schemas.TABLES["features"].schema
     assert isinstance(tables.gather(schemas.TABLES["features"], []), pa.Table)
+
+
+def test_rows_of_one_step_after_the_other():
+    rows = [
+        {"model": "a", "step": step, "metric": "loss", "value": value}
+        for step, value in ((0, 1.0), (20, 2.0), (20, 3.0), (100, 4.0))
+    ]
+    found = [
+        (step, part["value"].to_pylist())
+        for step, part in tables.by_step(tables.from_rows(schemas.TABLES["metrics"], rows))
+    ]
+    assert found == [(0, [1.0]), (20, [2.0, 3.0]), (100, [4.0])]
+    assert list(tables.by_step(schemas.TABLES["metrics"].schema.empty_table())) == []

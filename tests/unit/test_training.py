@@ -152,6 +152,10 @@ def test_training_in_pieces_is_bit_identical(tmp_path, cuts):
     (tmp_path / "whole").mkdir()
     expected = [path.read_bytes() for path in save(tmp_path / "whole", whole)]
     whole_sketch.save(tmp_path / "whole.sketch", {"seed": "7"})
+    # Who looks on changes nothing.
+    alone, _ = train(fresh(), PLAN, TOKENS, 12)
+    (tmp_path / "alone").mkdir()
+    assert [path.read_bytes() for path in save(tmp_path / "alone", alone)] == expected
 
     # One sketch a job: a job of one checkpoint has its own, a job of all checkpoints keeps one.
     kept, kept_files = sketch(), []

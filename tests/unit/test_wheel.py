@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
@@ -80,13 +81,20 @@ described = toposcale.describe("checkpoint-500")
 assert list(described.columns) == ["layer", "feature", "value"]
 moved = toposcale.compare("checkpoint-100", "checkpoint-500")
 assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
-# toposcale.advise: its line belongs here as soon as the library has it.
 """
     done = run(python, "-c", program, folder=installed)
     assert done.returncode == 0, done.stderr
     moved = run(python, "-m", "toposcale", "compare", "checkpoint-100", "checkpoint-500", folder=installed)
     assert moved.returncode == 0, moved.stderr
     assert "model.layers.0.attn.weight" in moved.stdout
+    curves = pd.read_csv(ROOT / "studies/decisions/published_runs/curves.csv.gz").set_index("run")
+    curve = curves.loc["multi-power-law-25m-cosine-24000"]
+    curve[curve["step"] <= 9600].to_csv(installed / "losses.csv", index=False)
+    plan = "--schedule", "cosine", "--warmup", "2160", "--steps", "24000", "--size", "100e6"
+    size = "--parameters", "25e6", "--tokens-per-step", "524288"
+    advised = run(python, "-m", "toposcale", "advise", "losses.csv", *size, *plan, folder=installed)
+    assert advised.returncode == 0, advised.stderr
+    assert "start 100M" in advised.stdout
     missing = run(python, "-m", "toposcale", "describe", "missing.safetensors", folder=installed)
     assert missing.returncode == 1
     assert missing.stderr == "toposcale: missing.safetensors: no such checkpoint\n"

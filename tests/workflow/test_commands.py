@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from safetensors.numpy import save_file
@@ -57,6 +58,14 @@ def commands(text):
     found = [re.sub(r"\s+#.*", "", line).strip() for line in [*lines, *spans]]
     starts = ("make ", ".venv/bin/", "snakemake ", "python ", "PYTHONPATH=", "sbatch ")
     return list(dict.fromkeys(line for line in found if line.startswith(starts)))
+
+
+ADVICE = [
+    command
+    for command in commands(PAGES["forecasting"])
+    if command.startswith(("python -m toposcale advise", "make advice CONFIG="))
+]
+"""From a loss curve to advice: the command of the library, and that of a run."""
 
 
 def printed_configurations():
@@ -105,6 +114,9 @@ def place(project, tmp_path_factory):
                 {"step": at, "loss": 2 + 30 / at, "learning_rate": 1e-3} for at in range(10, step + 1, 10)
             ]
             history += [{"step": at, "eval_loss": 2.1 + 30 / at} for at in range(100, step + 1, 100)]
+            history.sort(
+                key=lambda row: row["step"]
+            )  # as a Trainer writes it: a later log begins as an earlier one
             state = {
                 "global_step": step,
                 "max_steps": 1000,
@@ -112,8 +124,9 @@ def place(project, tmp_path_factory):
                 "log_history": history,
             }
             (checkpoint / "trainer_state.json").write_text(json.dumps(state))
-    losses = [f"{step},{2 + 40 / (step + 10)},{2.1 + 40 / (step + 10)}" for step in range(0, 1000, 10)]
-    (project / "losses.csv").write_text("\n".join(["step,loss,val_loss", *losses]) + "\n")
+    curves = pd.read_csv(ROOT / "studies/decisions/published_runs/curves.csv.gz").set_index("run")
+    curve = curves.loc["multi-power-law-25m-cosine-24000"]
+    curve[curve["step"] <= 9600].to_csv(project / "losses.csv", index=False)
     for config in printed_configurations():
         (project / f"{config['run']}.yaml").write_text(yaml.safe_dump(config | SHORTER))
     return project, environment
@@ -192,10 +205,16 @@ def test_checkpoints_as_the_readme_and_its_page_have_them(place, hub):
     assert "Nothing to be done" in done_as_printed(place, "make run CONFIG=mine.yaml", **hub)
 
 
-def test_a_loss_curve_as_the_readme_has_it(place):
-    assert commands(CURVE) == ["make advice CONFIG=curve.yaml"]
-    told = done_as_printed(place, "make advice CONFIG=curve.yaml")
-    assert "current: step 990 of 2,000" in told
+def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
+    [printed] = commands(CURVE)
+    longer, in_a_run = ADVICE
+    for command in (printed, longer):
+        told = done_as_printed(place, command)
+        assert "this run: step 9,584 of 24,000" in told
+        assert "start 100M" in told
+        assert "=> " in told
+    told = done_as_printed(place, in_a_run)
+    assert "current: step 9,584 of 24,000" in told
     assert "=> " in told
 
 
@@ -205,6 +224,8 @@ def test_a_training_under_the_monitor_as_the_readme_has_it(place):
 import torch
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Linear(12, 6))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
 batches = range(200)
 def train_step(model, batch):
     return model(torch.ones(6)).square().mean()
@@ -247,6 +268,7 @@ model, images, labels = torch.nn.Linear(4, 2), torch.ones(3, 4), torch.tensor([0
 
 RUN_ABOVE = {
     *(command for text in (CHECKPOINTS, CURVE, PAGES["own-models"]) for command in commands(text)),
+    *ADVICE,
     *(
         command
         for command in commands(PAGES["monitor"])
@@ -286,7 +308,8 @@ def is_there(words):
     programs = [
         path
         for word in words
-        for path in (ROOT / word, ROOT / f"{word.replace('.', '/')}.py", ROOT / "src" / word / "__main__.py")
+        for place in (ROOT / word.replace(".", "/"), ROOT / "src" / word)
+        for path in (ROOT / word, place.with_suffix(".py"), place / "__main__.py")
         if path.is_file() and path.suffix == ".py"
     ]
     assert programs

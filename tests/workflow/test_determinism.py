@@ -1,25 +1,35 @@
-"""The same bytes in every table, whatever the number of cores and the cut of training into jobs.
+"""Gathered tables have the same bytes, whatever the number of cores and however the work is cut into jobs."""
 
-`test_run.py` holds a whole run on 1 core, and one of 4 with a job a model, against one of 2; here are the others.
-"""
-
+import pandas as pd
 import pytest
 
 import faults
+from workspace import with_landscapes
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
 
+TABLES = [
+    f"results/small/tables/{name}.parquet" for name in ("diagrams", "last_diagrams", "vectors", "scaling")
+]
+STARTED = ("Training one", "Topology of the weights", "Embeddings and perplexity", "Loss landscape")
 
-@pytest.mark.parametrize(("cores", "jobs"), [(1, "model"), (4, "checkpoint")])
-def test_the_same_bytes_whatever_the_cores_and_jobs(undisturbed, tmp_path, cores, jobs):
-    workspace = faults.smallest(tmp_path / "work")
-    workspace.config["training"]["jobs"] = jobs
-    workspace.config["weights"] = {"jobs": jobs}
-    status, said = faults.run(workspace, faults.TARGET, cores=cores)
-    assert status == 0, said
-    assert said.count("Training one") == (1 if jobs == "model" else 3)
-    assert said.count("Topology of the weights of one") == (1 if jobs == "model" else 3)
-    faults.assert_same_bytes(workspace, undisturbed)
+
+def test_the_same_bytes_whatever_the_cores_and_jobs(tmp_path):
+    made = {}
+    for cores, jobs, counts in ((1, "model", [1, 1, 1, 1]), (4, "checkpoint", [3, 3, 2, 2])):
+        workspace = with_landscapes(faults.smallest(tmp_path / jobs))
+        workspace.config["embeddings"] = {"every": 2, "texts": 20, "repeats": 2}
+        workspace.config["landscape"]["every"] = 2
+        for section in ("training", "weights", "embeddings", "landscape"):
+            workspace.config[section]["jobs"] = jobs
+        said = workspace.snakemake("measured", "landscape", *TABLES, cores=cores).stderr
+        assert [said.count(f": {what}") for what in STARTED] == counts
+        found = {path.name: path.read_bytes() for path in workspace.results.glob("checkpoints/one/*")}
+        log = pd.read_parquet(workspace.results / "training/one.parquet")
+        made[jobs] = workspace.tables() | found | {"log": log.to_csv()}
+    names = {"features", "metrics", "models", "surfaces", "diagrams", "last_diagrams", "vectors", "scaling"}
+    assert {f"{name}.parquet" for name in names} <= set(made["model"])
+    assert made["model"] == made["checkpoint"]
 
 
 def test_a_removed_feature_file_is_made_again_alone(copy):

@@ -13,15 +13,9 @@ pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("landscape")]
 @pytest.fixture(scope="module")
 def landscape(tmp_path_factory):
     """A finished `snakemake landscape` of one model."""
-    made = new_landscape(tmp_path_factory.mktemp("landscape"))
-    made.snakemake("landscape")
-    return made
-
-
-def new_landscape(path):
-    path.mkdir(exist_ok=True)
-    made = with_landscapes(new_workspace(path / "work"))
+    made = with_landscapes(new_workspace(tmp_path_factory.mktemp("landscape") / "work"))
     made.config["models"] = {"one": made.config["models"]["one"]}
+    made.snakemake("landscape")
     return made
 
 
@@ -36,7 +30,7 @@ def test_the_stage_alone_makes_its_tables_and_no_other_features(landscape):
     assert surfaces.groupby(["step", "plane"]).size().to_dict() == {
         (step, plane): 25 for step in (0, 40) for plane in ("random_1", "negative_1")
     }
-    features = pd.read_parquet(landscape.results / "features/landscape/one/step-00000040.parquet")
+    features = pd.read_parquet(landscape.results / "features/landscape/one/all.parquet").query("step == 40")
     whole = features[features["layer"] == "all"].set_index("feature")["value"]
     assert {
         "n_saddles_random_1_grid8",
@@ -87,27 +81,10 @@ def test_the_path_ends_where_its_plane_is_centred(landscape):
     assert window["x"].min() < path["x"].min() < path["x"].max() < window["x"].max()
 
 
-def test_sketches_change_no_weights_and_one_job_a_model_leaves_the_same(landscape, tmp_path):
-    other = new_landscape(tmp_path)
-    other.config["training"]["jobs"] = "model"
-    other.snakemake("results/small/features/trajectory/one.parquet")
-    third = new_landscape(tmp_path / "third")
-    third.config["training"]["sketch"] = {"every": 7, "size": 3}
-    third.snakemake("results/small/training/one.parquet")
-    for pattern, same in (
-        ("training/one/sketch-*", [other]),
-        ("features/trajectory/one.parquet", [other]),
-        ("checkpoints/one/*.safetensors", [other, third]),
-    ):
-        files = sorted(landscape.results.glob(pattern))
-        assert files
-        for path in files:
-            for workspace in same:
-                ours = workspace.results / path.relative_to(landscape.results)
-                assert ours.read_bytes() == path.read_bytes(), path
-    sketch = tensor_files.read(landscape.results / "training/one/sketch-00000016.safetensors")[0]
-    assert list(sketch["step"]) == list(range(8, 16))
-    assert sketch["sketch"].shape == (8, 8)
+def test_sketches_are_those_of_the_steps_of_training(landscape):
+    sketch = tensor_files.read(landscape.results / "sketches/one/all.safetensors")[0]
+    assert list(sketch["step"]) == list(range(41))
+    assert sketch["sketch"].shape == (41, 64)
 
 
 def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_nothing(landscape):
@@ -124,9 +101,9 @@ def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_not
             target, "--forcerun", "loss_landscape", "--allowed-rules", "loss_landscape", "surfaces_table"
         )
         for folder in folders:
-            features = pd.read_parquet(folder / "one/step-00000040.parquet").set_index("feature")["value"]
+            features = pd.read_parquet(folder / "one/all.parquet").query("step == 40")["value"]
             assert features.isna().all()
-        log = (landscape.results / "logs/loss_landscape/one.log").read_text()
+        log = (landscape.results / "logs/loss_landscape/one/all.log").read_text()
         assert "NaN" in log
         assert set(table(landscape, "surfaces")["step"]) == {0}
     finally:
@@ -137,16 +114,12 @@ def test_weights_that_are_not_finite_are_nan_features_and_a_warning_and_stop_not
     pd.testing.assert_frame_equal(table(landscape, "surfaces"), before)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "stays"),
-    [("graphs", ["grid4"], {"train", "trajectory"}), ("every", 4, {"train", "trajectory"})],
-)
-def test_a_key_of_the_landscape_reruns_the_landscape_alone(landscape, key, value, stays):
+def test_landscapes_of_more_checkpoints_train_nothing_again(landscape):
     before = dict(landscape.config["landscape"])
-    landscape.config["landscape"][key] = value
+    landscape.config["landscape"]["every"] = 4
     try:
         planned = landscape.planned("landscape")
     finally:
         landscape.config["landscape"] = before
-    assert planned["loss_landscape"] >= 1
-    assert not stays & set(planned)
+    assert planned["loss_landscape"] == 1
+    assert not {"train", "trajectory"} & set(planned)

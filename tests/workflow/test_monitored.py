@@ -103,7 +103,7 @@ def test_advice_on_a_training_that_is_under_way(monitored):
     made, trainer = monitored
     said = " ".join(made.snakemake("advice").stdout.split())
     loss = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row][-1]
-    assert f"{NAME}: step {STOPPED_AT} of {STEPS} (90%), loss {loss:.4g}" in said
+    assert f"{NAME}: step {STOPPED_AT} of {STEPS} (90%), validation loss {loss:.4g}" in said
     # The Trainer's own plan is known without asking.
     assert "Plan learning rate" in said
     assert "goes to 0 by the end" in said

@@ -24,11 +24,11 @@ from workspace import new_workspace
 # One worker for all of them: they share one training.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("own")]
 
-STEPS, EVERY, CONTEXT = 60, 5, 8
+STEPS, EVERY, CONTEXT = 60, 10, 8
 
 
 def train(path, model):
-    """A real Trainer on cyclic texts: 2 x 4 texts of 8 tokens a step, logged every two steps."""
+    """A real Trainer on cyclic texts: 2 x 4 texts of 8 tokens a step, logged every four steps."""
     texts = (torch.arange(CONTEXT) + torch.arange(64)[:, None]) % 16
     data = [{"input_ids": text, "labels": text} for text in texts]
     arguments = TrainingArguments(
@@ -38,7 +38,7 @@ def train(path, model):
         gradient_accumulation_steps=2,
         learning_rate=1e-2,
         lr_scheduler_type="cosine",
-        logging_steps=2,
+        logging_steps=4,
         eval_strategy="steps",
         eval_steps=EVERY,
         save_steps=EVERY,
@@ -93,9 +93,9 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
     for name, trainer in trainers.items():
         evaluated = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
         assert metrics[name, "validation_loss"].to_dict() == evaluated
-        # The checkpoint of step 5 lies between the logged steps 4 and 6.
+        # The checkpoint of step 10 lies between the logged steps 8 and 12.
         logged = {row["step"]: row["loss"] for row in trainer.state.log_history if "loss" in row}
-        assert metrics[name, "training_loss", 5] == logged[6]
+        assert metrics[name, "training_loss", 10] == logged[12]
     forecasts = table(own, "forecasts")
     assert set(forecasts.dropna(subset=["forecast"])["model"]) == set(trainers)
     assert set(table(own, "decisions")["model"]) & set(trainers)
@@ -106,10 +106,10 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
 
 def damage(folder):
     """One checkpoint with a NaN weight, one of another shape, one that is half written."""
-    nan = load_file(folder / "step15.safetensors")
+    nan = load_file(folder / "step20.safetensors")
     name = next(name for name in nan if name.endswith("q_proj.weight"))
     nan[name][0, 0] = np.nan
-    save_file(nan, folder / "step15.safetensors")
+    save_file(nan, folder / "step20.safetensors")
     other = load_file(folder / "step30.safetensors")
     save_file({name: tensor[:4] for name, tensor in other.items()}, folder / "step30.safetensors")
     whole = (folder / "step40.safetensors").read_bytes()
@@ -137,8 +137,8 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     assert set(warnings["model"]) == {"mine"}
     assert (warnings["remedy"] != "").all()
     said = {row.steps: f"{row.concerns}: {row.warning}" for row in warnings.itertuples() if row.steps}
-    assert sorted(said) == ["15", "30", "40"]
-    assert "q_proj" in said["15"]
+    assert sorted(said) == ["20", "30", "40"]
+    assert "q_proj" in said["20"]
     assert "shapes" in said["30"]
     assert "step40.safetensors" in said["40"]
     assert "config.json" in warnings.set_index("steps").loc["", "warning"]
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "0"
     # A file that is replaced by an older one changes neither the time of its folder nor that of any output.
     assert own.planned("results/small/tables/warnings.parquet") == {}
-    shutil.copy2(path / "gpt2" / "checkpoint-15" / "model.safetensors", index)
+    shutil.copy2(path / "gpt2" / "checkpoint-10" / "model.safetensors", index)
     assert own.planned("results/small/tables/warnings.parquet")["weight_features"] == 1
 
 
@@ -205,4 +205,4 @@ def test_two_trainings_in_one_folder_are_refused(trained, tmp_path):
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("toposcale: ")
-    assert "checkpoint-15 and checkpoint-20 are of two trainings" in last
+    assert "checkpoint-10 and checkpoint-20 are of two trainings" in last

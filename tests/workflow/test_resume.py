@@ -9,22 +9,22 @@ import pytest
 
 from workspace import new_workspace
 
-# One worker for both: they share the training that was not killed.
-pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("resume")]
+pytestmark = pytest.mark.workflow
 
 TARGET = "results/small/training/one.parquet"
 STEPS, EVERY = 600, 100
 
 
-def long_training(path, jobs):
+def long_training(path):
     made = new_workspace(path)
     made.config["models"] = {"one": made.config["models"]["one"]}
-    made.config["training"] |= {"steps": STEPS, "checkpoint_every": EVERY, "jobs": jobs}
+    made.config["training"] |= {"steps": STEPS, "checkpoint_every": EVERY, "jobs": "model"}
     return made
 
 
 def checkpoints(workspace):
-    return {path.name: path.read_bytes() for path in (workspace.results / "checkpoints" / "one").glob("*")}
+    found = (workspace.results / "checkpoints" / "one").glob("*")
+    return {path.name: path.read_bytes() for path in found}
 
 
 def start_and_kill(workspace, wanted, pattern):
@@ -45,28 +45,19 @@ def start_and_kill(workspace, wanted, pattern):
     process.wait()
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The training without an interruption."""
-    made = long_training(tmp_path_factory.mktemp("whole") / "work", "model")
-    made.snakemake(TARGET)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("jobs", "pattern"),
-    [("model", "checkpoints/one/unfinished/checkpoint-*"), ("checkpoint", "checkpoints/one/*")],
-)
-def test_a_killed_training_goes_on(whole, tmp_path, jobs, pattern):
-    killed = long_training(tmp_path / "killed", jobs)
-    start_and_kill(killed, 4, pattern)
+def test_a_killed_training_goes_on(tmp_path):
+    """One job trains the whole model; test_faults.py kills trainings of a checkpoint a job."""
+    whole = long_training(tmp_path / "whole")
+    whole.snakemake(TARGET)
+    killed = long_training(tmp_path / "killed")
+    start_and_kill(killed, 4, "checkpoints/one/unfinished/checkpoint-*")
     killed.snakemake("--unlock")
-    done = killed.snakemake(TARGET)
-    if jobs == "model":
-        log = (killed.results / "logs" / "train" / "one.log").read_text()
-        assert f"step {2 * EVERY} of" in log or f"step {3 * EVERY} of" in log
-        assert f"step 0 of {EVERY}," not in log
-    else:
-        assert done.stderr.count("rule train:") < STEPS // EVERY
+    killed.snakemake(TARGET)
+    log = (killed.results / "logs" / "train" / "one" / "all.log").read_text()
+    assert f"step {2 * EVERY} of" in log or f"step {3 * EVERY} of" in log
+    assert f"step 0 of {EVERY}," not in log
     assert checkpoints(killed) == checkpoints(whole)
-    assert (killed.path / TARGET).read_bytes() == (whole.path / TARGET).read_bytes()
+    for name in (TARGET, "results/small/metrics/training/one/all.parquet"):
+        assert (killed.path / name).read_bytes() == (whole.path / name).read_bytes()
+    sketches = "results/small/sketches/one/all.safetensors"
+    assert (killed.path / sketches).read_bytes() == (whole.path / sketches).read_bytes()

@@ -2,11 +2,10 @@
 
 import json
 import re
+import shutil
 
 import pandas as pd
 import pytest
-
-from workspace import with_landscapes
 
 # One worker for all of them: they share the finished run.
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("finished")]
@@ -56,106 +55,41 @@ def test_targets_have_the_names_a_user_expects(finished):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-def test_the_same_bytes_whatever_the_cores_and_jobs(finished, workspace):
-    """What is measured of one model, all at once; test_determinism.py takes cores and jobs apart, on a smaller run."""
-    del with_landscapes(workspace).config["models"]["two"]
-    for section in ("training", "weights", "embeddings", "landscape"):
-        workspace.config[section]["jobs"] = "checkpoint"
-    workspace.snakemake("measured", "landscape", cores=4)  # analyses do not know how their tables were made
-    own = [path for path in workspace.results.rglob("[!.]*") if "one" in path.parts or path.stem == "one"]
-    made = {
-        path.relative_to(workspace.results)
-        for path in own
-        if path.is_file() and "logs" not in path.parts and not path.name.startswith("state-")
-    }
-    kinds = {
-        "checkpoints",
-        "training",
-        "features",
-        "diagrams",
-        "metrics",
-        "clouds",
-        "landscape",
-        "divergences",
-    }
-    assert kinds <= {path.parts[0] for path in made}
-    differing = [
-        path
-        for path in made
-        if (workspace.results / path).read_bytes() != (finished.results / path).read_bytes()
-    ]
-    assert differing == []
-    ours, theirs = (
-        {path.stem: pd.read_parquet(path) for path in (run.results / "tables").glob("*.parquet")}
-        for run in (workspace, finished)
-    )
-    assert {"features", "metrics", "models", "surfaces"} <= set(ours)
-    for name, table in ours.items():
-        of_one = theirs[name].query("model == 'one'").reset_index(drop=True)
-        pd.testing.assert_frame_equal(table, of_one, obj=name)
+def planned(run, *targets):
+    """Jobs by rule that a dry run announces, of the rules that make or read checkpoints."""
+    counts = run.planned(*targets)
+    rules = ("train", "weight_features", "embeddings", "loss_landscape", "training_path")
+    return {rule: counts[rule] for rule in rules if rule in counts}
 
 
-def test_a_seed_more_trains_its_models_only(finished):
-    finished.config["seeds"] = [42, 43]
+def test_a_file_that_is_gone_or_changed_reruns_what_follows_from_it(finished, tmp_path):
+    """One job trains or measures all checkpoints of a model; one checkpoint counts all the same."""
+    weights, features = (finished.results / name for name in ("checkpoints/one", "features/weights/one"))
+    checkpoint, measured = weights / "step-00000016.safetensors", features / "all.parquet"
+    kept = {path: shutil.copy2(path, tmp_path) for path in (checkpoint, measured)}
     try:
-        planned = finished.planned()
+        # Snakemake makes a file again where something needs it.
+        target = str(measured.relative_to(finished.path))
+        measured.unlink()
+        assert planned(finished, target) == {"weight_features": 1}
+        checkpoint.unlink()
+        assert planned(finished, target) == {"train": 1, "weight_features": 1}
+        shutil.copy2(kept[measured], measured)
+        checkpoint.write_bytes(b"something else")
+        assert planned(finished) == {"weight_features": 1, "training_path": 1}
     finally:
-        finished.config["seeds"] = [42]
-    assert planned["train"] == 2
-    assert planned["weight_features"] == 2
-    assert "corpus" not in planned
+        for path, copy in kept.items():
+            shutil.copy2(copy, path)
+    assert planned(finished) == {}
 
 
-def test_a_model_more_runs_that_model_only(finished):
-    finished.config["models"]["three"] = {"d_model": 4, "n_layers": 1, "n_heads": 1}
+def test_checkpoints_more_often_are_trained_and_measured(finished):
+    finished.config["training"]["checkpoint_every"] = 4
     try:
-        planned = finished.planned()
+        found = planned(finished)
     finally:
-        del finished.config["models"]["three"]
-    assert planned["train"] == 1
-    assert planned["weight_features"] == 1
-    assert planned["correlations"] == 1
-
-
-FEATURES_ON = {
-    "weight_features",
-    "diagram_distances",
-    "features_table",
-    "correlations",
-    "scaling",
-    "transitions",
-    "forecasts",
-    "comparison",
-}
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "value", "reruns", "stays"),
-    [
-        ("figures", "dpi", 100, {"figures_overview", "figures_weights"}, {"train", *FEATURES_ON}),
-        ("weights", "max_points", 5, FEATURES_ON, {"train", "corpus", "metrics_table"}),
-        (
-            "statistics",
-            "resamples",
-            60,
-            {"correlations", "scaling"},
-            {"train", "weight_features", "transitions"},
-        ),
-        ("forecasts", "fractions", [0.4], {"forecasts", "comparison"}, {"train", "correlations", "scaling"}),
-        ("training", "learning_rate", 1e-3, {"train", *FEATURES_ON}, {"corpus"}),
-        ("training", "context", 8, {"corpus", "train"}, set()),
-    ],
-)
-def test_a_changed_key_reruns_what_depends_on_it(finished, section, key, value, reruns, stays):
-    settings = finished.config.setdefault(section, {})
-    before = dict(settings)
-    settings[key] = value
-    try:
-        planned = set(finished.planned())
-    finally:
-        finished.config[section] = before
-    assert reruns <= planned
-    assert not stays & planned
+        finished.config["training"]["checkpoint_every"] = 8
+    assert (found["train"], found["weight_features"]) == (2, 2)
 
 
 def test_advice_on_finished_trainings_says_that_nothing_is_left_to_decide(finished):

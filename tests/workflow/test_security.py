@@ -58,7 +58,7 @@ def test_a_malicious_checkpoint_beside_a_good_one_is_a_gap(tmp_path):
         else:
             save_file({"weight": np.eye(4, dtype=np.float32)}, folder / "model.safetensors")
     workspace.config["models"] = {"mixed": {"kind": "folder", "path": "mixed"}}
-    status, said = faults.run(workspace, "tables")
+    status, said = faults.run(workspace, "results/small/tables/warnings.parquet")
     assert status == 0, said
     assert not owned.exists()
     warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")
@@ -81,10 +81,15 @@ def test_code_beside_a_checkpoint_is_never_run(tmp_path):
     )
     code = {"AutoConfig": "modeling.Configuration", "AutoModelForCausalLM": "modeling.Model"}
     (folder / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": code}))
+    (folder / "tokenizer.json").write_text("{}")
     workspace.config["models"] = {"coded": {"kind": "folder", "path": "coded"}}
     workspace.config["embeddings"] = {"texts": 5, "repeats": 0}
-    faults.run(workspace, "tables")
-    assert (workspace.results / "features/weights/coded/step-00000000.parquet").exists()
+    parts = [f"features/{source}/coded/step-00000000.parquet" for source in ("weights", "embeddings")]
+    status, said = faults.run(workspace, *(f"results/small/{part}" for part in parts))
+    assert status == 0, said
+    weights, embeddings = (len(pd.read_parquet(workspace.results / part)) for part in parts)
+    assert weights
+    assert not embeddings  # a gap
     assert not owned.exists()
 
 

@@ -1,28 +1,15 @@
-"""Paths with a space: the project, its configuration and its results may have one, its environment may not."""
+"""Paths with a space: the environment may have none. That all else may, test_commands.py shows."""
 
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 
 import environment
-import faults
 from paths import ROOT
 from toposcale.io.errors import UserError
 
 pytestmark = pytest.mark.workflow
-
-
-@pytest.mark.xdist_group("faults")  # they share the undisturbed run
-def test_a_run_in_a_path_with_a_space_is_that_of_any_other(project, undisturbed, tmp_path):
-    workspace = faults.smallest(tmp_path / "my work")
-    workspace.home = project
-    status, said = faults.run(workspace, faults.TARGET)
-    assert status == 0, said
-    pd.testing.assert_frame_equal(
-        *(pd.read_parquet(run.path / faults.TARGET) for run in (workspace, undisturbed))
-    )
 
 
 def test_make_refuses_an_environment_there_before_it_installs_anything(project):

@@ -48,6 +48,8 @@ TABLE_FILES = {
 }
 
 
+# rule correlations, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
+# rule decisions, rule comparison, rule summary, rule graph_dependence, rule landscape_information
 for name, analysis in ANALYSED.items():
 
     rule:
@@ -68,7 +70,7 @@ for name, analysis in ANALYSED.items():
         params:
             analysis=name,
             settings={key: ANALYSIS_SETTINGS[key] for key in analysis.settings},
-            code=fingerprint(
+            code=code_of(
                 "analyse.py",
                 f"toposcale.analysis.{analysis.function.partition('.')[0]}",
             ),
@@ -82,7 +84,7 @@ rule warnings_table:
     input:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
-        duplicates=of_every_model(DUPLICATES, PUBLISHED),
+        duplicates=expand(DUPLICATES, model=PUBLISHED),
         corpus=rules.corpus.output.description if RUNNABLE else [],
     output:
         **table_files("warnings"),
@@ -98,7 +100,7 @@ rule warnings_table:
             if model.not_runnable
         },
         leave_out=config["hub"]["duplicates"] == "leave_out",
-        code=fingerprint("warnings_table.py"),
+        code=code_of("warnings_table.py"),
     message:
         "What to know before trusting a number"
     script:
@@ -113,17 +115,8 @@ rule advice:
         "../../envs/toposcale.yaml"
     params:
         run=RUN,
-        models={name: facts_of(name) for name in MODELS},
-        # A monitor writes the rows of a model as a run does, in a folder of its own.
-        folders={
-            name: MODELS[name].settings["path"] if name in MONITORED else RUN
-            for name in WITH_FEATURES
-        },
-        weights={
-            name: MODELS[name].settings["checkpoints"][MODELS[name].steps[-1]]
-            for name in WITH_WEIGHTS
-            if MODELS[name].kind == "folder"
-        },
+        models={name: model.facts for name, model in MODELS.items()},
+        files=lambda wildcards: {name: files_so_far(name) for name in WITH_FEATURES},
         curves=CURVES,
         planned=[name for name, model in MODELS.items() if model.kind == "planned"],
         tables=config["metrics"]["tables"],
@@ -152,4 +145,4 @@ rule tables:
         TRAINING_LOGS,
         rules.landscape.input,
         rules.warnings_table.output,
-        [] if config["hub"]["keep"] else of_every_checkpoint(RELEASED, PUBLISHED),
+        [] if config["hub"]["keep"] else WORK["weights"].files(RELEASED, PUBLISHED),

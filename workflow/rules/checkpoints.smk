@@ -1,18 +1,18 @@
 # Checkpoints that others published: compared, fetched and checked, and removed again where they are not to be kept.
-# The keys of `hub:` say how files are fetched, not which, so the scripts read them from the configuration: as params
-# they would make every checkpoint new.
+# The keys of `hub:` say how files are fetched, not which. The scripts read them from the configuration: if they were
+# params, a changed timeout would fetch every checkpoint again.
 
 import json
 
-MANIFEST = f"{RUN}/checkpoints/{{model}}/step-{{step}}.json"
+MANIFEST = f"{RUN}/checkpoints/{{model}}/{{span}}.json"
 SOURCE = f"{RUN}/checkpoints/{{model}}/source.json"
 DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
-SIZE = f"{RUN}/checkpoints/{{model}}/step-{{step}}.size.json"
-TURN = f"{RUN}/checkpoints/{{model}}/step-{{step}}.turn"
-RELEASED = f"{RUN}/checkpoints/{{model}}/step-{{step}}.released"
+SIZE = f"{RUN}/checkpoints/{{model}}/{{span}}.size.json"
+TURN = f"{RUN}/checkpoints/{{model}}/{{span}}.turn"
+RELEASED = f"{RUN}/checkpoints/{{model}}/{{span}}.released"
 
 
-# A checkpoint that is removed from the cache again is fetched again for whoever needs it later.
+# Where checkpoints are removed from the cache, so are their manifests: Snakemake then fetches what is needed later again.
 unless_kept = (lambda path: path) if config["hub"]["keep"] else temp
 
 
@@ -31,15 +31,15 @@ rule duplicates:
         downloads=1,
     params:
         source=settings_of("repo", "revisions", "steps"),
-        code=fingerprint("duplicates.py"),
+        code=code_of("duplicates.py"),
     message:
         "Comparing the revisions of {wildcards.model}"
     script:
         "../../scripts/duplicates.py"
 
 
-# Which repository the checkpoints are of: another one makes every checkpoint new. Snakemake does not compare the params
-# of a job whose ancient inputs are made anew, so these stand in a file.
+# Which repository the checkpoints are of. The rule fetch reads it as a file: another repository then fetches every
+# checkpoint again. As params of fetch, Snakemake would not compare them where an input that is `ancient` is out of date.
 rule source:
     output:
         SOURCE,
@@ -55,22 +55,22 @@ rule source:
         Path(output[0]).write_text(json.dumps(params.source) + "\n", encoding="utf-8")
 
 
-# At most `hub.resident` checkpoints are in the cache at a time where they are removed again: each waits for the one that
-# many places before it.
+# At most `hub.resident` checkpoints are in the cache at a time, where they are removed again: a checkpoint is fetched once
+# the one `hub.resident` places before it was removed.
 rule turn:
     input:
         lambda wildcards: resident_before(wildcards),
     output:
         temp(touch(TURN)),
     log:
-        f"{LOGS}/turn/{{model}}/step-{{step}}.log",
+        f"{LOGS}/turn/{{model}}/{{span}}.log",
     conda:
         "../../envs/toposcale.yaml"
     message:
-        "Room for {wildcards.model} at step {wildcards.step}"
+        "Room for {wildcards.model} at {wildcards.span}"
 
 
-# `ancient`: what is compared or released later makes no checkpoint new.
+# `ancient`: a checkpoint is not fetched again because revisions were compared, or others removed, after it was fetched.
 rule fetch:
     input:
         SOURCE,
@@ -80,7 +80,7 @@ rule fetch:
         manifest=unless_kept(MANIFEST),
         size=SIZE,
     log:
-        f"{LOGS}/fetch/{{model}}/step-{{step}}.log",
+        f"{LOGS}/fetch/{{model}}/{{span}}.log",
     conda:
         "../../envs/toposcale.yaml"
     # It waits for the network: a core for it would be idle.
@@ -91,9 +91,9 @@ rule fetch:
     params:
         source=settings_of("repo", "revisions"),
         leave_out=config["hub"]["duplicates"] == "leave_out",
-        code=fingerprint("fetch.py"),
+        code=code_of("fetch.py"),
     message:
-        "Fetching {wildcards.model} at step {wildcards.step}"
+        "Fetching {wildcards.model} at {wildcards.span}"
     script:
         "../../scripts/fetch.py"
 
@@ -105,12 +105,12 @@ rule release:
     output:
         touch(RELEASED),
     log:
-        f"{LOGS}/release/{{model}}/step-{{step}}.log",
+        f"{LOGS}/release/{{model}}/{{span}}.log",
     conda:
         "../../envs/toposcale.yaml"
     params:
-        code=fingerprint("release.py"),
+        code=code_of("release.py"),
     message:
-        "Removing {wildcards.model} at step {wildcards.step} from the cache"
+        "Removing {wildcards.model} at {wildcards.span} from the cache"
     script:
         "../../scripts/release.py"

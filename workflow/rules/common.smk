@@ -1,22 +1,16 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
-from plan import step_name
-import last_line
+import causes
+import plan
 import re
+import sweep
+import time
 from glob import glob
 
+from fingerprint import fingerprint
 from toposcale.io import lm_eval
 from toposcale.monitor.folder import Folder
 
-FACTS = (
-    "d_model",
-    "n_layers",
-    "n_heads",
-    "tokens_per_step",
-    "n_parameters",
-    "final_step",
-    "schedule",
-    "warmup_steps",
-)
+START = time.time()
 RUN = f"results/{config['run']}"
 LOGS = f"{RUN}/logs"
 with environment.mistakes_in_a_line():
@@ -25,9 +19,6 @@ with environment.mistakes_in_a_line():
     MODELS = plan.models(config)
 SWEPT = {run.name for run in sweep.runs(config["sweep"])}
 TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
-OF_TRAINED = set(TRAINED)
-# Whose key `jobs` cuts the work on a source, where it is not the source's own.
-PRODUCERS = {"gradients": "landscape"}
 PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
 # What a live monitor measured: models with features and without weights.
 MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
@@ -61,18 +52,38 @@ LANDSCAPED = {
 }
 # Checkpoints of which the embeddings are compared with those of the checkpoint before, by model.
 DIVERGING = EMBEDDED if config["embeddings"]["divergence"] else {}
-# Sources that do not have every checkpoint.
-CHOSEN = {
-    "embeddings": EMBEDDED,
-    "landscape": LANDSCAPED,
-    "gradients": LANDSCAPED if config["landscape"]["gradients"] else {},
+# The work of each producer, cut into jobs.
+WORK = {
+    source: plan.Producer(
+        steps,
+        whole=set(TRAINED) if config[section]["jobs"] == "model" else set(),
+        elsewhere={name: MODELS[name].settings["path"] for name in MONITORED},
+        run=RUN,
+    )
+    for source, section, steps in (
+        ("training", "training", {name: MODELS[name].steps for name in TRAINED}),
+        ("weights", "weights", {name: MODELS[name].steps for name in WITH_FEATURES}),
+        ("embeddings", "embeddings", EMBEDDED),
+        ("landscape", "landscape", LANDSCAPED),
+        (
+            "gradients",
+            "landscape",
+            LANDSCAPED if config["landscape"]["gradients"] else {},
+        ),
+    )
+}
+# Sources of features and diagrams, and the models of each.
+MODELS_OF = {
+    source: list(work.steps)
+    for source, work in WORK.items()
+    if source != "training" and work.steps
 }
 
 
 def one_of(names):
     """A wildcard constraint: one of some names, or nothing where there are none.
 
-    All runs of a cell share a pattern: Snakemake compiles one for every file that a rule makes.
+    Runs of one cell of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
     """
     cells = {
         re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None
@@ -87,7 +98,7 @@ def one_of(names):
 
 wildcard_constraints:
     model=one_of(MODELS),
-    step=rf"\d{{{plan.STEP_DIGITS}}}",
+    span=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
 
 
 # What takes seconds or needs the network: done where Snakemake runs, not on a node of a cluster.
@@ -101,7 +112,6 @@ localrules:
     fetch,
     release,
     corpus,
-    monitored,
     figures,
     landscape,
     resolved_configuration,
@@ -116,27 +126,11 @@ localrules:
 
 
 environment.prepare(HOME)
-last_line.hear_interrupts()
-
-
-onsuccess:
-    last_line.of_success(RUN)
 
 
 onerror:
-    last_line.of_failure(RUN, log)
-
-
-# The work of each producer, cut into jobs.
-CUTS = {
-    producer: plan.cuts(config[producer]["jobs"], chosen, TRAINED)
-    for producer, chosen in {
-        "training": {name: MODELS[name].steps for name in TRAINED},
-        "weights": {name: MODELS[name].steps for name in WITH_WEIGHTS},
-        "embeddings": EMBEDDED,
-        "landscape": LANDSCAPED,
-    }.items()
-}
+    # Snakemake ends with this line, and not with lines of its own below the cause.
+    sys.exit(causes.cause(RUN, START))
 
 
 def without(section, *keys):
@@ -144,85 +138,34 @@ def without(section, *keys):
     return {key: value for key, value in section.items() if key not in keys}
 
 
-def steps(model, source="weights"):
-    """The checkpoints of a model of which a source has features, as they stand in file names."""
-    chosen = CHOSEN[source][model] if source in CHOSEN else MODELS[model].steps
-    return [step_name(step) for step in chosen]
+def code_of(*script_and_modules):
+    """A params function: what tells the code of a rule from other code. Only the rules that are asked for are read."""
+    return lambda wildcards: fingerprint(*script_and_modules)
 
 
-def steps_of(source="weights"):
-    """A params function: the checkpoints of a model of which a source, or that of the wildcard, has features, as numbers."""
-    return lambda wildcards: [
-        int(step) for step in steps(wildcards.model, wildcards.get("source", source))
-    ]
-
-
-def made_together(model, source):
-    """Whether one job makes the files of a source, or of the training, of all checkpoints of a model."""
-    producer = PRODUCERS.get(source, source)
-    return model in OF_TRAINED and config[producer]["jobs"] == "model"
-
-
-def asked(paths):
-    """Of files that one job makes, those to name as inputs: the last one, and any that has gone missing alone.
-
-    Each file that is named costs Snakemake a millisecond; a sweep has a hundred thousand.
-    """
-    missing = [path for path in paths if not os.path.exists(path)]
-    alone = missing if len(missing) < len(paths) else []
-    return [*(path for path in alone if path != paths[-1]), paths[-1]]
-
-
-def of_checkpoints(pattern, model, source="weights"):
-    """The files of each checkpoint of a model: all of them, or, where one job makes them, those to name."""
-    paths = [
-        pattern.format(model=model, step=step, source=source)
-        for step in steps(model, source)
-    ]
-    return asked(paths) if made_together(model, source) else paths
-
-
-def of_every_checkpoint(pattern, models=MODELS, source="weights"):
-    """`of_checkpoints` of some models: of a pattern with {model}, {step} and perhaps {source}."""
-    return [path for model in models for path in of_checkpoints(pattern, model, source)]
-
-
-def steps_by_folder(*kinds):
-    """The steps of the files that one job makes, by their folder: `asked` names one of them.
-
-    kinds: the arguments of `of_every_checkpoint`, in tuples.
-    """
-    found = {}
-    for pattern, models, source in kinds:
-        for model in models:
-            if made_together(model, source):
-                path = pattern.format(model=model, step="", source=source)
-                found[str(Path(path).parent)] = [
-                    int(step) for step in steps(model, source)
-                ]
-    return found
-
-
-def of_every_model(pattern, models=MODELS, **wildcards):
-    """The files of each model that a pattern with {model} and perhaps more stands for."""
-    return expand(pattern, model=models, **wildcards)
+def steps_of(source=None):
+    """A params function: the checkpoints that a job on a source, or on that of the wildcard, does."""
+    return lambda wildcards: WORK[source or wildcards.source].steps_of(
+        wildcards.model, wildcards.get("span", plan.ALL)
+    )
 
 
 def previous(pattern):
     """An input function: the file of the checkpoint before, and nothing for a model's first one."""
 
     def file_before(wildcards):
-        step = MODELS[wildcards.model].previous_step(int(wildcards.step))
+        step = MODELS[wildcards.model].previous_step(plan.step_of(wildcards.span))
         if step is None:
             return []
-        return pattern.format(model=wildcards.model, step=step_name(step))
+        return pattern.format(model=wildcards.model, span=plan.span_of(step))
 
     return file_before
 
 
 def longest_chain_first(wildcards):
-    """Priority of a job on a model: the work that waits behind it."""
-    return MODELS[wildcards.model].remaining_cost(int(wildcards.get("step", 0)))
+    """Priority of a training job: the work that waits behind it."""
+    first = steps_of("training")(wildcards)[0]
+    return MODELS[wildcards.model].remaining_cost(first)
 
 
 def settings_of(*keys):

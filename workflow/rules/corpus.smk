@@ -17,7 +17,7 @@ rule corpus:
         tokenizer=config["corpus"]["tokenizer"],
         vocab_size=config["corpus"]["vocab_size"],
         context=config["training"]["context"],
-        code=fingerprint("corpus.py"),
+        code=code_of("corpus.py"),
     message:
         "Corpus: {params.source}, {params.tokenizer}"
     script:

@@ -1,132 +1,102 @@
 # Producers: one job turns one (model, checkpoint) into feature rows and persistence diagrams.
 
-FEATURES = f"{RUN}/features/{{source}}/{{model}}/step-{{step}}.parquet"
-DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/step-{{step}}.parquet"
+FEATURES = f"{RUN}/features/{{source}}/{{model}}/{{span}}.parquet"
+DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/{{span}}.parquet"
 DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
 TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
-CLOUDS = f"{RUN}/clouds/{{model}}/step-{{step}}.safetensors"
+CLOUDS = f"{RUN}/clouds/{{model}}/{{span}}.safetensors"
 DIVERGENCES = f"{RUN}/divergences/{{model}}.parquet"
-EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/step-{{step}}.parquet"
+EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/{{span}}.parquet"
 
 # The loss landscape writes more than features and diagrams.
-SURFACE = f"{RUN}/landscape/surfaces/{{model}}/step-{{step}}.parquet"
-DENSITY = f"{RUN}/landscape/densities/{{model}}/step-{{step}}.parquet"
-PROFILE = f"{RUN}/landscape/profiles/{{model}}/step-{{step}}.parquet"
-PATH_SURFACE = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
+SURFACES = f"{RUN}/landscape/surfaces/{{model}}/{{span}}.parquet"
+DENSITIES = f"{RUN}/landscape/densities/{{model}}/{{span}}.parquet"
+PROFILES = f"{RUN}/landscape/profiles/{{model}}/{{span}}.parquet"
+PATH_SURFACES = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
 PATH_PROFILES = f"{RUN}/landscape/path_profiles/{{model}}.parquet"
-TRAJECTORY = f"{RUN}/landscape/trajectories/{{model}}.parquet"
+TRAJECTORIES = f"{RUN}/landscape/trajectories/{{model}}.parquet"
 
-# Sources whose producers also write diagrams, which are compared from checkpoint to checkpoint, and the models of each.
-MODELS_OF = {
-    source: models
-    for source, models in {"weights": WITH_FEATURES, **CHOSEN}.items()
-    if models
-}
 # The trajectory's plane needs every checkpoint of a model at once: models trained here.
 WITH_PATH = [model for model in TRAINED if LANDSCAPED]
 
 
-for cut in CUTS["weights"]:
-
-    rule:
-        name:
-            f"weight_features{cut.suffix}"
-        input:
-            checkpoints=checkpoints_of(cut),
-        output:
-            features=cut.files(FEATURES.replace("{source}", "weights")),
-            diagrams=cut.files(DIAGRAMS.replace("{source}", "weights")),
-        log:
-            cut.name(f"{LOGS}/weight_features/{{model}}") + ".log",
-        wildcard_constraints:
-            model=one_of(cut.models),
-        conda:
-            "../../envs/toposcale.yaml"
-        threads: config["weights"]["threads"]
-        resources:
-            mem_mb=by_size(1000, per_matrix=20),
-            runtime=by_size(30, per_weight=15e-3),
-        params:
-            settings=without(config["weights"], "jobs", "distances", "threads"),
-            steps=cut.steps_of,
-            leave_gaps=not_made_here,
-            files=files_of_user(checkpoints_of(cut)),
-            code=fingerprint("weight_features.py"),
-        message:
-            f"Topology of the weights of {cut.where}"
-        script:
-            "../../scripts/weight_features.py"
-
-
-rule monitored:
+rule weight_features:
     input:
-        unpack(monitored_snapshot),
+        checkpoints=checkpoints_of("weights"),
     output:
         features=FEATURES.replace("{source}", "weights"),
         diagrams=DIAGRAMS.replace("{source}", "weights"),
     log:
-        f"{LOGS}/monitored/{{model}}/step-{{step}}.log",
+        f"{LOGS}/weight_features/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=one_of(MONITORED),
+        model=one_of(WITH_WEIGHTS),
     conda:
         "../../envs/toposcale.yaml"
+    threads: config["weights"]["threads"]
+    resources:
+        mem_mb=by_size(1000, per_matrix=20),
+        runtime=by_size(30, per_weight=15e-3),
     params:
-        code=fingerprint("monitored.py"),
+        settings=without(config["weights"], "jobs", "distances", "threads"),
+        steps=steps_of("weights"),
+        files=files_of_user(checkpoints_of("weights")),
+        leave_gaps=not_made_here,
+        files=files_of_user(checkpoints_of("weights")),
+        code=code_of("weight_features.py"),
     message:
-        "What the monitor saw of {wildcards.model} at step {wildcards.step}"
+        "Topology of the weights of {wildcards.model}, {wildcards.span}"
     script:
-        "../../scripts/monitored.py"
+        "../../scripts/weight_features.py"
 
 
-for cut in CUTS["embeddings"]:
-
-    rule:
-        name:
-            f"embeddings{cut.suffix}"
-        input:
-            checkpoints=checkpoints_of(cut),
-            corpus=rules.corpus.output.tokens,
-        output:
-            features=cut.files(FEATURES.replace("{source}", "embeddings")),
-            diagrams=cut.files(DIAGRAMS.replace("{source}", "embeddings")),
-            metrics=cut.files(EMBEDDING_METRICS),
-            clouds=cut.files(CLOUDS),
-        log:
-            cut.name(f"{LOGS}/embeddings/{{model}}") + ".log",
-        wildcard_constraints:
-            model=one_of(cut.models),
-        conda:
-            "../../envs/toposcale.yaml"
-        threads: config["embeddings"]["threads"]
-        resources:
-            mem_mb=by_size(4000, per_weight=8),
-            runtime=by_size(60, per_weight=60e-3),
-            gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
-        params:
-            settings=without(
-                config["embeddings"],
-                "enabled",
-                "every",
-                "jobs",
-                "threads",
-                "divergence",
-            ),
-            steps=cut.steps_of,
-            leave_gaps=not_made_here,
-            files=files_of_user(checkpoints_of(cut)),
-            tokenizer=own_tokenizer,
-            code=fingerprint("embeddings.py"),
-        message:
-            f"Embeddings and perplexity of {cut.where}"
-        script:
-            "../../scripts/embeddings.py"
+rule embeddings:
+    input:
+        checkpoints=checkpoints_of("embeddings"),
+        corpus=rules.corpus.output.tokens,
+    output:
+        features=FEATURES.replace("{source}", "embeddings"),
+        diagrams=DIAGRAMS.replace("{source}", "embeddings"),
+        metrics=EMBEDDING_METRICS,
+        clouds=CLOUDS,
+    log:
+        f"{LOGS}/embeddings/{{model}}/{{span}}.log",
+    wildcard_constraints:
+        model=one_of(EMBEDDED),
+    conda:
+        "../../envs/toposcale.yaml"
+    threads: config["embeddings"]["threads"]
+    resources:
+        mem_mb=by_size(4000, per_weight=8),
+        runtime=by_size(60, per_weight=60e-3),
+        gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
+    params:
+        settings=without(
+            config["embeddings"],
+            "enabled",
+            "every",
+            "jobs",
+            "threads",
+            "divergence",
+        ),
+        steps=steps_of("embeddings"),
+        files=files_of_user(checkpoints_of("embeddings")),
+        leave_gaps=not_made_here,
+        files=files_of_user(checkpoints_of("embeddings")),
+        tokenizer=own_tokenizer,
+        code=code_of("embeddings.py"),
+    message:
+        "Embeddings and perplexity of {wildcards.model}, {wildcards.span}"
+    script:
+        "../../scripts/embeddings.py"
 
 
 rule diagram_distances:
     input:
-        lambda wildcards: of_checkpoints(DIAGRAMS, **wildcards),
+        lambda wildcards: WORK[wildcards.source].files(
+            DIAGRAMS, [wildcards.model], source=wildcards.source
+        ),
     output:
-        DISTANCES,
+        features=DISTANCES,
     log:
         f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
     wildcard_constraints:
@@ -137,7 +107,7 @@ rule diagram_distances:
         runtime=on_attempt(30),
     params:
         steps=steps_of(),
-        code=fingerprint("diagram_distances.py"),
+        code=code_of("diagram_distances.py"),
     message:
         "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
     script:
@@ -146,11 +116,9 @@ rule diagram_distances:
 
 rule divergences:
     input:
-        clouds=lambda wildcards: expand(
-            CLOUDS, step=steps(wildcards.model, "embeddings"), **wildcards
-        ),
+        lambda wildcards: WORK["embeddings"].files(CLOUDS, [wildcards.model]),
     output:
-        DIVERGENCES,
+        features=DIVERGENCES,
     log:
         f"{LOGS}/divergences/{{model}}.log",
     wildcard_constraints:
@@ -162,7 +130,7 @@ rule divergences:
     params:
         steps=steps_of("embeddings"),
         repeats=config["embeddings"]["repeats"],
-        code=fingerprint("divergences.py"),
+        code=code_of("divergences.py"),
     message:
         "Divergence between consecutive embeddings of {wildcards.model}"
     script:

@@ -12,6 +12,8 @@ DRAWN = {
 SUBJECTS = list(dict.fromkeys(figure.subject for figure in DRAWN.values()))
 
 
+# rule figures_overview, rule figures_training, rule figures_weights, rule figures_embeddings, rule figures_loss_landscape,
+# rule figures_statistics, rule figures_forecasts_and_decisions
 for subject in SUBJECTS:
 
     rule:
@@ -34,7 +36,7 @@ for subject in SUBJECTS:
             figures=list(drawn_together(subject)),
             dpi=config["figures"]["dpi"],
             tasks=config["metrics"]["tasks"],
-            code=fingerprint(
+            code=code_of(
                 "figures.py",
                 *(
                     f"toposcale.figures.{figure.module}"

@@ -9,38 +9,34 @@ def training_log_parts(wildcards):
     """The stretches of a model's training log."""
     if wildcards.model in MONITORED:
         return monitored_files("training", [wildcards.model])
-    return of_checkpoints(TRAINING_LOG, wildcards.model, "training")
+    return WORK["training"].files(TRAINING_LOG, [wildcards.model])
 
 
 def weights_of(model, step):
     """What holds the weights of a checkpoint: a file of ours, the user's file or folder, or a manifest of a download."""
-    if MODELS[model].kind == "gpt":
-        return CHECKPOINT.format(model=model, step=step)
-    if MODELS[model].kind == "hub":
-        return MANIFEST.format(model=model, step=step)
-    return MODELS[model].settings["checkpoints"][int(step)]
+    if MODELS[model].kind == "folder":
+        return MODELS[model].settings["checkpoints"][step]
+    pattern = MANIFEST if MODELS[model].kind == "hub" else CHECKPOINT
+    return pattern.format(model=model, span=plan.span_of(step))
 
 
-def checkpoints_of(cut):
-    """An input function: the weights of the checkpoints that a job of a cut does."""
-    return lambda wildcards: checkpoint_files(wildcards.model, cut.steps_of(wildcards))
-
-
-def checkpoint_files(model, steps):
-    """The weights of some checkpoints of a model; where one job makes them all, those to name."""
-    paths = [weights_of(model, step_name(step)) for step in steps]
-    together = len(paths) > 1 and made_together(model, "training")
-    return asked(paths) if together else paths
+def checkpoints_of(source):
+    """An input function: the weights of the checkpoints that a job on a source does."""
+    steps = steps_of(source)
+    return lambda wildcards: [
+        weights_of(wildcards.model, step) for step in steps(wildcards)
+    ]
 
 
 def consumers(wildcards):
     """Everything that reads the weights of a checkpoint."""
-    sources = ["weights"] + [
+    step = plan.step_of(wildcards.span)
+    sources = [
         source
-        for source, chosen in CHOSEN.items()
-        if int(wildcards.step) in chosen.get(wildcards.model, ())
+        for source in MODELS_OF
+        if step in WORK[source].steps.get(wildcards.model, ())
     ]
-    return expand(FEATURES, source=sources, model=wildcards.model, step=wildcards.step)
+    return expand(FEATURES, source=sources, **wildcards)
 
 
 def resident_before(wildcards):
@@ -49,20 +45,15 @@ def resident_before(wildcards):
         return []
     resources = workflow.resource_settings
     bound = config["hub"]["resident"] or (resources.cores or resources.nodes or 1) + 1
-    chain = of_every_checkpoint(RELEASED, PUBLISHED)
+    chain = WORK["weights"].files(RELEASED, PUBLISHED)
     place = chain.index(RELEASED.format(**wildcards)) - bound
     return chain[place] if place >= 0 else []
-
-
-def weight_diagrams(wildcards):
-    """The diagrams of all weights. (Of a list, Snakemake would compute a hash for each of its files.)"""
-    return of_every_checkpoint(DIAGRAMS, WITH_FEATURES, source="weights")
 
 
 @functools.cache
 def sizes_in_folder(model):
     """Weights, and entries of the largest matrix, of a folder's checkpoints, which are of one shape."""
-    return checkpoints.stored_sizes(weights_of(model, steps(model)[-1]))
+    return checkpoints.stored_sizes(weights_of(model, MODELS[model].steps[-1]))
 
 
 def sizes_of(wildcards):
@@ -75,9 +66,7 @@ def sizes_of(wildcards):
         return sizes_in_folder(model)
     if MODELS[model].kind != "hub":
         return checkpoints.Sizes(0, 0, 0)
-    manifest, size = (
-        path.format(model=model, step=wildcards.step) for path in (MANIFEST, SIZE)
-    )
+    manifest, size = (path.format(**wildcards) for path in (MANIFEST, SIZE))
     if not os.path.exists(size):
         raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
     try:
@@ -112,57 +101,47 @@ def by_size(base, per_weight=0.0, per_matrix=0.0):
 def last_checkpoints(wildcards):
     """The last checkpoint of each model that has its weights here: its size is the model's."""
     return [
-        weights_of(model, steps(model)[-1])
+        weights_of(model, MODELS[model].steps[-1])
         for model in WITH_WEIGHTS
         if model not in PUBLISHED
     ]
 
 
-def monitored_folder(model):
-    """Where a live monitor writes the rows of a model."""
-    return Folder(Path(MODELS[model].settings["path"]), model)
-
-
-def monitored_snapshot(wildcards):
-    """An input function: what a live monitor wrote of one snapshot."""
-    folder, step = monitored_folder(wildcards.model), int(wildcards.step)
-    return {
-        kind: str(folder.file(f"{kind}/weights", step))
-        for kind in ("features", "diagrams")
-    }
-
-
 def monitored_files(kind, models=MONITORED):
     """The files of one kind that live monitors have written so far."""
-    return [
-        str(path)
-        for model in models
-        for path in monitored_folder(model).files(kind).values()
-    ]
+    folders = [Folder(Path(MODELS[model].settings["path"]), model) for model in models]
+    return [str(path) for folder in folders for path in folder.files(kind).values()]
 
 
-def facts_of(name):
-    """What the configuration, the plan and a monitor tell of a model: a row of the models table, with None for unknown."""
-    model = MODELS[name]
-    known = {key: model.settings.get(key) for key in FACTS}
-    if model.kind == "gpt":
-        training = model.training
-        known["tokens_per_step"] = training["batch_size"] * training["context"]
-        known["final_step"] = model.steps[-1]
-        known |= {key: training[key] for key in sweep.SIZES}
-        schedule = model.settings["schedule"]
-        known["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
-    # A plan tells its own warm-up, where there is one.
-    plan_of_rates = model.settings.get("schedule")
-    if isinstance(plan_of_rates, dict) and "warmup_steps" in plan_of_rates:
-        known["warmup_steps"] = plan_of_rates["warmup_steps"]
-    own = {
-        "family": model.family,
-        "entry": model.entry,
-        "cell": model.cell,
-        "seed": model.seed,
+def files_so_far(model):
+    """What tells how far a model has come, by kind: files that are there, or will be."""
+
+    def of(source, pattern):
+        mine = [model] if model in WORK[source].steps else []
+        return WORK[source].files(pattern, mine, source=source)
+
+    monitored = [model] if model in MONITORED else []
+    one_log = [MODEL_LOG.format(model=model)]
+    return {
+        "training": [
+            *(one_log if model in WORK["training"].whole else []),
+            *of("training", TRAINING_LOG),
+            *monitored_files("training", monitored),
+        ],
+        "metrics": [
+            *of("training", TRAINING_METRICS),
+            *of("embeddings", EMBEDDING_METRICS),
+            *monitored_files("metrics/monitor", monitored),
+        ],
+        "features": [path for source in MODELS_OF for path in of(source, FEATURES)],
+        # The weights of a published model may be gone again; its size was noted when they were fetched.
+        "weights": (
+            [weights_of(model, step) for step in MODELS[model].steps]
+            if model not in PUBLISHED
+            else []
+        ),
+        "sizes": of("weights", SIZE) if model in PUBLISHED else [],
     }
-    return {**own, **known, "last_checkpoint": max(model.steps, default=None)}
 
 
 def harness_files():

@@ -17,56 +17,51 @@ PATH_SETTINGS = {
 }
 
 
-for cut in CUTS["landscape"]:
-
-    rule:
-        name:
-            f"loss_landscape{cut.suffix}"
-        input:
-            checkpoints=checkpoints_of(cut),
-            corpus=rules.corpus.output.tokens,
-        output:
-            **{
-                f"{source}_{kind}": cut.files(pattern.replace("{source}", source))
-                for source in ("landscape", "gradients")
-                if source in MODELS_OF
-                for kind, pattern in (("features", FEATURES), ("diagrams", DIAGRAMS))
-            },
-            surface=cut.files(SURFACE),
-            density=cut.files(DENSITY),
-            profile=cut.files(PROFILE),
-        log:
-            cut.name(f"{LOGS}/loss_landscape/{{model}}") + ".log",
-        wildcard_constraints:
-            model=one_of(cut.models),
-        conda:
-            "../../envs/toposcale.yaml"
-        resources:
-            mem_mb=on_attempt(4000),
-            runtime=on_attempt(240),
-            gpu=1 if config["landscape"]["device"] == "cuda" else 0,
-        params:
-            settings=LANDSCAPE_SETTINGS,
-            steps=cut.steps_of,
-            leave_gaps=not_made_here,
-            files=files_of_user(checkpoints_of(cut)),
-            tokenizer=own_tokenizer,
-            code=fingerprint("loss_landscape.py"),
-        message:
-            f"Loss landscape of {cut.where}"
-        script:
-            "../../scripts/loss_landscape.py"
+rule loss_landscape:
+    input:
+        checkpoints=checkpoints_of("landscape"),
+        corpus=rules.corpus.output.tokens,
+    output:
+        **{
+            f"{source}_{kind}": pattern.replace("{source}", source)
+            for source in ("landscape", "gradients")
+            if source in MODELS_OF
+            for kind, pattern in (("features", FEATURES), ("diagrams", DIAGRAMS))
+        },
+        surfaces=SURFACES,
+        densities=DENSITIES,
+        profiles=PROFILES,
+    log:
+        f"{LOGS}/loss_landscape/{{model}}/{{span}}.log",
+    wildcard_constraints:
+        model=one_of(LANDSCAPED),
+    conda:
+        "../../envs/toposcale.yaml"
+    resources:
+        mem_mb=on_attempt(4000),
+        runtime=on_attempt(240),
+        gpu=1 if config["landscape"]["device"] == "cuda" else 0,
+    params:
+        settings=LANDSCAPE_SETTINGS,
+        steps=steps_of("landscape"),
+        files=files_of_user(checkpoints_of("landscape")),
+        leave_gaps=not_made_here,
+        files=files_of_user(checkpoints_of("landscape")),
+        tokenizer=own_tokenizer,
+        code=code_of("loss_landscape.py"),
+    message:
+        "Loss landscape of {wildcards.model}, {wildcards.span}"
+    script:
+        "../../scripts/loss_landscape.py"
 
 
 rule training_path:
     input:
-        checkpoints=lambda wildcards: checkpoint_files(
-            wildcards.model, MODELS[wildcards.model].steps
-        ),
+        checkpoints=checkpoints_of("training"),
         corpus=rules.corpus.output.tokens,
     output:
-        surface=PATH_SURFACE,
-        trajectory=TRAJECTORY,
+        path_surfaces=PATH_SURFACES,
+        trajectories=TRAJECTORIES,
         profiles=PATH_PROFILES,
     log:
         f"{LOGS}/training_path/{{model}}.log",
@@ -80,9 +75,9 @@ rule training_path:
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
         settings=PATH_SETTINGS,
-        steps=steps_of(),
+        steps=steps_of("training"),
         profiled=steps_of("landscape"),
-        code=fingerprint("training_path.py"),
+        code=code_of("training_path.py"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
     script:
@@ -91,9 +86,9 @@ rule training_path:
 
 rule trajectory:
     input:
-        lambda wildcards: of_checkpoints(SKETCH, wildcards.model, "training"),
+        lambda wildcards: WORK["training"].files(SKETCH, [wildcards.model]),
     output:
-        TRAJECTORY_FEATURES,
+        features=TRAJECTORY_FEATURES,
     log:
         f"{LOGS}/trajectory/{{model}}.log",
     wildcard_constraints:
@@ -103,9 +98,9 @@ rule trajectory:
     resources:
         runtime=on_attempt(30),
     params:
-        steps=steps_of(),
+        steps=steps_of("training"),
         window=config["trajectory"]["window"],
-        code=fingerprint("trajectory.py"),
+        code=code_of("trajectory.py"),
     message:
         "Topology of the training trajectory of {wildcards.model}"
     script:
@@ -118,9 +113,9 @@ rule landscape:
             path
             for source in ("landscape", "gradients")
             if source in MODELS_OF
-            for path in of_every_checkpoint(FEATURES, LANDSCAPED, source=source)
+            for path in WORK[source].files(FEATURES, source=source)
         ],
-        of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
+        expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
         [
             f"{TABLES}/{table}.parquet"
             for table in (

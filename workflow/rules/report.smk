@@ -44,9 +44,9 @@ rule report:
     params:
         logs=LOGS,
         lock=str(HOME / "requirements.lock"),
-        code=fingerprint("report.py"),
+        code=code_of("report.py"),
     message:
-        "The report: {output.page}"
+        "Writing the report"
     script:
         "../../scripts/report.py"
 
@@ -56,8 +56,10 @@ rule explorer:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        diagrams=weight_diagrams,
-        other_diagrams=TABLE_FILES.get("diagrams", []),
+        diagrams=[
+            *WORK["weights"].files(DIAGRAMS, source="weights"),
+            *([TABLE_FILES["diagrams"]] if "diagrams" in TABLE_FILES else []),
+        ],
         surfaces=TABLE_FILES.get("surfaces", []),
         page=page_files("explorer"),
     output:
@@ -70,9 +72,8 @@ rule explorer:
         mem_mb=on_attempt(2000),
     params:
         run=config["run"],
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
-        code=fingerprint("explorer.py"),
+        code=code_of("explorer.py"),
     message:
-        "The explorer: {output}"
+        "Writing the explorer"
     script:
         "../../scripts/explorer.py"

@@ -5,71 +5,64 @@ TABLES = f"{RUN}/tables"
 
 # A revision that serves another one's weights is no observation of its own.
 LEFT_OUT = (
-    of_every_model(DUPLICATES, PUBLISHED)
+    expand(DUPLICATES, model=PUBLISHED)
     if config["hub"]["duplicates"] == "leave_out"
     else []
 )
 
 
-# Tables that only gather the files of producers, by the rules features_table, diagrams_table and so on. For each table:
-# what is asked of each (model, checkpoint), as arguments of `of_every_checkpoint`, and the files of each model.
+# Diagrams of the last checkpoint of a model are shown of these sources.
+LAST = [
+    (source, model)
+    for source in ("weights", "embeddings", "landscape")
+    for model in WORK[source].steps
+]
+# Sources whose diagrams are compared from checkpoint to checkpoint.
+MOVING = [
+    source
+    for source in MODELS_OF
+    if source != "weights" or config["weights"]["distances"]
+]
+# Tables that only gather the files of producers, and these files.
 GATHERED = {
-    "features": (
-        [(FEATURES, models, source) for source, models in MODELS_OF.items()],
-        [
-            *(
-                path
-                for source, models in MODELS_OF.items()
-                if source != "weights" or config["weights"]["distances"]
-                for path in of_every_model(DISTANCES, models, source=source)
-            ),
-            *of_every_model(TRAJECTORY_FEATURES, WITH_TRAJECTORY),
-            *of_every_model(DIVERGENCES, DIVERGING),
-        ],
-    ),
-    "diagrams": (
-        [
-            (DIAGRAMS, EMBEDDED, "embeddings"),
-            (DIAGRAMS, LANDSCAPED, "landscape"),
-        ],
-        [],
-    ),
-    "last_diagrams": (
-        [],
-        [
-            DIAGRAMS.format(source=source, model=model, step=steps(model, source)[-1])
-            for source, models in (
-                ("weights", WITH_FEATURES),
-                ("embeddings", EMBEDDED),
-                ("landscape", LANDSCAPED),
-            )
-            for model in models
-        ],
-    ),
-    "surfaces": ([(SURFACE, LANDSCAPED, "landscape")], []),
-    "densities": ([(DENSITY, LANDSCAPED, "landscape")], []),
-    "profiles": (
-        [(PROFILE, LANDSCAPED, "landscape")],
-        of_every_model(PATH_PROFILES, WITH_PATH),
-    ),
-    "path_surfaces": ([], of_every_model(PATH_SURFACE, WITH_PATH)),
-    "trajectories": ([], of_every_model(TRAJECTORY, WITH_PATH)),
+    "features": [
+        *(file for one in MODELS_OF for file in WORK[one].files(FEATURES, source=one)),
+        *(
+            file
+            for one in MOVING
+            for file in expand(DISTANCES, model=MODELS_OF[one], source=one)
+        ),
+        *expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
+        *expand(DIVERGENCES, model=DIVERGING),
+    ],
+    "diagrams": WORK["embeddings"].files(DIAGRAMS, source="embeddings")
+    + WORK["landscape"].files(DIAGRAMS, source="landscape"),
+    "last_diagrams": [
+        WORK[source].files(DIAGRAMS, [model], source=source)[-1]
+        for source, model in LAST
+    ],
+    "surfaces": WORK["landscape"].files(SURFACES),
+    "densities": WORK["landscape"].files(DENSITIES),
+    "profiles": WORK["landscape"].files(PROFILES)
+    + expand(PATH_PROFILES, model=WITH_PATH),
+    "path_surfaces": expand(PATH_SURFACES, model=WITH_PATH),
+    "trajectories": expand(TRAJECTORIES, model=WITH_PATH),
 }
 # Every run has a features table; the others are made where there is something to gather.
 GATHERED = {
-    table: (kinds, own)
-    for table, (kinds, own) in GATHERED.items()
-    if table == "features" or own or any(models for _, models, _ in kinds)
+    table: parts for table, parts in GATHERED.items() if parts or table == "features"
 }
 
 
-for table, (kinds, own) in GATHERED.items():
+# rule features_table, rule diagrams_table, rule last_diagrams_table, rule surfaces_table, rule densities_table,
+# rule profiles_table, rule path_surfaces_table, rule trajectories_table
+for table, parts in GATHERED.items():
 
     rule:
         name:
             f"{table}_table"
         input:
-            parts=[path for kind in kinds for path in of_every_checkpoint(*kind)] + own,
+            parts=parts,
             left_out=LEFT_OUT,
         output:
             f"{TABLES}/{table}.parquet",
@@ -82,8 +75,13 @@ for table, (kinds, own) in GATHERED.items():
             mem_mb=on_attempt(2000),
         params:
             table=table,
-            steps=steps_by_folder(*kinds),
-            code=fingerprint("gather.py"),
+            # One job's file may hold all checkpoints: of each part, the step whose rows count.
+            only=(
+                [WORK[source].steps[model][-1] for source, model in LAST]
+                if table == "last_diagrams"
+                else []
+            ),
+            code=code_of("gather.py"),
         message:
             "Gathering {params.table}"
         script:
@@ -99,7 +97,7 @@ rule measured:
 
 rule vectors_table:
     input:
-        weight_diagrams,
+        WORK["weights"].files(DIAGRAMS, source="weights"),
     output:
         f"{TABLES}/vectors.parquet",
     log:
@@ -110,28 +108,22 @@ rule vectors_table:
         mem_mb=on_attempt(2000),
         runtime=on_attempt(60),
     params:
-        steps=steps_by_folder((DIAGRAMS, WITH_FEATURES, "weights")),
-        code=fingerprint("vectors.py"),
+        code=code_of("vectors.py"),
     message:
         "Persistence images and landscapes of the weights"
     script:
         "../../scripts/vectors.py"
 
 
-METRIC_KINDS = [
-    (TRAINING_METRICS, TRAINED, "training"),
-    (EMBEDDING_METRICS, EMBEDDED, "embeddings"),
-]
-
-
 rule metrics_table:
     input:
         metrics=[
-            *(path for kind in METRIC_KINDS for path in of_every_checkpoint(*kind)),
+            *WORK["training"].files(TRAINING_METRICS),
+            *WORK["embeddings"].files(EMBEDDING_METRICS),
             *monitored_files("metrics/monitor"),
-            *of_every_model(CURVE_METRICS, CURVES),
+            *expand(CURVE_METRICS, model=CURVES),
         ],
-        training=of_every_model(MODEL_LOG, TRAINED),
+        training=expand(MODEL_LOG, model=TRAINED),
         tables=config["metrics"]["tables"],
         harness=harness_files(),
         left_out=LEFT_OUT,
@@ -146,7 +138,6 @@ rule metrics_table:
     params:
         models=list(MODELS),
         checkpoints={name: MODELS[name].steps for name in TRAINED},
-        steps=steps_by_folder(*METRIC_KINDS),
         # In a list, since Snakemake looks for wildcards in a text.
         harness=[config["metrics"]["harness"]],
         tasks=config["metrics"]["tasks"],
@@ -159,7 +150,7 @@ rule metrics_table:
             for name, model in MODELS.items()
             if config["metrics"]["harness"]
         },
-        code=fingerprint("metrics_table.py"),
+        code=code_of("metrics_table.py"),
     message:
         "Gathering the metrics of every checkpoint"
     script:
@@ -169,9 +160,9 @@ rule metrics_table:
 rule models_table:
     input:
         checkpoints=last_checkpoints,
-        sizes=of_every_checkpoint(SIZE, PUBLISHED),
+        sizes=WORK["weights"].files(SIZE, PUBLISHED),
         curves=list(CURVES.values()),
-        logs=of_every_model(MODEL_LOG, [*CURVES, *MONITORED]),
+        logs=expand(MODEL_LOG, model=[*CURVES, *MONITORED]),
         schedule_files=list(SCHEDULE_FILES.values()),
     output:
         models=f"{TABLES}/models.parquet",
@@ -181,11 +172,11 @@ rule models_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        models={name: facts_of(name) for name in MODELS},
+        models={name: model.facts for name, model in MODELS.items()},
         with_weights=[name for name in WITH_WEIGHTS if name not in PUBLISHED],
         with_curve=list(CURVES),
         with_log=[*CURVES, *MONITORED],
-        code=fingerprint("models_table.py"),
+        code=code_of("models_table.py"),
     message:
         "Listing the models and their plans"
     script:

@@ -1,41 +1,46 @@
-# Models of kind gpt: trained one checkpoint a job, or one model a job. The checkpoints are the same bytes.
+# Models of kind gpt: trained one checkpoint a job, or one model a job. The checkpoints have the same bytes.
 
-CHECKPOINT = f"{RUN}/checkpoints/{{model}}/step-{{step}}.safetensors"
-OPTIMIZER_STATE = f"{RUN}/training/{{model}}/state-{{step}}.safetensors"
-SKETCH = f"{RUN}/training/{{model}}/sketch-{{step}}.safetensors"
+# A file for each checkpoint, whatever one job trains.
+CHECKPOINT = f"{RUN}/checkpoints/{{model}}/{{span}}.safetensors"
+OPTIMISER = f"{RUN}/optimisers/{{model}}/{{span}}.safetensors"
+SKETCH = f"{RUN}/sketches/{{model}}/{{span}}.safetensors"
+TRAINING_LOG = f"{RUN}/training/{{model}}/{{span}}.parquet"
+# The whole log: gathered by the rule training_log, but for a job that trains a whole model, which writes it itself.
+MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
+TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/{{span}}.parquet"
 # Models that leave sketches of their weights on the way.
 WITH_TRAJECTORY = TRAINED if config["trajectory"]["enabled"] else []
-TRAINING_LOG = f"{RUN}/training/{{model}}/step-{{step}}.parquet"
-TRAINING_METRICS = f"{RUN}/metrics/training/{{model}}/step-{{step}}.parquet"
 
 
-for cut in CUTS["training"]:
+# rule train; with several lists of checkpoints and a job a model, also rule train_2 and so on.
+for number, (span, made, models) in enumerate(plan.trainings(WORK["training"]), 1):
+    whole = span == plan.ALL
 
     rule:
         name:
-            f"train{cut.suffix}"
+            f"train_{number}" if number > 1 else "train"
         input:
             corpus=rules.corpus.output.tokens,
             schedule=lambda wildcards: SCHEDULE_FILES.get(wildcards.model, []),
-            checkpoint=[] if cut.is_by_model else previous(CHECKPOINT),
-            state=[] if cut.is_by_model else previous(OPTIMIZER_STATE),
+            checkpoint=[] if whole else previous(CHECKPOINT),
+            optimiser=[] if whole else previous(OPTIMISER),
         output:
-            checkpoint=cut.files(CHECKPOINT),
-            log=cut.files(TRAINING_LOG),
-            metrics=cut.files(TRAINING_METRICS),
-            sketch=cut.files(SKETCH) if WITH_TRAJECTORY else [],
+            checkpoints=[CHECKPOINT.replace("{span}", one) for one in made],
+            log=MODEL_LOG if whole else TRAINING_LOG,
+            metrics=TRAINING_METRICS.replace("{span}", span),
+            sketch=SKETCH.replace("{span}", span) if WITH_TRAJECTORY else [],
             # Twice the size of the weights, and needed by the next job alone.
-            state=[] if cut.is_by_model else temp(OPTIMIZER_STATE),
+            optimiser=[] if whole else temp(OPTIMISER),
         log:
-            cut.name(f"{LOGS}/train/{{model}}") + ".log",
+            f"{LOGS}/train/{{model}}/{span}.log",
         wildcard_constraints:
-            model=one_of(cut.models),
+            model=one_of(models),
         priority: longest_chain_first
         conda:
             "../../envs/toposcale.yaml"
         resources:
             mem_mb=on_attempt(1500),
-            runtime=on_attempt(600 if cut.is_by_model else 60),
+            runtime=on_attempt(600 if whole else 60),
             gpu=1 if config["training"]["device"] == "cuda" else 0,
         params:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
@@ -45,16 +50,15 @@ for cut in CUTS["training"]:
             ),
             sketch=config["training"]["sketch"] if WITH_TRAJECTORY else {},
             device=config["training"]["device"],
-            steps=cut.steps_of if cut.is_by_model else steps_of(),
-            code=fingerprint("train.py"),
+            steps=steps_of("training"),
+            code=code_of("train.py"),
         message:
-            f"Training {cut.where}"
+            "Training {wildcards.model}" + ("" if whole else ", {wildcards.span}")
         script:
             "../../scripts/train.py"
 
 
-MODEL_LOG = f"{RUN}/training/{{model}}.parquet"
-TRAINING_LOGS = of_every_model(MODEL_LOG, [*TRAINED, *MONITORED, *CURVES])
+TRAINING_LOGS = expand(MODEL_LOG, model=[*TRAINED, *MONITORED, *CURVES])
 CURVE_METRICS = f"{RUN}/metrics/curves/{{model}}.parquet"
 
 
@@ -71,8 +75,8 @@ rule loss_table:
     conda:
         "../../envs/toposcale.yaml"
     params:
-        steps=steps_of(),
-        code=fingerprint("loss_table.py"),
+        steps=lambda wildcards: MODELS[wildcards.model].steps,
+        code=code_of("loss_table.py"),
     message:
         "Loss curve of {wildcards.model}"
     script:
@@ -87,15 +91,18 @@ rule training_log:
     log:
         f"{LOGS}/training_log/{{model}}.log",
     wildcard_constraints:
-        model=one_of([*TRAINED, *MONITORED]),
+        model=one_of(
+            [
+                model
+                for model in [*TRAINED, *MONITORED]
+                if model not in WORK["training"].whole
+            ]
+        ),
     conda:
         "../../envs/toposcale.yaml"
     params:
         table="training",
-        steps=lambda wildcards: steps_by_folder(
-            (TRAINING_LOG, [wildcards.model], "training")
-        ),
-        code=fingerprint("gather.py"),
+        code=code_of("gather.py"),
     message:
         "Training log of {wildcards.model}"
     script:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,29 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import FRACTIONS
 from toposcale.analysis.histories import histories_from_tables
-from toposcale.analysis.regret import POLICIES, Outcome, judged, mean_regret, usual_choices
+from toposcale.analysis.regret import (
+    POLICIES,
+    Choice,
+    Outcome,
+    judged,
+    mean_regret,
+    usual_choices,
+)
 from toposcale.analysis.series import cells_of
-from toposcale.forecasting.decision import (
+from toposcale.forecasting.advice import USUAL, Question, decide, trusted_law
+from toposcale.forecasting.candidates import (
     FINISH,
-    MULTIPLES,
     Candidate,
-    Option,
     candidates,
     compute_of,
     course_gap,
     rest_of,
-    weigh,
 )
-from toposcale.forecasting.forecasters import refusal
-from toposcale.forecasting.history import MINIMUM_POINTS, History
-from toposcale.forecasting.joint import Joint, target_of
+from toposcale.forecasting.history import History
+from toposcale.forecasting.joint import Joint
+from toposcale.forecasting.prediction import NoForecast
 from toposcale.io import schemas
 
-BUDGET_USED_UP = "the compute that is left does not pay for one step"
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""
 
@@ -50,89 +55,71 @@ def decision_tables(
 ) -> dict[str, pd.DataFrame]:
     """The tables candidates, decisions and decision_evaluation; `decision` is that section of the configuration."""
     histories = histories_from_tables(features, metrics, training, models, schedules=schedules)
-    remaining, sizes = decision["remaining"], decision["sizes"]
-    considered = candidate_table(histories, fractions=fractions, remaining=remaining, sizes=sizes, seed=seed)
+    question = Question(decision["remaining"], decision["sizes"])
+    considered = candidate_table(histories, fractions=fractions, question=question, seed=seed)
     decided = decision_table(histories, fractions=fractions, seed=seed)
     by_cell = decided.assign(cell=decided["model"].map(cells_of(models)))
     evaluated = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
-    evaluated = schemas.TABLES["decision_evaluation"].frame(
-        evaluated.drop(columns=["n_models", "n_undecided"])
-    )
+    evaluated = schemas.TABLES["decision_evaluation"].frame(evaluated.drop(columns=["n_models"]))
     return {"candidates": considered, "decisions": decided, "decision_evaluation": evaluated}
-
-
-def known_at(history: History, histories: Sequence[History]) -> list[History]:
-    """What a run under way can learn from: itself, and what the others of its family have shown so far."""
-    others = [h for h in histories if h.family == history.family and h.model != history.model]
-    return [*others, history]
-
-
-def options_of(
-    history: History,
-    known: Sequence[History],
-    *,
-    remaining: float | None = None,
-    sizes: Sequence[float] = MULTIPLES,
-    seed: int = 0,
-) -> tuple[Joint, list[Option], str]:
-    """The law behind a decision, the candidates with their forecasts, best first, and why there are none."""
-    joint = Joint().fit([run for run in known if len(run.loss_curve[0])])
-    if not np.isfinite(history.tokens_per_step):
-        return joint, [], f"set models.{history.model}.tokens_per_step, the tokens of one step"
-    if joint.reason or len(history.loss_curve[0]) < MINIMUM_POINTS:
-        return joint, [], joint.reason or "it has too few losses after the warm-up"
-    others = [run for run in known if run.model != history.model]
-    if reason := refusal(history, float(joint.predict([target_of(history)])[0][0])):
-        return joint, [], reason
-    options = weigh(joint, candidates(history, others, remaining, sizes), seed)
-    return joint, options, "" if options else BUDGET_USED_UP
 
 
 def candidate_table(
     histories: Sequence[History],
     *,
     fractions: Sequence[float] = FRACTIONS,
-    remaining: float | None = None,
-    sizes: Sequence[float] = MULTIPLES,
+    question: Question = USUAL,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The `candidates` table: of runs under way now, and of finished runs as they stood at the first of `fractions`."""
     rows = []
     for history in histories:
-        if not len(history.loss_curve[0]):
-            continue
         is_live = not history.is_over
         share = history.last_step / history.final_step if is_live else min(fractions)
-        known = known_at(history, histories) if is_live else _past(history, histories, share)
-        options = options_of(known[-1], known, remaining=remaining, sizes=sizes, seed=seed)[1]
+        if is_live:
+            others = [run for run in _family(history, histories) if run.model != history.model]
+        else:
+            others = _smaller(history, histories)
+        try:
+            now = history if is_live else history.first(share)
+            decision = decide(trusted_law(now, others), now, others, question, seed)
+        except NoForecast as error:
+            rows.append(
+                {
+                    "model": history.model,
+                    "fraction": share,
+                    "candidate": "",
+                    "reason": str(error),
+                    "is_live": is_live,
+                }
+            )
+            continue
         rows += [
             {
                 "model": history.model,
                 "fraction": share,
-                "candidate": option.candidate.name,
-                "n_parameters": round(option.candidate.target.n_parameters),
-                "steps": option.candidate.steps,
+                **option.told,
                 "compute": option.candidate.compute,
-                "loss": option.loss,
-                "loss_low": option.low,
-                "loss_high": option.high,
-                "probability": option.probability,
-                "at_stake": option.at_stake,
+                "is_sure": option.is_sure and history.plan_known and len(decision.options) > 1,
                 "is_live": is_live,
+                "reason": "",
             }
-            for option in options
+            for option in decision.options
         ]
     return schemas.TABLES["candidates"].frame(rows)
 
 
-def _past(history: History, histories: Sequence[History], fraction: float) -> list[History]:
-    """What was known when a finished run stood at `fraction`: the smaller sizes, and last its own beginning."""
-    smaller = [
+def _family(history: History, histories: Sequence[History]) -> list[History]:
+    return [other for other in histories if other.family == history.family]
+
+
+def _smaller(history: History, histories: Sequence[History]) -> list[History]:
+    """What is taken as known at a moment of a finished run, beside its own beginning: the smaller sizes."""
+    return [
         other
-        for other in histories
-        if other.family == history.family and other.n_parameters < history.n_parameters and other.is_finished
+        for other in _family(history, histories)
+        if other.n_parameters < history.n_parameters and other.is_finished
     ]
-    return [*smaller, history.first(fraction)]
 
 
 def decision_table(
@@ -141,72 +128,84 @@ def decision_table(
     """The `decisions` table: every finished run that has a larger size in its family, at every fraction, by every policy.
 
     The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
-    run would still spend is spent either way. The advice takes the candidate with the least loss at stake where it is the
-    best with a probability of `SURE`, and finishes otherwise; `stop_now` starts the next larger size; `stop_at_random`
-    does so after a random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed.
-    That of a start was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
+    run would still spend is spent either way. The advice takes the candidate of the least expected regret, and finishes
+    where there is no forecast to be believed; `stop_now` starts the next larger size; `stop_at_random` does so after a
+    random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That of a start
+    was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}
     for history in histories:
-        family = [other for other in histories if other.family == history.family and other.is_finished]
+        family = [other for other in _family(history, histories) if other.is_finished]
         larger = [other for other in family if other.n_parameters > history.n_parameters]
         if not larger or not history.is_finished or not np.isfinite(history.tokens_per_step):
             continue
         if history.family not in laws:
-            laws[history.family] = Joint().fit(family)
+            laws[history.family] = Joint().fit(family)  # to all finished runs that it reads
         for fraction in fractions:
-            known = _past(history, histories, fraction)
-            rows += _decision(history, known, larger, laws[history.family], fraction, seed)
+            smaller = _smaller(history, histories)
+            rows += _decision(history, smaller, larger, laws[history.family], fraction, seed)
     return schemas.TABLES["decisions"].frame(rows)
 
 
 def _decision(
     history: History,
-    known: Sequence[History],
+    smaller: Sequence[History],
     larger: Sequence[History],
     law: Joint,
     fraction: float,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one decision, or a row of every policy with the reason why there is none."""
-    now = known[-1]
+    now = history.first(fraction)
     # Sizes that have not started: their plan alone is known, not one loss.
-    unstarted = [_unstarted(other) for other in larger]
-    _, options, reason = options_of(now, [*unstarted, *known], sizes=(), seed=seed)
+    others = [*(_unstarted(other) for other in larger), *smaller]
+    found = candidates(now, others, multiples=())
+    starts = [candidate for candidate in found if candidate.is_start]
     moment = {
         "model": history.model,
         "fraction": fraction,
         "spent": float(compute_of(now, now.last_step)),
         "remaining": rest_of(now),
-        "n_candidates": len(options),
+        "n_candidates": len(found),
     }
-    if reason or (options[0].candidate.name == FINISH and len(options) == 1):
+    if not starts or not len(now.loss_curve[0]):
         for policy in POLICIES:
-            yield moment | {"policy": policy, "reason": reason or "no other size can be started"}
+            yield moment | {
+                "policy": policy,
+                "reason": "no other size can be started" if not starts else "no loss",
+            }
         return
-    outcomes = {option.candidate.name: _outcome(option.candidate, history, larger, law) for option in options}
-    starts = [option.candidate for option in options if option.candidate.is_start]
+    outcomes = {candidate.name: _outcome(candidate, history, larger, law) for candidate in found}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > history.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
-    if following is None:  # the rest buys no training of a larger size
-        rows = judged(usual_choices(options), outcomes)
-    else:
+    choices = usual_choices(_advised(now, others, seed), following.name if following else "")
+    at_random = Outcome(np.nan)
+    if following:  # else the rest buys no training of a larger size
         at_random = _random_stop(now, history, following, larger, law, outcomes[FINISH])
-        rows = judged(usual_choices(options, following.name), outcomes, at_random)
-    for row in rows:
+    for row in judged(choices, outcomes, at_random):
         yield moment | row
 
 
+def _advised(now: History, others: Sequence[History], seed: int) -> Choice:
+    """The advice; a run of which there is no forecast goes on as planned."""
+    try:
+        best = decide(trusted_law(now, others), now, others, Question(sizes=()), seed).best
+    except NoForecast as error:
+        return Choice(FINISH, reason=str(error))
+    return Choice(best.candidate.name, best.probability)
+
+
 def _unstarted(history: History) -> History:
-    return History(
-        history.model,
-        history.n_parameters,
-        history.tokens_per_step,
-        history.final_step,
-        learning_rates=history.learning_rates,
-        family=history.family,
-        plan=history.plan,
+    nothing = np.empty(0)
+    return replace(
+        history,
+        steps=nothing,
+        losses=nothing,
+        gradient_norms=nothing,
+        checkpoint_steps=nothing,
+        checkpoint_losses=nothing,
+        features={},
     )
 
 

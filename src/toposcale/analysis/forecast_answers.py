@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.advice import NAME_ANOTHER_SIZE
 from toposcale.analysis.feature_answers import UNTESTED, Answer
-from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
-from toposcale.forecasting.decision import SURE
+from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, rivals
+from toposcale.forecasting.methods import METHODS
+from toposcale.forecasting.words import headline
 from toposcale.statistics.multiple_testing import holm
 
 LEVEL = 0.05
@@ -21,27 +21,11 @@ FEWEST_RUNS = 10
 FEWEST_DECISIONS = 10
 """Runs and decisions below which there is no verdict."""
 
-TOPOLOGICAL = {
-    "topology_rate": "the rate of neural persistence",
-    "combined": "its mean with the power law",
-    "ridge_topology": "a regression on all topology",
-}
-"""Forecasting methods that read topology, in words."""
-
-WORDS = {
-    "power_law": "the power law",
-    "multi_power_law": "the multi-power law",
-    "joint": "the joint law of all sizes",
-    "chinchilla": "the Chinchilla law",
-    "ridge_loss": "a regression on the loss",
-    "ridge_size": "a regression on the number of parameters alone",
-}
-
 
 def trusted(evaluation: pd.DataFrame) -> Answer:
     """Which forecast to trust: the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
-    rows = rows if rows.empty else rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
+    rows = rows if rows.empty else rows[rows["method"].isin(rivals())].dropna(subset=["mae"])
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to be judged by.")
     most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
@@ -51,12 +35,17 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
         f"over {int(best['n_forecasts'])} runs. Its own 95% interval, not calibrated, holds it in "
         f"{best['interval_coverage']:.0%} of them."
     )
-    others = [f"{WORDS[row.method]} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples()]
+    others = [f"{_words(row.method)} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples()]
     numbers = ", ".join(others) + ("." if others else "")
-    unsafe = [WORDS[str(name)] for name in rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"]]
+    unsafe = [_words(name) for name in rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"]]
     if unsafe:
         numbers += f" The intervals of {' and '.join(unsafe)} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
-    return Answer(f"{WORDS[best['method']][:1].upper()}{WORDS[best['method']][1:]}", text, numbers.strip())
+    words = _words(best["method"])
+    return Answer(f"{words[:1].upper()}{words[1:]}", text, numbers.strip())
+
+
+def _words(method: Any) -> str:
+    return METHODS[str(method)].words
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
@@ -76,18 +65,17 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     runs = int(rival["n_forecasts"])
     text = (
         f"From the first {rival['fraction']:.0%} of training, the best forecast without topology, "
-        f"{WORDS.get(rival['method'], rival['method'])}, misses the final loss by {rival['mae']:.3f} nats over {runs} runs."
+        f"{_words(rival['method'])}, misses the final loss by {rival['mae']:.3f} nats over {runs} runs."
     )
     said = []
-    judged = rows[rows["method"].isin(TOPOLOGICAL)].dropna(subset=["improvement_percent"])
+    topological = [name for name, method in METHODS.items() if method.reads == "topology"]
+    judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
     for row in judged.to_dict("records"):
         gain = row["improvement_percent"]
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        said.append(
-            f"{TOPOLOGICAL[row['method']]} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}"
-        )
+        said.append(f"{_words(row['method'])} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
     numbers = "; ".join(said) + ("." if said else "")
     if judged.empty:
         return Answer(UNTESTED, text + " No method that reads topology could forecast at that point.")
@@ -154,35 +142,46 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
 
 
 def now(candidates: pd.DataFrame) -> Answer | None:
-    """What is best for every run under way; None where there is none."""
+    """What is best for every run under way, in the words of the advice; None where there is none."""
     live = candidates[candidates["is_live"].astype(bool)] if len(candidates) else candidates
     if live.empty:
         return None
-    best = live.sort_values("at_stake").groupby("model", sort=True).head(1).sort_values("model")
-    sure = best["probability"] >= SURE
-    counts = live["model"].value_counts()
-    alone = best["model"].map(counts) == 1
-    said = [
-        f"{row['model']} at {row['fraction']:.0%}: {_leads(row, int(counts[row['model']]))}"
-        for row in best.iloc[:MOST_NAMED].to_dict("records")
-    ]
-    more = len(best) - MOST_NAMED
-    text = "; ".join(said) + (f"; {more} more in the table candidates" if more > 0 else "") + "."
-    if alone.any():
-        text += f" {NAME_ANOTHER_SIZE}."
-    choices = [*best.loc[sure, "candidate"], *["undecided"] * int((~sure).sum())]
-    starts = ["stop and start another size" if choice.startswith("start ") else choice for choice in choices]
-    counted = {choice: starts.count(choice) for choice in dict.fromkeys(starts)}
-    words = [choice if len(best) == 1 else f"{choice} {count}" for choice, count in counted.items()]
-    verdict = ", ".join(words)
+    advised = {
+        f"{model} at {rows['fraction'].iloc[0]:.0%}": _advice(rows)
+        for model, rows in live.groupby("model", sort=True)
+    }
+    said = [f"{run}: {headline(advice)}" for run, advice in list(advised.items())[:MOST_NAMED]]
+    more = len(advised) - MOST_NAMED
+    text = " ".join(said) + (f" {more} more are in the table candidates." if more > 0 else "")
+    short = [_short(advice) for advice in advised.values()]
+    counted = {words: short.count(words) for words in dict.fromkeys(short)}
+    verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counted.items())
     return Answer(verdict[:1].upper() + verdict[1:], "`make advice` says why and what it assumes.", text)
 
 
-def _leads(best: Mapping[Hashable, Any], candidates: int) -> str:
-    if candidates == 1:
-        return f"{best['candidate']}, there is nothing else to choose"
-    unsure = "" if best["probability"] >= SURE else "undecided, best is "
-    return f"{unsure}{best['candidate']} with {best['probability']:.0%}"
+def _advice(rows: pd.DataFrame) -> dict[str, Any]:
+    """What `forecasting.words.headline` reads, from the candidates of one run."""
+    ordered = rows.sort_values(["at_stake", "candidate"]).to_dict("records")
+    best, alone = ordered[0], len(ordered) == 1
+    odds = best["probability"]
+    told = {
+        "probability": None if alone else odds,
+        "stop_probability": sum(
+            row["probability"] for row in ordered if row["candidate"].startswith("start ")
+        ),
+        "cost_if_wrong": best["at_stake"] / (1 - odds) if odds < 1 else 0.0,
+        "choice": best["candidate"],
+        "sure": bool(best["is_sure"]),
+        "no_advice_because": best["reason"],
+    }
+    return told | {key: best[key] for key in ("gain", "gain_low", "gain_high", "at_stake")}
+
+
+def _short(advice: Mapping[str, Any]) -> str:
+    if not advice["choice"]:
+        return "no advice"
+    words = "stop and start another size" if advice["choice"].startswith("start ") else advice["choice"]
+    return words if advice["sure"] or advice["probability"] is None else f"leans to {words}"
 
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:

@@ -10,16 +10,21 @@ import pandas as pd
 from toposcale.analysis.histories import histories_from_tables, vectors_by_model
 from toposcale.analysis.series import cells_of
 from toposcale.forecasting.calibration import calibrate_on_others
-from toposcale.forecasting.forecasters import METHODS, forecast, make_forecaster
-from toposcale.forecasting.history import History, Prediction, no_prediction
-from toposcale.forecasting.joint import Joint, as_prediction, target_of
-from toposcale.forecasting.ridge import Ridge
+from toposcale.forecasting.history import History
+from toposcale.forecasting.joint import Joint
+from toposcale.forecasting.methods import METHODS, Family, forecast, make
+from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.ridge import Problem, Ridge
 from toposcale.io import schemas
 
 FRACTIONS = (0.2, 0.3, 0.5)
 POWER_LAW = "power_law"
-RIVALS = ("power_law", "multi_power_law", "joint", "chinchilla", "ridge_loss", "ridge_size")
-"""What a forecast has to beat: methods that read the loss alone, or the number of parameters alone."""
+
+
+def rivals() -> list[str]:
+    """What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
+    return [name for name, method in METHODS.items() if method.is_rival]
+
 
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
@@ -54,7 +59,7 @@ def forecast_table(
     histories: Sequence[History],
     *,
     fractions: Sequence[float] = FRACTIONS,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = tuple(METHODS),
     seed: int = 0,
 ) -> pd.DataFrame:
     """The `forecasts` table (model, fraction, method, ...).
@@ -63,6 +68,7 @@ def forecast_table(
     has come. Fraction 0 is the joint law without any run of that size.
     """
     finals = {history.model: history.final_loss for history in histories}
+    finished = {history.model: history for history in histories if history.is_finished}
     rows = []
     begun = [history for history in histories if len(history.loss_curve[0]) or len(history.features)]
     for fraction in fractions:
@@ -71,7 +77,7 @@ def forecast_table(
         due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
         actual = [finals[cut.model] for cut in due]
         for method in methods:
-            forecaster = make_forecaster(method, family, finals, seed)
+            forecaster = make(method, Family(family, finished, seed))
             predictions = [forecast(forecaster, history) for history in due]
             rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
@@ -96,7 +102,7 @@ def _rows_of_sizes_not_seen(
     histories: Sequence[History], finals: Mapping[str, float]
 ) -> list[dict[str, object]]:
     """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
-    fits: dict[tuple[str, float], Joint] = {}
+    fits: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []
     for history in histories:
         key = history.family, history.n_parameters
@@ -106,16 +112,26 @@ def _rows_of_sizes_not_seen(
                 for other in histories
                 if other.is_finished and other.family == key[0] and other.n_parameters != key[1]
             ]
-            fits[key] = Joint().fit(others)
-        reason = fits[key].reason or (
-            "" if history.plan_known else history.plan or "its schedule is not known"
-        )
-        if fits[key].reason and len(history.loss_curve[0]):
-            continue  # no other size: nothing to say, and nothing was asked
-        own = no_prediction(reason) if reason else as_prediction(*fits[key].predict([target_of(history)]))
+            fits[key] = _law_of(others)
+        law = fits[key]
+        if isinstance(law, NoForecast):
+            if len(history.loss_curve[0]):
+                continue  # no other size: nothing to say, and nothing was asked
+            own = Prediction.none(str(law))
+        elif not history.plan_known:
+            own = Prediction.none(history.plan or "its schedule is not known")
+        else:
+            own = law.forecast(history)
         row = _row(history, own, own, np.nan, finals[history.model])
         rows.append({"fraction": 0.0, "method": "joint"} | row)
     return rows
+
+
+def _law_of(histories: Sequence[History]) -> Joint | NoForecast:
+    try:
+        return Joint().fit(histories)
+    except NoForecast as error:
+        return error
 
 
 def _row(
@@ -147,11 +163,11 @@ def evaluate(
     """The `forecast_evaluation` table: one row for each fraction and method.
 
     Errors are averaged over the seeds of a cell first; cells: the cell of each model, one that is not in it is one of its
-    own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the `RIVALS` that
-    forecast at least `MOST_OF_THEM` of the models that any of them does, the one with the least error.
-    improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast, n_compared of them.
-    improvement_p: two-sided signed-rank test of the absolute errors against the baseline's.
-    For ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
+    own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the methods that
+    read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models that any of them does, the one with
+    the least error. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast,
+    n_compared of them. improvement_p: two-sided signed-rank test of the absolute errors against the baseline's. For
+    ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
     permutation_p, the share of deals at least as good (own deal counted).
     """
     rows = []
@@ -235,9 +251,9 @@ def _permutation(
 ) -> dict[str, object]:
     finals = {h.model: h.final_loss for h in histories if np.isfinite(h.final_loss)}
     family = [history.first(fraction) for history in histories]
-    ridge = Ridge(method, family, finals)
-    problems = {h.model: ridge.problem(h) for h in family if h.model in finals}
-    solvable = {model: p for model, p in problems.items() if not isinstance(p, str)}
+    ridge = Ridge(method, family, {h.model: h for h in histories if h.model in finals})
+    problems = {h.model: _problem_of(ridge, h) for h in family if h.model in finals}
+    solvable = {model: problem for model, problem in problems.items() if problem}
     if not solvable or not isinstance(mae, float) or not np.isfinite(mae):
         return {}
     rng = np.random.default_rng(seed)
@@ -252,9 +268,17 @@ def _permutation(
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 
 
+def _problem_of(ridge: Ridge, history: History) -> Problem | None:
+    try:
+        return ridge.problem(history)
+    except NoForecast:
+        return None
+
+
 def _best_rival(forecasts: pd.DataFrame) -> str:
-    """Of the `RIVALS` that forecast at least `MOST_OF_THEM` of the models, that of the least error; empty: none could."""
-    judged = forecasts[forecasts["method"].isin(RIVALS)].dropna(subset=["error"])
+    """Of the methods that read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models, that of
+    the least error; empty: none could."""
+    judged = forecasts[forecasts["method"].isin(rivals())].dropna(subset=["error"])
     if judged.empty:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS
+from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.history import History
 from toposcale.io.schemas import ALL_LAYERS
 from toposcale.training.schedules import plan_of_training, rates_of_log
@@ -72,6 +72,7 @@ def _history(
         tokens_per_step=np.nan if pd.isna(model["tokens_per_step"]) else float(model["tokens_per_step"]),
         final_step=int(model["final_step"]),
         family=str(model.get("family", "")),
+        metric=metric_name(str(metric["metric"].iloc[0])) if len(metric) else metric_name(TRAINING_LOSS),
         seed=int(model.get("seed", 0)),
         steps=log["step"].to_numpy(dtype=np.float64),
         losses=log["loss"].to_numpy(dtype=np.float64),

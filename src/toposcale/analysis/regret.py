@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import bootstrap_interval
-from toposcale.forecasting.decision import FINISH, UNDECIDED, Option, recommendation
+from toposcale.forecasting.candidates import FINISH
+from toposcale.forecasting.decision import SURE
 
 ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = "advice", "always_finish", "stop_now", "stop_at_random"
 POLICIES = (ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM)
@@ -22,7 +23,7 @@ DECISION = ("model", "fraction")
 """Columns that name a decision, where a model has one decision at a moment."""
 
 MEANS = (
-    *("n_decisions", "n_models", "n_undecided", "n_modelled", "share_best"),
+    *("n_decisions", "n_models", "n_sure", "n_modelled", "share_best"),
     *("regret", "regret_low", "regret_high"),
     *("against_finish", "against_finish_low", "against_finish_high"),
 )
@@ -44,15 +45,12 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
-def usual_choices(options: Sequence[Option], next_start: str = "") -> dict[str, Choice]:
-    """The choices of the `POLICIES` among `options`, which are sorted best first.
+def usual_choices(advised: Choice, next_start: str = "") -> dict[str, Choice]:
+    """The choices of the `POLICIES`.
 
     next_start: the candidate that starts the next larger size; without one, the policies that stop have no row.
     """
-    choices = {
-        ADVICE: Choice(recommendation(options), options[0].probability),
-        ALWAYS_FINISH: Choice(FINISH),
-    }
+    choices = {ADVICE: advised, ALWAYS_FINISH: Choice(FINISH)}
     if next_start:
         choices |= {STOP_NOW: Choice(next_start), STOP_AT_RANDOM: Choice(AT_RANDOM)}
     return choices
@@ -71,11 +69,11 @@ def judged(
 ) -> list[dict[str, Any]]:
     """A row for each policy: policy, choice, probability, loss, best, best_loss, regret, truth and reason.
 
-    choices: of each policy, a candidate. `UNDECIDED` leads to the end of the run, `AT_RANDOM` to `at_random`. outcomes: of
-    every candidate; all spend the same compute in total. The columns mean what the table `decisions` says.
+    choices: of each policy, a candidate, or `AT_RANDOM`, which leads to `at_random`. outcomes: of every candidate; all
+    spend the same compute in total. The columns mean what the table `decisions` says.
     """
     best = best_of(outcomes)
-    led_to = {**outcomes, UNDECIDED: outcomes[FINISH], AT_RANDOM: at_random, "": NO_OUTCOME}
+    led_to = {**outcomes, AT_RANDOM: at_random, "": NO_OUTCOME}
     # Which choice was best is observed only where all of them were.
     all_observed = all(outcome.observed for outcome in outcomes.values())
     rows = []
@@ -122,7 +120,7 @@ def mean_regret(
         row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True))
         row["n_decisions"] = len(part)
         row["n_models"] = part["model"].nunique()
-        row["n_undecided"] = int((part["choice"] == UNDECIDED).sum())
+        row["n_sure"] = int((part["probability"] >= SURE).sum())
         row["n_modelled"] = int((part["truth"] == MODELLED).sum())
         row["share_best"] = float((part["regret"] <= 0).mean())
         for column in ("regret", "against_finish"):

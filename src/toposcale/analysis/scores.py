@@ -10,9 +10,10 @@ import pandas as pd
 from toposcale.analysis.forecasts import calibrated_rows
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.forecasting.forecasters import default_method, forecast, make_forecaster
-from toposcale.forecasting.history import History, Prediction, no_prediction
+from toposcale.forecasting.history import History
+from toposcale.forecasting.methods import Family, default_method, forecast, make
 from toposcale.forecasting.power_law import fit_power_law
+from toposcale.forecasting.prediction import Prediction
 from toposcale.forecasting.scores import ScoreLaw, fit_score_law
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
@@ -113,9 +114,9 @@ def _two_stages(
     made = []
     for cut in due:
         law = laws[cut.family]
-        loss = forecast(make_forecaster(default_method(cut), family), cut)
+        loss = forecast(make(default_method(cut), Family(family)), cut)
         reason = law if isinstance(law, str) else loss.reason
-        made.append(no_prediction(reason) if isinstance(law, str) or reason else law.predict(loss))
+        made.append(Prediction.none(reason) if isinstance(law, str) or reason else law.predict(loss))
     return made
 
 
@@ -139,6 +140,6 @@ def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
     try:
         law = fit_power_law(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())
     except ValueError as error:
-        return no_prediction(str(error))
+        return Prediction.none(str(error))
     low, high = law.interval(float(final_step))
     return Prediction(1 - float(law(float(final_step))), max(1 - high, 0.0), min(1 - low, 1.0))

@@ -14,9 +14,7 @@ from toposcale.figures import panels
 from toposcale.figures.forecasting import final_losses
 from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, STRIKING, model_appearances, styled
-
-DEFAULTS = ("multi_power_law", "power_law")
-"""The method that is drawn: the first that has a forecast."""
+from toposcale.forecasting.methods import DEFAULTS
 
 MOST_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")

@@ -14,6 +14,7 @@ from toposcale.features.registry import LOSS_UNIT, NEURAL_PERSISTENCE, WEIGHT_NO
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS, mark_of, model_appearances, styled
+from toposcale.forecasting.candidates import flop
 
 _FRACTION_MARKERS = ("o", "s", "^", "D")
 _FRACTION_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b")  # light to dark as more of the training is read
@@ -94,7 +95,7 @@ def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
 def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     """A column `compute` beside (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
-    compute = 6.0 * joined["n_parameters"] * joined["tokens_per_step"] * joined["step"]
+    compute = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
     joined = joined.assign(compute=compute)
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from toposcale.features.names import TRAINING_LOSS, metric_name
 from toposcale.features.registry import TOPOLOGY, group_of
 from toposcale.forecasting.multi_power_law import bin_medians
 
@@ -16,21 +17,6 @@ MINIMUM_POINTS = 5
 
 LOG_BINS = 40
 """Geometric bins of a training log; a bin is worth the median of its rows."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A forecast loss with its 95% interval; all NaN, with a `reason`, where no forecast can be made."""
-
-    value: float
-    low: float
-    high: float
-    reason: str = ""
-
-
-def no_prediction(reason: str) -> Prediction:
-    """The forecast that cannot be made."""
-    return Prediction(np.nan, np.nan, np.nan, reason)
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,9 @@ class History:
     `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
     name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
     what was not measured, and a `tokens_per_step` that is not known. `final_step` is the step at which the run will end.
-    `stated_warmup`: the steps of warm-up that the owner stated, for a run whose rates are not known.
+    `stated_warmup`: the steps of warm-up that the owner stated, for a run whose rates are not known. A loss that was logged
+    and is no number is infinite; NaN is a loss that was not logged.
+    `metric`: the words for the loss that is forecast.
     """
 
     model: str
@@ -61,6 +49,7 @@ class History:
     seed: int = 0
     plan: str = ""
     stated_warmup: int = 0
+    metric: str = "loss"
 
     def __post_init__(self) -> None:
         for name in (
@@ -149,6 +138,13 @@ class History:
         known = self.checkpoint_losses[np.isfinite(self.checkpoint_losses)]
         return float(known[-1]) if self.is_finished else np.nan
 
+    def loss_at(self, share: float) -> float:
+        """The loss of a finished run at a share of its training, between two points by the logarithm of the step."""
+        if share >= 1:
+            return self.final_loss
+        steps, losses = self.loss_curve
+        return float(np.interp(np.log(max(share * self.final_step, 1.0)), np.log(steps), losses))
+
     @property
     def is_finished(self) -> bool:
         """Whether the last loss is that of the end; a log may stop up to one interval before it, at most 1% of the run."""
@@ -169,27 +165,45 @@ class History:
         (metric - binned log) over the last three checkpoints. Without a log of `MINIMUM_POINTS` rows: the
         metric at the checkpoints after the warm-up (after step 0, if too few).
         """
-        steps, losses = self.binned(self.losses)
+        steps, losses = _without_false_start(*self.binned(self.losses))
         if len(steps) >= MINIMUM_POINTS:
             return steps, losses + self._metric_gap(steps, losses)
         usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps > 0)
         warm = usable & (self.checkpoint_steps >= self.warmup_steps)
         usable = warm if warm.sum() >= MINIMUM_POINTS else usable
-        return self.checkpoint_steps[usable], self.checkpoint_losses[usable]
+        return _without_false_start(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
+
+    @property
+    def broken_rows(self) -> int:
+        """Rows at the end of the log whose loss was logged and is no number."""
+        logged = self.losses[~np.isnan(self.losses)]
+        return int(np.argmax(np.isfinite(logged[::-1]))) if np.isfinite(logged).any() else len(logged)
+
+    @property
+    def broken_since(self) -> int:
+        """The step of the first of these rows."""
+        return int(self.steps[~np.isnan(self.losses)][-self.broken_rows])
+
+    @property
+    def logged(self) -> np.ndarray:
+        """The losses that were logged after the warm-up, spikes and all."""
+        return self.losses[np.isfinite(self.losses) & (self.steps >= max(self.warmup_steps, 1))]
 
     @property
     def spikes(self) -> float:
         """Share of the logged losses after the warm-up that are spikes."""
-        usable = np.isfinite(self.losses) & (self.steps >= max(self.warmup_steps, 1))
-        return float(np.mean(is_spike(self.losses[usable]))) if usable.any() else 0.0
+        return float(np.mean(is_spike(self.logged))) if len(self.logged) else 0.0
 
     def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Medians of steps and values of the log, in at most `LOG_BINS` geometric bins after the warm-up."""
+        """Medians of steps and values of the log after the warm-up, in `LOG_BINS` geometric bins and more where the
+        rate falls."""
         usable = np.isfinite(values) & (self.steps >= max(self.warmup_steps, 1))
         usable[usable] = ~is_spike(values[usable])
-        return bin_medians(self.steps[usable], values[usable], LOG_BINS)
+        return bin_medians(self.steps[usable], values[usable], LOG_BINS, self.learning_rates)
 
     def _metric_gap(self, steps: np.ndarray, losses: np.ndarray) -> float:
+        if self.metric == metric_name(TRAINING_LOSS):  # it is what the log holds, of single batches
+            return 0.0
         usable = np.isfinite(self.checkpoint_losses) & (self.checkpoint_steps >= steps[0])
         if not usable.any():
             return 0.0
@@ -225,6 +239,13 @@ def is_spike(losses: np.ndarray) -> np.ndarray:
     noise = 1.4826 * float(np.median(np.abs(logs[width // 2 : n - width // 2] - running)))
     # The first rows fall steeply, and nothing stands before them.
     return np.asarray((logs > np.maximum(before, after) + max(SPIKE, 6 * noise)) & np.isfinite(before))
+
+
+def _without_false_start(steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points without the first, where it lies far below all others: a row of something else, such as the end."""
+    if len(losses) > 2 and losses[0] < (1 - SPIKE) * losses[1] and np.all(np.diff(losses[1:4]) < 0):
+        return steps[1:], losses[1:]
+    return steps, losses
 
 
 def is_topological(name: str) -> bool:

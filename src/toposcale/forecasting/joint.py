@@ -1,206 +1,253 @@
-"""Sizes together: one multi-power law whose constants follow the model size, also for sizes that have not started."""
+"""Sizes together: one law of the loss for every size and schedule of a family, also for sizes that have not started.
+
+    L = L0(N) + A(N) T^-alpha + F n^-1.8 + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S - S_{k-1}))^-beta] +
+    misfit L0(N) = E + A' N^-alpha_n,    A(N) = A N^kappa
+
+The sum over k is that of the multi-power law (Luo et al. 2025, arXiv 2503.12811). T is the training time, in which a step
+counts as its learning rate to a power below 1: a run that decays early makes more progress than the sum of its rates says.
+F n^-1.8 is what the first n steps cost under any rate. The misfit is in `misfit`; what is plausible beforehand is in
+`priors`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction, no_prediction
-from toposcale.forecasting.intervals import NORMAL
+from toposcale.forecasting import misfit
+from toposcale.forecasting.history import History
 from toposcale.forecasting.multi_power_law import (
     CENTRES,
     MOST_CHANGES,
-    NAMES,
-    Fit,
     Prepared,
     bin_medians,
     law,
     noise_of,
     prepare,
-    solve,
-    widths,
 )
+from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
 
-POINTS = 24
-"""Bins of a curve: so many, since neighbours share what the law misses."""
+POINTS, POINTS_OF_OTHERS = 20, 10
+"""Bins of the curve that is decided on, and of each other one: so few, since neighbours share their misfit."""
 
-MISFIT = 0.004
-# At the largest size that was seen, r = log(N / N_ref) = 0:
-#   L0(N) = l0 (share + (1 - share) exp(-alpha r)) + own_i     share = E / L0(N_ref), alpha log-normal around 0.34
-#   log A(N) = log_a + kappa r + own_a_i
-# and alpha, B, C, beta, gamma of the multi-power law are those of every size.
-_SIZE_NAMES = ("kappa", "logit_share", "log_alpha_n")
-_SIZE_CENTRES = np.array([0.0, np.log(0.6 / 0.4), np.log(0.34)])
-_SIZE_WIDTHS = np.array([0.1, 0.6, 0.25])
-_SHAPE_TIGHTNESS = 0.7
-SIZE_SCATTER = 0.005
-"""By how much of the loss a size is off the law of sizes; of A, ten times that."""
+MOST_SIZES, MOST_OF_A_SIZE = 8, 2
+"""Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
 
-RUN_SCATTER = 0.004
-"""By how much of the loss a run ends off what its size says: its seed, its data and the law's own misfit."""
+OWN = {0: 0.005, 1: 0.04, 2: 0.1, 3: 0.25, 7: 1.0}
+"""How far a size lies off the law of sizes: L0 as a share of the loss, and the logarithms of A, alpha, B and F, each at
+the place of its parameter."""
 
-_K = len(NAMES)
-_S = _K + len(_SIZE_NAMES)
+END_SCATTER = 0.0025
+"""By how much of the loss an end lies off all that its own curve says."""
+
+CLOCK = 0.7
+"""The training time of a step is its rate, as a share of the peak, to this power."""
+
+FIRST_STEPS = 1.8
+"""Exponent of what the first steps cost."""
+
+# The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other
+# size what it is off in `OWN`. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma no curve
+# tells before it decays: their centres are the order of magnitude that Luo et al. publish.
+_L0, _LOG_A, _LOG_F, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 7, 8, 9, 10, 11
+_LEVEL = ((float(CENTRES[0]), 0.15), (float(CENTRES[1]), 1.0))  # L0, log A
+_DECAY = tuple(zip(CENTRES[4:].tolist(), (0.5, 0.2, 0.15), strict=True))  # log C, log beta, gamma
+_FIRST = (float(np.log(0.015)), 1.2)
 
 
 class Target(NamedTuple):
-    """A loss to be forecast: after `step` steps of a model of that size under `learning_rates` (one a step)."""
+    """A loss to be forecast: after `step` steps of a model of that size under `learning_rates` (one a step).
+
+    model: the training run whose loss it is, where it has begun; "" of a new one.
+    """
 
     n_parameters: float
     learning_rates: np.ndarray
     step: int
     tokens_per_step: float = np.nan
-
-
-class Joint:
-    """L(N, schedule): fitted to the loss curves of several runs; forecasts any size under any schedule.
-
-    The multi-power law with L0(N) = E + A' N^-alpha and A(N) a power of N. Priors on E, alpha and the slope of A let two
-    sizes, and even one, suffice; what they leave open is in the covariance. Each run's rates are in units of its peak.
-    """
-
-    def fit(self, histories: Sequence[History], like: Joint | None = None) -> Joint:
-        """Fit to every history with a loss curve; `reason` says why there is nothing to fit.
-
-        Finished runs whose learning rates are not known are left out where those of another run are; `n_runs` counts the
-        others. `like`: the fit to nearly the same histories; its solution is a better place to start from than the prior.
-        """
-        self.reason = ""
-        runs = [history for history in histories if len(history.loss_curve[0]) >= MINIMUM_POINTS]
-        # What a finished run lost under rates that nobody knows says nothing of another schedule.
-        if any(run.rates_known for run in runs):
-            runs = [run for run in runs if run.rates_known or not run.is_finished]
-        self.n_runs = len(runs)
-        runs.sort(key=lambda run: (run.n_parameters, run.model))
-        if not runs:
-            self.reason = "no size has a loss curve of at least 5 points"
-            return self
-        self._sizes = sorted({run.n_parameters for run in runs})
-        self._tokens = max(
-            (run.tokens_per_step for run in runs if np.isfinite(run.tokens_per_step)), default=np.nan
-        )
-        curves = []
-        for run in runs:
-            steps, losses = bin_medians(*run.loss_curve, POINTS)
-            rates, whole = (run.rates_to(round(end)) for end in (steps[-1], max(run.final_step, steps[-1])))
-            curves.append((run, rates / whole.max(), np.rint(steps).astype(np.int64), losses))
-        self._loss = float(np.median(curves[-1][3][-3:]))
-        self._longest = max(
-            float(np.cumsum(rates)[steps[-1]] * self._clock(run.tokens_per_step))
-            for run, rates, steps, _ in curves
-        )
-        logs = [np.log(losses / self._loss) for *_, losses in curves]
-        self._noise = float(np.median([noise_of(own) for own in logs]))
-        prepared = [
-            (run.n_parameters, prepare(rates, steps, self._longest / self._clock(run.tokens_per_step)))
-            for run, rates, steps, _ in curves
-        ]
-        count = len(self._sizes)
-        own = SIZE_SCATTER * np.repeat([1.0, 10.0], count)
-        centre = np.concatenate([CENTRES, _SIZE_CENTRES, np.zeros(2 * count)])
-        width = np.concatenate([widths(_SHAPE_TIGHTNESS), _SIZE_WIDTHS, own])
-        near = like._fit.x if like is not None and not like.reason and like._sizes == self._sizes else None
-        deviation = float(np.hypot(self._noise, MISFIT))
-        self._fit: Fit = solve(
-            lambda x: [self._law(x, *one) for one in prepared], logs, deviation, centre, width, near
-        )
-        return self
-
-    def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
-        """Losses (targets,) and their covariance (targets, targets): errors that candidates share cancel between them."""
-        values, slopes, extra = [], [], []
-        for target in targets:
-            rates = np.asarray(target.learning_rates, dtype=np.float64)
-            longest = self._longest / self._clock(target.tokens_per_step)
-            curve = prepare(rates / rates.max(), np.array([target.step]), longest, MOST_CHANGES)
-            loss, gradient = self._law(self._fit.x, target.n_parameters, curve)
-            unseen = SIZE_SCATTER if target.n_parameters not in self._sizes else 0.0
-            decay = float(np.exp(np.clip(self._of_size(self._fit.x, target.n_parameters)[1], -50, 50)))
-            values.append(float(loss[0]))
-            slopes.append(gradient[0])
-            extra.append(unseen**2 * (1 + (10 * decay) ** 2) + (RUN_SCATTER * loss[0]) ** 2 + self._noise**2)
-        slope = np.array(slopes)
-        covariance = np.einsum("ti,ij,uj->tu", slope, self._fit.covariance, slope) + np.diag(extra)
-        return np.array(values) * self._loss, covariance * self._loss**2
-
-    def _clock(self, tokens_per_step: float) -> float:
-        """Share of the tokens of the largest step that one step reads; 1 where either is not known."""
-        share = tokens_per_step / self._tokens
-        return float(share) if np.isfinite(share) else 1.0
-
-    def _of_size(self, x: np.ndarray, size: float) -> tuple[float, float, np.ndarray, np.ndarray]:
-        """l0 and log A of a size, and their gradients by all parameters."""
-        kappa, logit, log_alpha = x[_K:_S]
-        r = float(np.log(size / self._sizes[-1]))
-        share, alpha = 1 / (1 + np.exp(-logit)), float(np.exp(np.clip(log_alpha, -20, 5)))
-        fall = float(np.exp(np.clip(-alpha * r, -50, 50)))
-        by_l0, by_a = np.zeros(len(x)), np.zeros(len(x))
-        l0 = x[0] * (share + (1 - share) * fall)
-        by_l0[0] = share + (1 - share) * fall
-        by_l0[_K + 1] = x[0] * share * (1 - share) * (1 - fall)
-        by_l0[_K + 2] = -x[0] * (1 - share) * fall * alpha * r
-        log_a = x[1] + kappa * r
-        by_a[1], by_a[_K] = 1.0, r
-        if size in self._sizes:
-            place = self._sizes.index(int(size))
-            l0 += x[_S + place]
-            by_l0[_S + place] = 1.0
-            log_a += x[_S + len(self._sizes) + place]
-            by_a[_S + len(self._sizes) + place] = 1.0
-        return float(l0), float(log_a), by_l0, by_a
-
-    def _law(self, x: np.ndarray, size: float, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:
-        l0, log_a, by_l0, by_a = self._of_size(x, size)
-        loss, gradient = law(np.concatenate([[l0, log_a], x[2:_K]]), curve)
-        slopes = gradient[:, :1] * by_l0 + gradient[:, 1:2] * by_a
-        slopes[:, 2:_K] += gradient[:, 2:]
-        return loss, slopes
+    model: str = ""
 
 
 def target_of(history: History, step: int | None = None) -> Target:
     """The end, or a step, of a run under its plan."""
     step = history.final_step if step is None else step
-    return Target(history.n_parameters, history.rates_to(step), step, history.tokens_per_step)
+    return Target(history.n_parameters, history.rates_to(step), step, history.tokens_per_step, history.model)
 
 
-class JointForecaster:
-    """Forecaster `joint`: one fit to the family, as far as each of its runs has come.
+class _Curve(NamedTuple):
+    """Points of one run in the terms of the law. time, since: (points,) logs of the training time and of thousands of
+    steps."""
 
-    `fitted`: the law of the first history's family, where it is there already.
-    """
+    n_parameters: float
+    time: np.ndarray
+    since: np.ndarray
+    changes: Prepared
 
-    def __init__(self, family: Sequence[History], fitted: Joint | None = None) -> None:
-        self.family = list(family)
-        self._fits = {} if fitted is None else {self.family[0].family: fitted}
 
-    def fit(self, history: History) -> JointForecaster:
-        """Fit to the runs of `history`'s family; one fit serves all of them."""
-        self.history = history
-        same = [known for known in self.family if known.family == history.family]
-        if any(known is history for known in same):
-            if history.family not in self._fits:
-                self._fits[history.family] = Joint().fit(same)
-            self._joint = self._fits[history.family]
-        else:
-            self._joint = Joint().fit([*(known for known in same if known.model != history.model), history])
+class Joint:
+    """The law of a family: `fit` reads what is known of its runs, `predict` tells any size under any schedule."""
+
+    def __init__(self, prior: Prior = PUBLISHED) -> None:
+        self.prior = prior
+        self.stretch = 1.0
+        """By what its standard deviations are multiplied: more than 1 where its forecasts proved too sure."""
+
+    def fit(self, histories: Sequence[History], of: History | None = None) -> Joint:
+        """Fit to the losses of `of` (by default the largest and longest run) and of those of `histories` that tell most.
+
+        Finished runs whose learning rates are not known are left out where those of another run are. `n_runs` counts the
+        runs that were read. NoForecast: no loss.
+        """
+        known = [run for run in histories if len(run.loss_curve[0])]
+        # What a finished run lost under rates that nobody knows says nothing of another schedule.
+        if any(run.rates_known for run in (known if of is None else [of, *known])):
+            known = [run for run in known if run.rates_known or not run.is_finished]
+        about = of or max(known, key=lambda run: (run.n_parameters, run.final_step, run.model), default=None)
+        if about is None or not len(about.loss_curve[0]):
+            raise NoForecast("it has no loss after the warm-up")
+        runs = [about, *_chosen(about, known)]
+        self.n_runs, self._names, self._size = len(runs), [run.model for run in runs], about.n_parameters
+        self._others = sorted({run.n_parameters for run in runs} - {self._size})
+        self._unit, self._tokens = 1.0, about.tokens_per_step
+        points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
+        binned = [
+            bin_medians(*run.loss_curve, most, run.learning_rates)
+            for run, most in zip(runs, points, strict=True)
+        ]
+        self._loss = float(np.median(binned[0][1][-3:]))
+        self._unit = float(np.exp(self._seen(about, binned[0][0]).time[-1]))
+        curves = [self._seen(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
+        self._points = self._placed(curves, range(len(runs)))
+        noise = [np.full(len(own), np.hypot(misfit.ROUNDING, noise_of(np.log(own)))) for _, own in binned]
+        self._fit, self.scale = misfit.fit(
+            lambda x: self._laws(x, curves)[:2],
+            np.concatenate([own for _, own in binned]) / self._loss,
+            self._points,
+            np.concatenate(noise),
+            self._beliefs(),
+        )
         return self
 
-    def predict(self, step: float) -> Prediction:
-        """Loss of the fitted history's model after `step` steps."""
-        joint = self._joint
-        if joint.reason or not self.history.plan_known:
-            return no_prediction(
-                joint.reason or self.history.plan or "the learning-rate schedule is not known"
+    @property
+    def n_sizes(self) -> int:
+        """Sizes whose losses were read."""
+        return 1 + len(self._others)
+
+    def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
+        """Losses (targets,) and their covariance (targets, targets): errors that candidates share cancel between them."""
+        curves = [
+            self._curve(one, np.asarray(one.learning_rates), np.array([one.step]), MOST_CHANGES)
+            for one in targets
+        ]
+        begun = {name: place for place, name in enumerate(self._names)}
+        points = self._placed(curves, [begun.get(one.model, -1 - at) for at, one in enumerate(targets)])
+        new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
+        losses, gradient, by_own = self._laws(self._fit.x, curves)
+        own = END_SCATTER**2 + np.where(new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0)
+        losses, spread = self._fit.forecast(
+            losses,
+            gradient,
+            misfit.covariance(points, self._points, self.scale),
+            misfit.covariance(points, points, self.scale) + np.diag(own),
+        )
+        return losses * self._loss, spread * (self.stretch * self._loss) ** 2
+
+    def learnt(self) -> Prior:
+        """What the losses say of the constants of the prior: its beliefs after the fit."""
+        x, widths = self._fit.x, np.sqrt(np.diag(self._fit.covariance))
+        found = {
+            name: Belief(float(x[at]), float(widths[at]))
+            for name, at in (
+                ("log_alpha", 2), ("log_b", 3), ("kappa", _KAPPA), ("share", _SHARE), ("log_alpha_n", _ALPHA_N)
             )
-        return as_prediction(*joint.predict([target_of(self.history, round(step))]))
+        }  # fmt: skip
+        away = self.prior.share_of(self._size).centre - self.prior.share.centre
+        found["share"] = Belief(found["share"].centre - away, found["share"].width)
+        return Prior(**found)
+
+    def forecast(self, history: History, step: int | None = None) -> Prediction:
+        """The loss at the end, or at a step, of a run under its plan."""
+        values, covariance = self.predict([target_of(history, step)])
+        return Prediction.of(float(values[0]), float(np.sqrt(covariance[0, 0])))
+
+    def _seen(self, run: History, steps: np.ndarray) -> _Curve:
+        rates = run.rates_to(max(run.final_step, round(steps[-1])))
+        return self._curve(target_of(run), rates, np.rint(steps).astype(np.int64))
+
+    def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most: int = 200) -> _Curve:
+        rates = rates / rates.max()
+        share = run.tokens_per_step / self._tokens
+        time = np.cumsum(rates**CLOCK)[steps] * (share if np.isfinite(share) else 1.0)
+        since = np.maximum(steps - np.argmax(rates) / 2, 1.0) / 1000
+        return _Curve(
+            float(run.n_parameters),
+            np.log(time / self._unit),
+            np.log(since),
+            prepare(rates, steps, 1.0, most),
+        )
+
+    def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> misfit.Points:
+        lengths = [len(curve.time) for curve in curves]
+        sizes = np.log([curve.n_parameters / self._size for curve in curves])
+        return misfit.Points(
+            np.concatenate([curve.time for curve in curves]),
+            np.repeat(sizes, lengths),
+            np.repeat(runs, lengths),
+        )
+
+    def _beliefs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Centres and widths of all parameters."""
+        off = [(0.0, width) for width in OWN.values() for _ in self._others]
+        prior = self.prior
+        law_of_one = (*_LEVEL, prior.log_alpha, prior.log_b, *_DECAY, _FIRST)
+        centres, widths = np.array(
+            [*law_of_one, prior.kappa, prior.share_of(self._size), prior.log_alpha_n, *off]
+        ).T
+        return centres, widths
+
+    def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Losses of all points (points,) in units of the last one seen, their gradient (points, parameters), and that by
+        what a size has of its own (points, own)."""
+        parts = [self._law(x, curve) for curve in curves]
+        losses, gradient, by_own = zip(*parts, strict=True)
+        return np.concatenate(losses), np.vstack(gradient), np.vstack(by_own)
+
+    def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        constants, by_x = self._of_size(x, curve.n_parameters)
+        changes = replace(curve.changes, time=np.exp(curve.time))
+        loss, slopes = law(constants[:_LOG_F], changes)
+        first = np.exp(np.clip(constants[_LOG_F] - FIRST_STEPS * curve.since, -60, 10))
+        slopes = np.column_stack([slopes, first])
+        return loss + first, slopes @ by_x, slopes[:, list(OWN)]
+
+    def _of_size(self, x: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+        """The constants of the law for a size (8,), and their gradient (8, parameters)."""
+        r = float(np.log(size / self._size))
+        share, alpha_n = 1 / (1 + np.exp(-x[_SHARE])), float(np.exp(np.clip(x[_ALPHA_N], -20, 5)))
+        fall = float(np.exp(np.clip(-alpha_n * r, -50, 50)))
+        constants, by_x = x[: _LOG_F + 1].copy(), np.eye(_LOG_F + 1, len(x))
+        constants[_L0] *= share + (1 - share) * fall
+        by_x[_L0, _L0] = share + (1 - share) * fall
+        by_x[_L0, _SHARE] = x[_L0] * share * (1 - share) * (1 - fall)
+        by_x[_L0, _ALPHA_N] = -x[_L0] * (1 - share) * fall * alpha_n * r
+        constants[_LOG_A] += x[_KAPPA] * r
+        by_x[_LOG_A, _KAPPA] = r
+        if size in self._others:
+            off = _OFF + self._others.index(int(size)) + len(self._others) * np.arange(len(OWN))
+            constants[list(OWN)] += x[off]
+            by_x[list(OWN), off] = 1.0
+        return constants, by_x
 
 
-def as_prediction(values: np.ndarray, covariance: np.ndarray) -> Prediction:
-    """The first value with its 95% interval, which is symmetric in the logarithm."""
-    value = float(values[0])
-    if not value > 0:
-        return no_prediction("the law gives no positive loss")
-    factor = float(np.exp(min(NORMAL * np.sqrt(covariance[0, 0]) / value, 50.0)))
-    return Prediction(value, value / factor, value * factor)
+def _chosen(about: History, known: Sequence[History]) -> list[History]:
+    """Of each of the sizes nearest to that of `about` the longest runs."""
+    by_size: dict[int, list[History]] = {}
+    for run in sorted(known, key=lambda run: (-run.last_step * run.tokens_per_step, run.model)):
+        if run.model != about.model:
+            by_size.setdefault(run.n_parameters, []).append(run)
+    nearest = sorted(by_size, key=lambda size: (abs(np.log(size / about.n_parameters)), size))
+    return [run for size in nearest[: MOST_SIZES + 1] for run in by_size[size][:MOST_OF_A_SIZE]]

@@ -277,13 +277,24 @@ def _usable(curve: Curve) -> Curve:
     return Curve(curve.learning_rates, steps, losses)
 
 
-def bin_medians(steps: np.ndarray, values: np.ndarray, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """Median steps and median values in at most `bins` geometric bins; steps ascending."""
+def bin_medians(
+    steps: np.ndarray, values: np.ndarray, bins: int, rates: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Median steps and median values in at most `bins` geometric bins; steps ascending.
+
+    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs what it
+    does.
+    """
     if len(steps) < 2:
         return steps, values
-    edges = np.geomspace(max(steps[0], 1.0), steps[-1] * (1 + 1e-9), bins + 1)
-    _, first = np.unique(np.searchsorted(edges, steps, side="right"), return_index=True)
-    pieces = [slice(*ends) for ends in zip(first, [*first[1:], len(steps)], strict=True)]
+    first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
+    place = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
+    if rates is not None and len(rates):
+        turned = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
+        at = turned[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
+        place += bins / 2 * (at - at[0])
+    _, starts = np.unique(np.floor(place), return_index=True)
+    pieces = [slice(*ends) for ends in zip(starts, [*starts[1:], len(steps)], strict=True)]
     return (
         np.array([np.median(steps[piece]) for piece in pieces]),
         np.array([np.median(values[piece]) for piece in pieces]),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from toposcale.forecasting.history import MINIMUM_POINTS, History, Prediction, no_prediction
+from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.intervals import student_t, variance_inflation
+from toposcale.forecasting.prediction import NoForecast, Prediction
 
 _EXPONENTS = np.geomspace(0.005, 5.0, 300)
 
@@ -123,19 +124,16 @@ class PowerLaw:
     """
 
     def fit(self, history: History) -> PowerLaw:
-        """Fit to `history.loss_curve`; too few points are remembered as the reason of an empty prediction."""
-        self.reason, self.law = "", None
+        """Fit to `history.loss_curve`. NoForecast: too few points."""
         steps, losses = history.loss_curve
         self._shift = history.warmup_steps / 2 if len(steps) and steps[0] >= history.warmup_steps else 0.0
         try:
             self.law = fit_power_law(steps - self._shift, losses)
-        except ValueError:
-            self.reason = f"fewer than {MINIMUM_POINTS} finite losses after step 0"
+        except ValueError as error:
+            raise NoForecast(f"fewer than {MINIMUM_POINTS} finite losses after step 0") from error
         return self
 
     def predict(self, step: float) -> Prediction:
         """Loss at `step` with its 95% interval."""
-        if self.law is None:
-            return no_prediction(self.reason)
         time = step - self._shift
         return Prediction(float(self.law(time)), *self.law.interval(time))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from toposcale.features.registry import NEURAL_PERSISTENCE
-from toposcale.forecasting.history import History, Prediction, no_prediction
+from toposcale.forecasting.history import History
 from toposcale.forecasting.intervals import student_t
+from toposcale.forecasting.prediction import NoForecast, Prediction
 
 GRADIENT_NORM = "gradients/gradient_norm"
 FEWEST_POINTS = 4
-"""Of fewer points any series at all gives the same forecast: they say how the loss moves, not how the series does."""
+"""Points of the series and the loss that a line is fitted to; three fit nearly any line."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,18 @@ class RateForecaster:
         self.series = series
 
     def fit(self, history: History) -> RateForecaster:
-        """Read the series and the losses; what is missing becomes the reason of an empty prediction."""
-        self.reason = ""
+        """Read the series and the losses. NoForecast: too few of them, or a series that does not move."""
         steps, values, losses = self._points(history)
         name = self.series.rpartition("/")[2]
         warm = steps >= max(history.warmup_steps, 1)
         steps, values, losses = steps[warm], values[warm], losses[warm]
         if len(steps) < FEWEST_POINTS:
-            self.reason = f"fewer than {FEWEST_POINTS} points of {name} with a loss after the warm-up"
-            return self
+            raise NoForecast(f"fewer than {FEWEST_POINTS} points of {name} with a loss after the warm-up")
         self._shift = float(max(history.warmup_steps, 1))
         kept = slice(-max(3, (len(steps) + 1) // 2), None)
         values, losses, times = values[kept], losses[kept], np.log(steps[kept] + self._shift)
         if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):
-            self.reason = f"{name} does not change"
-            return self
+            raise NoForecast(f"{name} does not change")
         self._loss_by_value, self._value_by_time = _line(values, losses), _line(times, values)
         self._last_time, self._last_loss = float(times[-1]), float(losses[-1])
         self._freedom = len(times) - 2
@@ -58,14 +56,12 @@ class RateForecaster:
 
     def predict(self, step: float) -> Prediction:
         """Loss at `step` with its 95% interval."""
-        if self.reason:
-            return no_prediction(self.reason)
         ahead = np.log(step + self._shift) - self._last_time
         loss, value = self._loss_by_value, self._value_by_time
         forecast = float(self._last_loss + loss.slope * value.slope * ahead)
         variance = ahead**2 * ((loss.slope * value.slope_error) ** 2 + (value.slope * loss.slope_error) ** 2)
         if forecast <= 0:
-            return no_prediction("the loss would be negative")
+            raise NoForecast("the loss would be negative")
         high = float(forecast + student_t(self._freedom) * np.sqrt(variance + loss.residual**2))
         return Prediction(float(forecast), max(2 * forecast - high, forecast**2 / high), high)
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.history import History, Prediction, is_topological, no_prediction
+from toposcale.forecasting.history import History, is_topological
 from toposcale.forecasting.intervals import student_t
+from toposcale.forecasting.prediction import NoForecast, Prediction
 
 PENALTIES = np.geomspace(1e-3, 1e4, 22)
 """Candidates, as multiples of the number of training models; the largest is all but the mean."""
@@ -81,47 +82,37 @@ def nested(
 class Ridge:
     """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (the number of parameters alone), `ridge_all`.
 
-    `family`: histories of all models, cut at the same share of training; `finals`: final loss by model name,
-    of which that of the model being forecast, and of every model of its size, is never read. Only the loss at
-    the end can be forecast.
+    `family`: histories of all models, cut at the same share of training. `finished`: the whole history of the finished
+    ones by model. That of the model that is forecast, and of every model of its size, is never read.
     """
 
-    def __init__(self, kind: str, family: Sequence[History], finals: Mapping[str, float]) -> None:
+    def __init__(self, kind: str, family: Sequence[History], finished: Mapping[str, History]) -> None:
         if kind not in RIDGES:
             raise ValueError(f"kind: one of {', '.join(RIDGES)}, got {kind!r}")
-        self.kind, self.family, self.finals = kind, list(family), dict(finals)
+        self.kind, self.family, self.finished = kind, list(family), finished
 
     def fit(self, history: History) -> Ridge:
-        """Fit on the other models of the family, and forecast `history`'s final loss."""
-        self._final_step = history.final_step
-        self._prediction = self._forecast(history)
+        """Learn the features of the other models of the family. NoForecast: too few of them."""
+        self._problem, self._final_step = self.problem(history), history.final_step
         return self
 
     def predict(self, step: float) -> Prediction:
-        """The final loss with its 95% interval (Student's t on held-out errors); no other step."""
-        if step != self._final_step:
-            return no_prediction("ridge forecasts the final loss only")
-        return self._prediction
-
-    def _forecast(self, history: History) -> Prediction:
-        problem = self.problem(history)
-        if isinstance(problem, str):
-            return no_prediction(problem)
-        targets = np.array([self.finals[model] for model in problem.others])
-        values, errors = problem.solve(targets[None, :])
+        """The loss at `step`, from those of the others at the same share; 95% by Student's t on held-out errors."""
+        share = step / self._final_step
+        targets = np.array([self.finished[model].loss_at(share) for model in self._problem.others])
+        values, errors = self._problem.solve(targets[None, :])
         spread = np.sqrt(np.mean(errors**2) * (1 + 1 / len(targets)))
-        half, value = float(student_t(len(np.unique(problem.groups)) - 1) * spread), float(values[0, 0])
+        half = float(student_t(len(np.unique(self._problem.groups)) - 1) * spread)
+        value = float(values[0, 0])
         if not value > 0:
-            return no_prediction("the regression gives no positive loss")
+            raise NoForecast("the regression gives no positive loss")
         # Symmetric in the logarithm: a loss has no negative end.
         return Prediction(value, value**2 / (value + half), value + half)
 
-    def problem(self, history: History) -> Problem | str:
-        """What there is to learn from for `history`; a string says why there is nothing."""
+    def problem(self, history: History) -> Problem:
+        """What there is to learn from for `history`. NoForecast: nothing."""
         others = [
-            other
-            for other in self.family
-            if other.model != history.model and np.isfinite(self.finals.get(other.model, np.nan))
+            other for other in self.family if other.model != history.model and other.model in self.finished
         ]
         if len({model.n_parameters for model in (*others, history)}) > 1:
             # another seed of the same size would all but give the answer away
@@ -130,10 +121,10 @@ class Ridge:
         if len(np.unique(groups)) < 2:
             groups = np.arange(len(others))
         if len(np.unique(groups)) < 3:
-            return "fewer than 3 other models whose final loss is known"
+            raise NoForecast("fewer than 3 other models whose final loss is known")
         table, blocks = _table([_VECTORS[self.kind](model) for model in (*others, history)])
         if not table.shape[1]:
-            return f"no feature of {self.kind} is finite in every model"
+            raise NoForecast(f"no feature of {self.kind} is finite in every model")
         return nested(table[:-1], groups, table[-1:], blocks, [other.model for other in others])
 
 

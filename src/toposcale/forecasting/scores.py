@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from toposcale.forecasting.history import Prediction
 from toposcale.forecasting.intervals import student_t
+from toposcale.forecasting.prediction import Prediction
 
 PARAMETERS = 4
 FEWEST_POINTS = PARAMETERS + 4

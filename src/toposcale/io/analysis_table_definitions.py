@@ -212,20 +212,23 @@ score_evaluation: the errors of the forecasts of scores
 
 candidates: ways to spend the remaining compute, and the forecast loss at their end
   model fraction
-  candidate text finish, extend, or start NAME
+  candidate text finish, extend, or start NAME; empty where there is no advice
   n_parameters
   steps count steps to come
   compute number compute of the candidate from now on, FLOP
-  loss interval forecast loss at its end; the law's own interval, whose coverage is not known
+  loss interval forecast loss at its end
+  gain interval loss at the end of finishing less that of the candidate, nats per token
   probability number probability to be the best of the candidates
-  at_stake number expected difference of this loss to that of the best candidate, nats per token
-  is_live flag whether the run is not finished
+  at_stake number expected regret: expected difference of this loss to that of the best candidate, nats per token
+  is_sure flag whether it is the best with a probability of at least 0.8, under a plan that is known
+  is_live flag whether the training is not finished
+  reason
   sorted by model fraction candidate
 
 decisions: the choice of each policy at a share of a finished run, and its regret
   model fraction
   policy text advice, always_finish, stop_now or stop_at_random
-  choice text the candidate that is chosen
+  choice text the candidate that is chosen; the advice finishes where there is no forecast to be believed
   probability number probability to be the best of the candidates, by the advice
   n_candidates count candidates to choose from
   spent number compute spent when the decision is made, FLOP
@@ -242,6 +245,7 @@ decision_evaluation: the regret of each policy over models
   fraction
   policy text advice, always_finish, stop_now or stop_at_random
   n_decisions count decisions
+  n_sure count decisions in which the advice was sure
   n_modelled count decisions with a modelled loss
   share_best number share of decisions for the best candidate
   regret interval mean over models

@@ -40,6 +40,7 @@ _NAMES = {
         *("valid_loss", "valid/loss", "test_loss", "test/loss"),
     ),
 }
+_NAMES_OF_STEP = set(_NAMES["step"])
 _LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
 # What the Trainer measures of itself, not of the model.
@@ -51,7 +52,8 @@ class LossCurve:
     """What a training left of its course.
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
-    metrics, NaN where a step has none. metrics: names of those columns that are metrics.
+    metrics, NaN where a step has none, infinite where it has one that is no number. metrics: names of those columns that
+    are metrics.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -59,7 +61,7 @@ class LossCurve:
 
     def log(self) -> pa.Table:
         """The training log: the rows that have a loss, a gradient norm or a learning rate."""
-        logged = np.any([np.isfinite(self.columns[name]) for name in _LOG], axis=0)
+        logged = ~np.all([np.isnan(self.columns[name]) for name in _LOG], axis=0)
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
         return tables.from_columns(schemas.TABLES["training"], columns)
@@ -99,16 +101,61 @@ class LossCurve:
 
 
 def read(path: str | Path) -> LossCurve:
-    """The loss curve behind a path: a table, a `trainer_state.json`, or TensorBoard event files or their folder.
+    """The loss curve behind a path: a table, JSON lines, the folder or state of a Trainer, or TensorBoard files.
 
     UserError: one line that names the file and what is wrong with it.
     """
     path = Path(path)
-    if path.name == TRAINER_STATE:
-        return read_trainer_state(path)
+    if state := trainer_state_of(path):
+        return read_trainer_state(state)
+    if path.suffix in (".jsonl", ".ndjson"):
+        return read_json_lines(path)
     if path.is_dir() or ".tfevents." in path.name:
         return read_events(path)
     return read_table(path)
+
+
+def trainer_state_of(path: str | Path) -> Path | None:
+    """The state of transformers' Trainer that a path is or, of its folder or one of its checkpoints, holds; None: none."""
+    path = Path(path)
+    if path.name == TRAINER_STATE:
+        return path
+    found = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
+    return max(found, key=lambda file: trainer_state(file)["global_step"], default=None)
+
+
+def of_columns(columns: Mapping[str, np.ndarray], where: str | Path = "the loss curve") -> LossCurve:
+    """The loss curve of columns by their names in a tracker; where: how a message calls it."""
+    found = _matched(columns, where)
+    if missing := [name for name in ("step", "loss") if name not in found]:
+        raise UserError(
+            f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(columns)}"
+        )
+    own = {name: columns[column] for name, column in found.items()}
+    return _joined(own, where, tuple(name for name in found if name == "validation_loss"))
+
+
+def read_json_lines(path: str | Path) -> LossCurve:
+    """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step
+    are no rows."""
+    rows = []
+    try:
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            row = parse_json(line) if line.strip() else {}
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} holds no object")
+            if _NAMES_OF_STEP & {name.lower() for name in row}:
+                numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+                rows.append({key: _logged(value) for key, value in numbers.items()})
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not JSON lines, one object a line ({error})") from error
+    names = dict.fromkeys(name for row in rows for name in row)
+    return of_columns({name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path)
+
+
+def _logged(value: float) -> float:
+    """A number that was logged; of what is no number infinity, since NaN stands for what was not logged."""
+    return float(value) if value == value else np.inf
 
 
 def read_table(path: str | Path) -> LossCurve:
@@ -146,7 +193,7 @@ def read_trainer_state(path: str | Path) -> LossCurve:
     entries: list[dict[str, float]] = []
     for entry in history:
         logged = {name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)}
-        known = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
+        known = {name: _logged(value) for name, value in logged.items() if isinstance(value, int | float)}
         entries.append({"step": float(entry["step"]), **evaluated(entry), **known})
     names = dict.fromkeys(name for row in entries for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in entries]) for name in ("step", *_LOG, *names)}
@@ -257,7 +304,8 @@ def _matched(names: Iterable[str], path: str | Path) -> dict[str, str]:
 
 def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray:
     try:
-        return pc.cast(column, pa.float64()).fill_null(np.nan).to_numpy()
+        numbers = pc.cast(column, pa.float64())
+        return pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
     except pa.ArrowException as error:
         raise UserError(
             f"{path}: column {name} contains values that are not numbers ({str(error).splitlines()[0]})"
@@ -281,7 +329,7 @@ def _joined(
         if name == "step":
             continue
         values = columns.get(name, np.full(len(steps), np.nan))[order]
-        known = np.isfinite(values)
+        known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
         last[place[known]] = values[known]
         again = known & (values != last[place])
@@ -290,4 +338,6 @@ def _joined(
                 f"{path}: step {steps[order][again][0]:.0f} occurs more than once, with different values of {name}"
             )
         joined[name] = last
+    if (low := np.nanmin(joined["loss"], initial=np.inf)) <= 0:
+        raise UserError(f"{path}: the loss is {low:g} in a row, but a loss in nats per token is above 0")
     return LossCurve(joined, metrics)

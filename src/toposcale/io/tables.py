@@ -7,7 +7,8 @@ schema is fixed, and the compression and its level are pinned here.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,10 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
         data = csv.read_csv(
             path,
             parse_options=csv.ParseOptions(delimiter=separator),
-            convert_options=csv.ConvertOptions(decimal_point=decimal),
+            # "nan" is a number that went wrong, an empty field one that is not there.
+            convert_options=csv.ConvertOptions(
+                decimal_point=decimal, null_values=["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
+            ),
         )
         return data, _SEPARATORS[separator]
     except FileNotFoundError as error:
@@ -195,6 +199,14 @@ def read_user_table(table: Table, path: str | Path) -> pa.Table:
         return data.select(table.names).cast(table.schema)
     except (pa.ArrowException, ValueError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def by_step(data: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each step, ascending, of a table of one model and source whose rows are sorted."""
+    steps, first = np.unique(data["step"].to_numpy(), return_index=True)
+    bounds = [*first.tolist(), len(data)]
+    for step, (start, stop) in zip(steps.tolist(), pairwise(bounds), strict=True):
+        yield step, data.slice(start, stop - start)
 
 
 def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -> pa.Table:

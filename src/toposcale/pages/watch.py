@@ -21,12 +21,11 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
-from toposcale.analysis.advice import advise, told
-from toposcale.analysis.decisions import known_at
 from toposcale.analysis.histories import histories_from_tables
 from toposcale.features import weights
-from toposcale.forecasting.decision import MULTIPLES
-from toposcale.forecasting.forecasters import make_forecaster
+from toposcale.features.names import TRAINING_LOSS
+from toposcale.forecasting import words
+from toposcale.forecasting.advice import advise
 from toposcale.forecasting.history import History
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
@@ -37,10 +36,6 @@ from toposcale.pages.columns import rounded
 from toposcale.training.schedules import planned
 
 ADDRESS = "127.0.0.1"
-DECISION = {"sizes": MULTIPLES}
-"""What the configuration of a run would say by itself."""
-
-FORECAST_POINTS = 24
 
 
 @dataclass
@@ -85,12 +80,10 @@ class Follower:
             "features": seen.features.to_pandas(),
             "metrics": seen.metrics.to_pandas(),
         }
-        made = explorer.parts(
-            run=self.folder.name,
-            diagrams=seen.diagrams.to_pandas(),
-            told=outlooks(seen.models, seen.schedules, frames["features"], frames["metrics"], seen.log),
-            **frames,
-        )
+        told = outlooks(seen.models, seen.schedules, frames["features"], frames["metrics"], seen.log)
+        frames["metrics"] = smoothed(frames["metrics"], seen.log)
+        diagrams = seen.diagrams.to_pandas()
+        made = explorer.parts(run=self.folder.name, diagrams=diagrams, told=told, **frames)
         steps = frames["features"]["step"]
         state = (
             f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
@@ -162,6 +155,22 @@ class Follower:
         return self._known[key]
 
 
+def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
+    """The metrics, with the median loss since the checkpoint before as `training_loss`: that of one batch jumps.
+
+    A loss that is no number stays as it is.
+    """
+    metrics = metrics.copy()
+    for model, own in metrics[metrics["metric"] == TRAINING_LOSS].groupby("model"):
+        logged = log[(log["model"] == model) & np.isfinite(log["loss"].astype(float))].sort_values("step")
+        own = own[np.isfinite(own["value"].astype(float))].sort_values("step")
+        ends = np.searchsorted(logged["step"], own["step"], side="right")
+        for row, first, end in zip(own.index, [0, *ends[:-1]], ends, strict=True):
+            if end > first:
+                metrics.loc[row, "value"] = logged["loss"].iloc[first:end].median()
+    return metrics
+
+
 def outlooks(
     models: Sequence[Mapping[str, Any]],
     schedules: Mapping[str, Any],
@@ -202,20 +211,15 @@ def outlooks(
 def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
     if history.is_over:
         return {"advice": f"The last of {history.final_step:,} steps is done."}
-    advice = advise(history, histories, DECISION)
-    outlook = {"advice": told(advice)}
-    if advice["forecast"] is None:
+    advice = advise(history, histories)
+    outlook, course = {"advice": words.told(advice)}, advice["course"]
+    if not course:
         return outlook
-    steps = np.unique(np.rint(np.geomspace(history.last_step + 1, history.final_step, FORECAST_POINTS)))
-    fitted = make_forecaster(advice["method"], known_at(history, histories)).fit(history)
-    ahead = [fitted.predict(float(step)) for step in steps]
-    if not all(np.isfinite(one.value) for one in ahead):
-        return outlook
-    ends = {end: rounded([getattr(one, field) for one in ahead]) for end, field in _FAN.items()}
-    return outlook | {"forecast": {"name": "forecast", "steps": steps.astype(int).tolist(), **ends}}
+    ends = {end: rounded(course[name]) for end, name in _FAN.items()}
+    return outlook | {"forecast": {"name": "forecast", "steps": course["step"], **ends}}
 
 
-_FAN = {"values": "value", "low": "low", "high": "high"}
+_FAN = {"values": "loss", "low": "low", "high": "high"}
 
 
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
 from toposcale.analysis.forecasts import forecast_table, histories_from_tables
-from toposcale.forecasting import METHODS, History, Prediction, make_forecaster
-from toposcale.forecasting import forecasters as every
+from toposcale.forecasting import METHODS, Family, History, Prediction, make
+from toposcale.forecasting import methods as every
 from toposcale.forecasting.ridge import Ridge, ridge_weights
 
 
@@ -35,9 +35,10 @@ def test_what_comes_after_the_cut_moves_nothing(method):
                 features=features,
             )
         )
-    finals = {history.model: history.final_loss for history in histories}
-    before = make_forecaster(method, [h.first(0.3) for h in histories], finals)
-    after = make_forecaster(method, [h.first(0.3) for h in spoiled], {**finals, "model-2": np.nan})
+    finished = {history.model: history for history in histories}
+    others = {name: history for name, history in finished.items() if name != "model-2"}
+    before = make(method, Family([h.first(0.3) for h in histories], finished))
+    after = make(method, Family([h.first(0.3) for h in spoiled], others))
     expected = before.fit(histories[2].first(0.3)).predict(FINAL)
     found = after.fit(spoiled[2].first(0.3)).predict(FINAL)
     assert np.isfinite(expected.value)
@@ -47,9 +48,10 @@ def test_what_comes_after_the_cut_moves_nothing(method):
 def test_ridge_never_reads_the_final_loss_of_another_seed_of_the_same_size():
     histories = [*family(), replace(run(2, seed=1), model="model-2.seed1", seed=1)]
     cut = [history.first(0.3) for history in histories]
-    finals = {history.model: history.final_loss for history in histories}
-    expected = Ridge("ridge_all", cut, finals).fit(cut[2]).predict(FINAL)
-    found = Ridge("ridge_all", cut, {**finals, "model-2.seed1": 77.0}).fit(cut[2]).predict(FINAL)
+    finished = {history.model: history for history in histories}
+    high = replace(histories[-1], checkpoint_losses=histories[-1].checkpoint_losses + 70)
+    expected = Ridge("ridge_all", cut, finished).fit(cut[2]).predict(FINAL)
+    found = Ridge("ridge_all", cut, finished | {"model-2.seed1": high}).fit(cut[2]).predict(FINAL)
     assert found == expected
 
 
@@ -114,13 +116,13 @@ def test_no_short_series_is_an_error(values, method):
         checkpoint_losses=values,
         features={"weights/neural_persistence": np.array(values)[::-1]},
     )
-    prediction = make_forecaster(method).fit(history).predict(200)
+    prediction = every.forecast(make(method), history)
     assert np.isfinite(prediction.value) or prediction.reason
 
 
 def test_an_unknown_method_is_named_with_those_there_are():
     with pytest.raises(ValueError, match="power_law"):
-        make_forecaster("crystal_ball")
+        make("crystal_ball")
 
 
 def test_three_rows_of_forty_change_nothing_much():
@@ -130,8 +132,7 @@ def test_three_rows_of_forty_change_nothing_much():
     losses[[150, 151, 240]] = 40.0
     for method in ("power_law", "multi_power_law"):
         expected, found = (
-            every.forecast(make_forecaster(method), h.first(0.3))
-            for h in (clean, replace(clean, losses=losses))
+            every.forecast(make(method), h.first(0.3)) for h in (clean, replace(clean, losses=losses))
         )
         assert found.value == pytest.approx(expected.value, abs=0.02)
         assert found.low > 0
@@ -141,7 +142,7 @@ def test_three_rows_of_forty_change_nothing_much():
 def test_a_curve_of_spikes_is_refused():
     losses = run(0).losses.copy()
     losses[WARMUP + 9 :: 4] = 40.0
-    found = every.forecast(make_forecaster("power_law"), replace(run(0), losses=losses).first(0.5))
+    found = every.forecast(make("power_law"), replace(run(0), losses=losses).first(0.5))
     assert "spikes" in found.reason
 
 
@@ -192,7 +193,7 @@ def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
         checkpoint_losses=5 * (steps - WARMUP / 2) ** -0.4 + 2,
         **known,
     )
-    found = make_forecaster("power_law").fit(history).predict(FINAL)
+    found = make("power_law").fit(history).predict(FINAL)
     assert found.value == pytest.approx(5 * (FINAL - WARMUP / 2) ** -0.4 + 2, abs=1e-6)
 
 
@@ -204,18 +205,22 @@ def test_a_run_under_way_has_rows_up_to_where_it_has_come():
 
 
 def test_sizes_that_have_not_started_are_forecast_by_the_joint_law_alone():
+    # L0 falls as N^-0.3 from 1 above what no size gets below, in the place of 0.2 a size.
+    moved = [0.2 * number + 3 ** (-0.3 * number) - 1 for number in range(3)]
     histories = [
-        *family(3),
+        *(
+            replace(h, losses=h.losses + more, checkpoint_losses=h.checkpoint_losses + more)
+            for h, more in zip(family(3), moved, strict=True)
+        ),
         History("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
     ]
     table = forecast_table(histories, fractions=[0.5], methods=["power_law", "joint"])
     planned = table[table["model"] == "planned"]
     assert list(zip(planned["fraction"], planned["method"], strict=True)) == [(0.0, "joint")]
-    # 0.2 lower with every size: 2.03 - 0.6 + 6 * 1000^-0.35
-    assert planned["low"].item() < 6 * FINAL**-0.35 + 1.43 < planned["high"].item()
+    assert planned["low"].item() < 6 * FINAL**-0.35 + 1.03 + 3**-0.9 < planned["high"].item()
     other = [replace(h, family="another") if h.model == "planned" else h for h in histories]
     table = forecast_table(other, fractions=[0.5], methods=["joint"])
-    assert "no size" in table[table["model"] == "planned"]["reason"].item()
+    assert "no loss" in table[table["model"] == "planned"]["reason"].item()
 
 
 def test_entries_of_a_vector_share_one_scale():

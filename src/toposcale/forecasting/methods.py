@@ -1,0 +1,242 @@
+"""The registry of forecasting methods: what each is called, what it reads, and how it is made.
+
+Every method is an estimator: `make(name, family, ...).fit(history).predict(step)`; both raise NoForecast with the reason
+where there is nothing to say. A new method is one entry of `METHODS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.forecasting.chinchilla import Chinchilla
+from toposcale.forecasting.history import MINIMUM_POINTS, History
+from toposcale.forecasting.joint import Joint
+from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
+from toposcale.forecasting.power_law import PowerLaw
+from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.rate import GRADIENT_NORM, RateForecaster
+from toposcale.forecasting.ridge import Ridge
+from toposcale.forecasting.trust import refuse_curve, refuse_value
+
+
+class Forecaster(Protocol):
+    """What every method does."""
+
+    def fit(self, history: History) -> Forecaster:
+        """Learn from a history, which holds only what has been seen. NoForecast: it does not suffice."""
+
+    def predict(self, step: float) -> Prediction:
+        """The loss at `step` with its 95% interval. NoForecast: there is none."""
+
+
+class MultiPowerLawForecaster:
+    """Forecaster `multi_power_law`: the law on the run's own curve and its whole learning-rate schedule."""
+
+    def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
+        self.law = MultiPowerLaw(tightness, misfit)
+
+    def fit(self, history: History) -> MultiPowerLawForecaster:
+        """Fit the law to `history.loss_curve`."""
+        self._rates = _known_plan(history)
+        steps, losses = history.loss_curve
+        inside = steps < len(self._rates)
+        try:
+            self.law.fit([(self._rates, np.rint(steps[inside]).astype(np.int64), losses[inside])])
+        except ValueError as error:
+            raise NoForecast(str(error)) from error
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Loss at `step`, which the schedule must reach (its last rate also serves the step after it)."""
+        where = min(round(step), len(self._rates) - 1) if step <= len(self._rates) else round(step)
+        if where >= len(self._rates):
+            raise NoForecast(f"the schedule ends before step {where}")
+        value = float(self.law.predict(self._rates, np.array([where]))[0])
+        if not value > 0:
+            raise NoForecast("the law gives no positive loss")
+        return Prediction(value, *self.law.interval(self._rates, where))
+
+
+class JointForecaster:
+    """Forecaster `joint`: the law of the run's family, as far as each of its runs has come."""
+
+    def __init__(self, family: Sequence[History]) -> None:
+        self.family = list(family)
+
+    def fit(self, history: History) -> JointForecaster:
+        """Fit to the run and to the others of its family."""
+        _known_plan(history)
+        self.history = history
+        same = [known for known in self.family if known.family == history.family]
+        self.law = Joint().fit(same, history)
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Loss of the fitted run after `step` steps."""
+        return self.law.forecast(self.history, round(step))
+
+
+class ChinchillaForecaster:
+    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the history's family."""
+
+    def __init__(self, family: Sequence[History], seed: int = 0) -> None:
+        self.family, self.seed = list(family), seed
+        self._laws: dict[str, Chinchilla] = {}
+
+    def fit(self, history: History) -> ChinchillaForecaster:
+        """Fit to the family's curves and `history`'s; one fit serves all members of the family."""
+        self.history = history
+        same = [known for known in self.family if known.family == history.family]
+        if not any(known is history for known in same):
+            others = [known for known in same if known.model != history.model]
+            self.law = self._fitted([*others, history])
+            return self
+        if history.family not in self._laws:
+            self._laws[history.family] = self._fitted(same)
+        self.law = self._laws[history.family]
+        return self
+
+    def _fitted(self, family: Sequence[History]) -> Chinchilla:
+        return Chinchilla().fit(*points_of(family)).bootstrap(np.random.default_rng(self.seed))
+
+    def predict(self, step: float) -> Prediction:
+        """Loss of the fitted history's model after `step` steps."""
+        size, tokens = float(self.history.n_parameters), step * float(self.history.tokens_per_step)
+        return Prediction(float(self.law.predict(size, tokens)), *self.law.interval(size, tokens))
+
+
+def points_of(family: Sequence[History]) -> np.ndarray:
+    """(3, points) sizes, tokens and losses of the curves of a family. NoForecast: fewer than three sizes."""
+    triples = [
+        np.stack([np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses])
+        for member in sorted(family, key=lambda member: member.model)
+        for steps, losses in [member.loss_curve]
+        if len(steps) >= MINIMUM_POINTS
+    ]
+    points = np.concatenate(triples, axis=1) if triples else np.empty((3, 0))
+    points = points[:, np.all(np.isfinite(points) & (points > 0), axis=0)]
+    if len(np.unique(points[0])) < 3:
+        raise NoForecast("fewer than 3 sizes with a loss curve")
+    return points
+
+
+class Combined:
+    """Forecaster `combined`: the mean of power_law and topology_rate, and the mean of their intervals' ends.
+
+    (The ends are those of two fully dependent errors: both read the same losses.)
+    """
+
+    def __init__(self) -> None:
+        self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
+
+    def fit(self, history: History) -> Combined:
+        """Fit both parts."""
+        for part in self.parts:
+            part.fit(history)
+        return self
+
+    def predict(self, step: float) -> Prediction:
+        """Mean of both."""
+        both = [part.predict(step) for part in self.parts]
+        value, low, high = (
+            float(np.mean([getattr(one, end) for one in both])) for end in ("value", "low", "high")
+        )
+        return Prediction(value, low, high)
+
+
+def _known_plan(history: History) -> np.ndarray:
+    """The learning rates to the end. NoForecast: they are not known."""
+    if not history.plan_known:
+        raise NoForecast(history.plan or "the learning-rate schedule is not known")
+    return history.learning_rates
+
+
+class Family(NamedTuple):
+    """What a method may read beside the run itself: the runs of all families cut at one share, and the finished ones
+    whole."""
+
+    cut: Sequence[History] = ()
+    finished: Mapping[str, History] = MappingProxyType({})
+    seed: int = 0
+
+
+class Method(NamedTuple):
+    """A forecasting method.
+
+    words: what a sentence calls it. reads: the most telling of what it reads beside the plan and the steps: loss, size,
+    norm, topology, or everything. make: an estimator from the family.
+    """
+
+    words: str
+    reads: str
+    make: Callable[[Family], Forecaster]
+
+    @property
+    def is_rival(self) -> bool:
+        """Whether a forecast with topology has to beat it: a method that reads the loss or the size alone."""
+        return self.reads in ("loss", "size")
+
+
+def _ridge(kind: str) -> Callable[[Family], Forecaster]:
+    return lambda family: Ridge(kind, family.cut, family.finished)
+
+
+METHODS = {
+    "power_law": Method("the power law", "loss", lambda family: PowerLaw()),
+    "multi_power_law": Method("the multi-power law", "loss", lambda family: MultiPowerLawForecaster()),
+    "joint": Method("the joint law of all sizes", "loss", lambda family: JointForecaster(family.cut)),
+    "chinchilla": Method(
+        "the Chinchilla law", "loss", lambda family: ChinchillaForecaster(family.cut, family.seed)
+    ),
+    "gradient_norm": Method(
+        "the rate of the gradient norm", "norm", lambda family: RateForecaster(GRADIENT_NORM)
+    ),
+    "weight_norm": Method(
+        "the rate of the weight norm", "norm", lambda family: RateForecaster(WEIGHT_NORM.name)
+    ),
+    "topology_rate": Method(
+        "the rate of neural persistence", "topology", lambda family: RateForecaster(NEURAL_PERSISTENCE.name)
+    ),
+    "combined": Method("its mean with the power law", "topology", lambda family: Combined()),
+    "ridge_topology": Method("a regression on all topology", "topology", _ridge("ridge_topology")),
+    "ridge_loss": Method("a regression on the loss", "loss", _ridge("ridge_loss")),
+    "ridge_size": Method("a regression on the number of parameters alone", "size", _ridge("ridge_size")),
+    "ridge_all": Method("a regression on everything", "everything", _ridge("ridge_all")),
+}
+"""Every method by its name in the tables."""
+
+
+ALONE = Family()
+"""Nothing beside the run itself."""
+
+
+def make(method: str, family: Family = ALONE) -> Forecaster:
+    """A forecaster by its name in `METHODS`; ValueError for an unknown name."""
+    if method not in METHODS:
+        raise ValueError(f"method: one of {', '.join(METHODS)}, got {method!r}")
+    return METHODS[method].make(family)
+
+
+DEFAULTS = ("joint", "power_law")
+"""The law of all runs of the family, where the plan is known; else the power law."""
+
+
+def default_method(history: History) -> str:
+    """The first of `DEFAULTS` that can forecast a history."""
+    return DEFAULTS[0] if history.plan_known else DEFAULTS[1]
+
+
+def forecast(forecaster: Forecaster, history: History) -> Prediction:
+    """The final loss of a history; a prediction without numbers and with the reason where there is none to be believed."""
+    try:
+        refuse_curve(history)
+        prediction = forecaster.fit(history).predict(history.final_step)
+        refuse_value(history, prediction.value)
+    except NoForecast as error:
+        return Prediction.none(str(error))
+    return prediction

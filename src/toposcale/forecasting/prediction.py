@@ -1,0 +1,44 @@
+"""A forecast loss with its interval, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from toposcale.forecasting.intervals import NORMAL
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A forecast loss in nats per token with its 95% interval; all NaN, with a `reason`, where there is no forecast."""
+
+    value: float
+    low: float
+    high: float
+    reason: str = ""
+
+    @classmethod
+    def of(cls, value: float, deviation: float) -> Prediction:
+        """From a loss and its standard deviation, with an interval that is symmetric in the logarithm: losses are positive.
+
+        NoForecast: the loss is not positive.
+        """
+        if not value > 0:
+            raise NoForecast("the law gives no positive loss")
+        factor = float(np.exp(min(NORMAL * deviation / value, 50.0)))
+        return cls(value, value / factor, value * factor)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation that the interval stands for, in nats."""
+        return float((self.high - self.low) / (2 * NORMAL))
+
+    @classmethod
+    def none(cls, reason: str) -> Prediction:
+        """The forecast that cannot be made."""
+        return cls(np.nan, np.nan, np.nan, reason)
+
+
+class NoForecast(ValueError):
+    """Why a method has no forecast, in words that follow "no forecast: "."""

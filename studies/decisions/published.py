@@ -1,0 +1,233 @@
+"""Decisions of published training runs: what was done, what else could have been done, and the losses of both.
+
+A folder with two tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
+warmup_steps, decay_start, final_rate, steps. `curves.csv.gz`: run, step, loss. A decision is a base run at a moment, and
+larger sizes of its family that spend, from scratch, the compute that it had left. Two things make their losses known: a
+run at a constant rate that is cut at a step is the run of so many steps; and of runs that decay, pairs of lengths were
+trained that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from toposcale.forecasting.candidates import FINISH, Candidate, compute_of
+from toposcale.forecasting.history import History
+from toposcale.forecasting.joint import target_of
+from toposcale.training.schedules import Schedule
+
+LARGER = 1.5
+"""A start is at least so many times as large as the base run."""
+
+SHARES = (0.2, 0.3, 0.5)
+TOKENS = (20e9, 50e9, 100e9, 200e9, 350e9)
+STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000)}
+"""Lengths at which a constant run is cut: tokens; steps of a source whose runs are shorter than that."""
+
+EARLIEST, LATEST, FEWEST_ROWS = 0.15, 0.75, 5
+"""A pair of runs that decay is a decision where its moment lies between these shares, with so many rows before it."""
+
+ROUNDED = 1.005
+"""A run counts as long enough where it ends within half a per cent of a length."""
+
+CONSTANT, ALONE, WITH_SMALLER, SEVERAL = "constant", "alone", "with smaller sizes", "several"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A published training run; `history` is finished."""
+
+    source: str
+    family: str
+    size: str
+    shape: str
+    warmup_steps: int
+    history: History
+
+    @property
+    def n_parameters(self) -> int:
+        """Trained parameters, with embeddings."""
+        return self.history.n_parameters
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that the whole run read."""
+        return self.history.tokens_per_step * self.history.final_step
+
+    @cached_property
+    def is_usual(self) -> bool:
+        """Whether the shape, where it is told as WIDTHxDEPTH, is that of a usual transformer."""
+        width, _, depth = self.size.partition("x")
+        return not depth.isdigit() or 10 <= int(width) / int(depth) <= 100
+
+    def loss_at(self, step: float) -> float:
+        """The loss at a step, between two rows by the logarithm of the step."""
+        steps, losses = self.history.steps, self.history.losses
+        return float(np.interp(np.log(step), np.log(steps), losses))
+
+    def cut(self, step: float) -> History:
+        """The run of `step` steps that a run at a constant rate is up to there."""
+        length, seen = max(round(step), 1), self.history.steps <= step
+        steps, losses = self.history.steps[seen], self.history.losses[seen]
+        return replace(
+            self.history,
+            steps=steps,
+            losses=losses,
+            checkpoint_steps=steps,
+            checkpoint_losses=losses,
+            gradient_norms=np.empty(0),
+            learning_rates=_rates(CONSTANT, length, self.warmup_steps),
+            final_step=length,
+        )
+
+
+def read(folder: Path) -> list[Run]:
+    """Every run of a folder."""
+    table = pd.read_csv(folder / "runs.csv")
+    curves = dict(list(pd.read_csv(folder / "curves.csv.gz").sort_values(["run", "step"]).groupby("run")))
+    found = []
+    for row in table.to_dict("records"):
+        steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
+        decay_share = row["decay_start"] / row["steps"]
+        rates = _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
+        history = History(
+            row["run"],
+            row["n_parameters"],
+            float(row["tokens_per_step"]),
+            row["steps"],
+            steps=steps,
+            losses=losses,
+            checkpoint_steps=steps,
+            checkpoint_losses=losses,
+            learning_rates=rates,
+            family=row["family"],
+            plan="given",
+        )
+        said = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
+        found.append(Run(**said, history=history))
+    return found
+
+
+def _rates(
+    shape: str, steps: int, warmup: int, decay_share: float = np.nan, final: float = 1.0
+) -> np.ndarray:
+    """(steps + 1,) learning rates in units of the peak."""
+    warmup = min(warmup, steps - 1)
+    decay = min(max(round(decay_share * steps), warmup), steps - 1) if shape == "wsd" else None
+    return Schedule(shape, 1.0, steps, warmup, 0.0 if shape == CONSTANT else final, decay).rates()
+
+
+class Start(NamedTuple):
+    """A larger size that could be started: the run that spends what is left, and the loss at its end."""
+
+    run: Run
+    history: History
+    loss: float
+
+    @property
+    def candidate(self) -> Candidate:
+        """The start as the advice sees it: only its size and its plan are known."""
+        target = target_of(self.history)._replace(model="")
+        return Candidate(
+            f"start {self.history.model}", target, target.step, float(compute_of(self.history, target.step))
+        )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A base run of `whole` steps that stands at `now`; the loss at its end; what could be started instead."""
+
+    base: Run
+    whole: History
+    now: History
+    loss: float
+    starts: tuple[Start, ...]
+    smaller: tuple[History, ...]
+
+    @property
+    def name(self) -> str:
+        """The base run, its length and the step where it stands."""
+        return f"{self.base.history.model} {self.whole.final_step} {self.now.last_step}"
+
+    @property
+    def finish(self) -> Candidate:
+        """To go on as planned."""
+        left = self.now.final_step - self.now.last_step
+        return Candidate(FINISH, target_of(self.now), left, float(compute_of(self.now, left)))
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the base run and every start have the shape of a usual transformer."""
+        return self.base.is_usual and all(start.run.is_usual for start in self.starts)
+
+
+def moments(runs: Sequence[Run]) -> Iterator[Moment]:
+    """Every moment of every base run, with all the starts whose loss is known."""
+    for family in dict.fromkeys(run.family for run in runs):
+        for shape in dict.fromkeys(run.shape for run in runs if run.family == family):
+            own = [run for run in runs if (run.family, run.shape) == (family, shape)]
+            yield from _of_constant(own) if shape == CONSTANT else _of_decaying(own)
+
+
+def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
+    longest: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda run: (run.tokens, run.history.model)):
+        longest[run.n_parameters] = run
+    for base in longest.values():
+        for length in _lengths(base):
+            if length > base.history.steps[-1] * ROUNDED:
+                continue
+            whole = base.cut(length)
+            read = whole.final_step * whole.tokens_per_step
+            smaller = tuple(
+                other.cut(min(read / other.history.tokens_per_step, other.history.steps[-1]))
+                for other in longest.values()
+                if other.n_parameters < base.n_parameters and other.is_usual
+            )
+            for share in SHARES:
+                left = (1 - share) * length * base.n_parameters * base.history.tokens_per_step
+                starts = []
+                for other in longest.values():
+                    bought = left / (other.n_parameters * other.history.tokens_per_step)
+                    rows = other.history.steps <= bought
+                    if (
+                        other.n_parameters >= LARGER * base.n_parameters
+                        and rows.sum() >= 2
+                        and not rows.all()
+                    ):
+                        starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
+                if starts:
+                    loss = base.loss_at(min(length, base.history.steps[-1]))
+                    yield Moment(base, whole, whole.first(share), loss, tuple(starts), smaller)
+
+
+def _lengths(base: Run) -> list[float]:
+    """Steps at which a constant base run is cut."""
+    return list(STEPS.get(base.source, [tokens / base.history.tokens_per_step for tokens in TOKENS]))
+
+
+def _of_decaying(runs: Sequence[Run]) -> Iterator[Moment]:
+    for base in runs:
+        compute = base.n_parameters * base.tokens
+        smaller = tuple(
+            other.history
+            for other in runs
+            if other.n_parameters < base.n_parameters
+            and other.tokens <= base.tokens * ROUNDED
+            and other.is_usual
+        )
+        for other in runs:
+            share = 1 - other.n_parameters * other.tokens / compute
+            if other.n_parameters < LARGER * base.n_parameters or not EARLIEST <= share <= LATEST:
+                continue
+            now = base.history.first(share)
+            if len(now.steps) >= FEWEST_ROWS:
+                start = Start(other, other.history, float(other.history.losses[-1]))
+                yield Moment(base, base.history, now, float(base.history.losses[-1]), (start,), smaller)

@@ -1,0 +1,68 @@
+"""What could be done with the compute that is left."""
+
+import numpy as np
+import pytest
+
+from planted_laws import FINAL, SIZES, run, wsd
+from toposcale.forecasting.candidates import candidates, compute_of, rest_of, same_course, stretched
+
+
+def test_compute_is_six_n_d():
+    history = run("a", 7_000, tokens=100)
+    assert compute_of(history, 7) == 6 * 7_000 * 100 * 7
+    assert rest_of(history.first(0.25)) == pytest.approx(6 * 7_000 * 100 * 3000, rel=0.02)
+
+
+def test_what_can_be_done_with_the_runs_own_rest():
+    live = run("1M", 1_000_000, until=0.5)
+    found = {c.name: c for c in candidates(live, SIZES[1:], None, [2])}
+    assert set(found) == {"finish", "start 4M", "start 2 x 1M"}
+    rest = rest_of(live)
+    assert found["finish"].steps == FINAL - live.last_step
+    assert found["finish"].compute == pytest.approx(rest)
+    # A quarter of the steps at four times the size, on the same course of the rate.
+    assert found["start 4M"].steps == pytest.approx(found["finish"].steps / 4, abs=1)
+    assert found["start 4M"].compute == pytest.approx(rest, rel=0.01)
+    rates = found["start 4M"].target.learning_rates
+    assert rates.max() == pytest.approx(1e-3)
+    assert rates[-1] == pytest.approx(wsd()[-1])
+
+
+def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
+    live = run("1M", 1_000_000, until=0.5)
+    found = {c.name: c for c in candidates(live, [], 3 * rest_of(live), [4])}
+    assert found["extend"].steps == 3 * found["finish"].steps
+    assert found["start 4 x 1M"].compute == pytest.approx(3 * rest_of(live), rel=0.01)
+    rates = found["extend"].target.learning_rates
+    np.testing.assert_allclose(rates[: live.last_step], wsd()[: live.last_step])
+    assert rates[-1] == pytest.approx(wsd()[-1])
+
+
+def test_less_compute_presses_the_rest_of_the_plan_together():
+    live = run("1M", 1_000_000, until=0.5)
+    [finish] = candidates(live, [], 0.5 * rest_of(live), [])
+    assert finish.name == "finish"
+    assert finish.steps == (FINAL - live.last_step) // 2
+    assert finish.target.learning_rates[-1] == pytest.approx(wsd()[-1])
+
+
+def test_a_size_stands_under_the_run_with_the_same_schedule_and_never_the_first_of_the_alphabet():
+    live = run("small", 1_000_000, until=0.5)
+    flat = np.minimum((np.arange(FINAL + 1) + 1) / 200, 1.0) * 1e-3
+    others = [run("aaa", 4_000_000, flat), run("zzz", 4_000_000)]
+    assert same_course(live, others[1])
+    assert not same_course(live, others[0])
+    assert "start zzz" in {c.name for c in candidates(live, others, None, [])}
+
+
+def test_stretching_keeps_the_course():
+    rates = wsd()
+    longer = stretched(rates, 10 * FINAL)
+    assert len(longer) == 10 * FINAL + 1
+    np.testing.assert_allclose(longer[::10], rates)
+
+
+def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
+    live = run("1M", 1_000_000, until=0.5)
+    models = {c.name: c.target.model for c in candidates(live, [], 2 * rest_of(live), [2])}
+    assert models == {"finish": "1M", "extend": "1M", "start 2 x 1M": ""}

@@ -1,0 +1,134 @@
+"""The tables of candidates and decisions: what following the advice costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from planted_laws import SIZES, run, wsd
+from toposcale.analysis import decisions
+from toposcale.analysis.decisions import candidate_table, decision_table
+from toposcale.analysis.regret import POLICIES
+from toposcale.forecasting.candidates import rest_of
+
+DECISION = {"remaining": None, "sizes": [2]}
+
+
+def families(count=3):
+    """Runs of two sizes under several plans, so that there are several decisions."""
+    plans = [wsd(2000 + 500 * i) for i in range(count)]
+    return [
+        run(f"{size // 10**6}M-{i}", size, rates, seed=i)
+        for size in (1_000_000, 4_000_000)
+        for i, rates in enumerate(plans)
+    ]
+
+
+def test_regret_is_the_loss_given_up_at_the_same_total_compute():
+    table = decision_table(families(), fractions=[0.5])
+    assert set(table["policy"]) == set(POLICIES)
+    assert set(table["model"]) == {"1M-0", "1M-1", "1M-2"}
+    judged = table.dropna(subset=["regret"])
+    np.testing.assert_allclose(judged["regret"], judged["loss"] - judged["best_loss"])
+    assert (judged["regret"] > -1e-12).all()
+    for _, group in judged.groupby("model"):
+        assert group["remaining"].nunique() == 1
+        finish = group[group["policy"] == "always_finish"].iloc[0]
+        own = next(h for h in families() if h.model == finish["model"])
+        assert finish["loss"] == own.final_loss
+        # The best of all candidates costs nothing; stopping at half time to start four times the size costs.
+        assert group["regret"].min() == 0
+        assert group.set_index("policy").loc["stop_now", "regret"] > 0
+
+
+def test_an_alternative_that_was_trained_is_an_observed_truth():
+    """A 4M run whose whole compute is that of the rest of the 1M run, under the same course of the rate."""
+    small = run("1M", 1_000_000)
+    rest = rest_of(small.first(0.5))
+    steps = int(rest / (6 * 4_000_000 * 1000))
+    fitting, other = run("4M-short", 4_000_000, wsd(steps)), run("4M-long", 4_000_000)
+    with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")
+    without = decision_table([small, other], fractions=[0.5]).set_index("policy")
+    assert with_it.loc["stop_now", "truth"] == "observed"
+    assert with_it.loc["stop_now", "loss"] == fitting.final_loss
+    assert without.loc["stop_now", "truth"] == "modelled"
+    assert without.loc["always_finish", "truth"] == "modelled"
+
+
+def test_the_future_of_a_run_moves_no_choice():
+    def spoiled(history):
+        late = history.checkpoint_steps > 0.5 * history.final_step
+        late[-1] = False
+        return replace(history, checkpoint_losses=np.where(late, 7.0, history.checkpoint_losses))
+
+    one = decision_table(families(), fractions=[0.5])
+    other = decision_table([spoiled(h) if h.n_parameters < 2e6 else h for h in families()], fractions=[0.5])
+    columns = ["model", "policy", "choice", "probability"]
+    pd.testing.assert_frame_equal(one[columns], other[columns])
+
+
+def test_the_advice_finishes_where_there_is_no_forecast_to_be_believed():
+    small, large = SIZES
+    rising = small.checkpoint_losses.copy()
+    rising[20:] = np.linspace(rising[20], 9.0, len(rising) - 20)
+    table = decision_table([replace(small, checkpoint_losses=rising), large], fractions=[0.5])
+    advice = table.set_index("policy").loc["advice"]
+    assert advice["choice"] == "finish"
+    assert "rising" in advice["reason"]
+    assert np.isnan(advice["probability"])
+
+
+def test_a_single_size_has_empty_tables_with_all_their_columns():
+    table = decision_table(SIZES[:1])
+    assert table.empty
+    assert "regret" in table.columns
+    assert set(candidate_table(SIZES[:1])["candidate"]) == {"finish", "start 2 x 1M", "start 4 x 1M"}
+
+
+def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
+    """60 steps are left: too few of twice the size, but enough of half."""
+    schedule = wsd(600, warmup=60)
+    family = [
+        run(name, size, schedule)
+        for name, size in (("half", 500_000), ("one", 1_000_000), ("two", 2_000_000))
+    ]
+    table = decision_table(family, fractions=[0.9])
+    own = table[table["model"] == "one"].set_index("policy")
+    assert set(own.index) == {"advice", "always_finish"}
+    assert own.loc["always_finish", "loss"] == family[1].final_loss
+
+
+def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
+    whole = run("1M", 1_000_000)
+    silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
+    assert not silent.is_finished
+    assert silent.is_over
+    assert not candidate_table([silent, run("4M", 4_000_000)])["is_live"].any()
+
+
+def test_what_the_advice_refuses_is_told_in_the_report_too():
+    """The last losses lie far below the law: the forecast is above the present loss under a falling rate."""
+    live = run("1M", 1_000_000, until=0.9)
+    losses = live.checkpoint_losses.copy()
+    losses[-3:] -= 1.0
+    [row] = candidate_table([replace(live, checkpoint_losses=losses)]).to_dict("records")
+    assert row["candidate"] == ""
+    assert row["reason"]
+    assert row["is_live"]
+
+
+def test_seeds_of_a_cell_count_once(monkeypatch):
+    monkeypatch.setattr(decisions, "histories_from_tables", lambda *tables, **given: families())
+    evaluated = {}
+    for cell in ("the same", "its own"):
+        models = pd.DataFrame({"model": [history.model for history in families()]})
+        models["cell"] = "one" if cell == "the same" else models["model"]
+        settings = {"fractions": [0.3], "decision": DECISION, "seed": 0, "resamples": 200}
+        made = decisions.decision_tables(*[pd.DataFrame()] * 2, models, *[pd.DataFrame()] * 2, **settings)
+        evaluated[cell] = made["decision_evaluation"].set_index("policy")
+    assert evaluated["the same"]["regret"].to_numpy() == pytest.approx(
+        evaluated["its own"]["regret"].to_numpy()
+    )
+    assert evaluated["the same"]["regret_low"].isna().all()
+    assert evaluated["its own"]["regret_low"].notna().all()
