@@ -41,7 +41,6 @@ rule weight_features:
         steps=steps_of("weights"),
         files=files_of_user(checkpoints_of("weights")),
         leave_gaps=not_made_here,
-        files=files_of_user(checkpoints_of("weights")),
         code=code_of("weight_features.py"),
     message:
         "Topology of the weights of {wildcards.model}, {wildcards.span}"
@@ -81,7 +80,6 @@ rule embeddings:
         steps=steps_of("embeddings"),
         files=files_of_user(checkpoints_of("embeddings")),
         leave_gaps=not_made_here,
-        files=files_of_user(checkpoints_of("embeddings")),
         tokenizer=own_tokenizer,
         code=code_of("embeddings.py"),
     message:

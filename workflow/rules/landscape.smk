@@ -46,7 +46,6 @@ rule loss_landscape:
         steps=steps_of("landscape"),
         files=files_of_user(checkpoints_of("landscape")),
         leave_gaps=not_made_here,
-        files=files_of_user(checkpoints_of("landscape")),
         tokenizer=own_tokenizer,
         code=code_of("loss_landscape.py"),
     message:
