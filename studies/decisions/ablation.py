@@ -21,6 +21,7 @@ LEFT_OUT: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
     "the misfit": ((misfit, "NOW", NOTHING),),
     "that the misfit grows towards the past": ((misfit, "GROWTH", 0.0),),
     "that the curve tells how large the misfit is": ((misfit, "SCALE_WIDTH", 0.01),),
+    "that part of the misfit is a run's own": ((misfit, "OF_ALL_RUNS", 1.0),),
     "the cost of the first steps": ((joint, "_FIRST", (float(np.log(NOTHING)), 0.01)),),
     "the clock: T is the sum of the rates": ((joint, "CLOCK", 1.0),),
     "what a size has of its own": ((joint, "OWN", dict.fromkeys(joint.OWN, NOTHING)),),

@@ -73,13 +73,16 @@ def test_the_curve_tells_how_large_its_misfit_is(planted_scale, at_least, at_mos
     assert at_least <= np.median(scales) <= at_most
 
 
-def test_the_misfit_grows_towards_the_past_and_is_shared_by_near_points_and_sizes():
+def test_the_misfit_grows_towards_the_past_and_is_shared_by_near_points_sizes_and_runs():
     deviations = np.sqrt(np.diag(covariance(points([-2, -1, 0, 1]), points([-2, -1, 0, 1]), 1.0)))
     assert (np.diff(deviations) < 0).all()
-    here, other = points([0.0]), points([0.0], size=1.0, run=1)
+    here, run, size = points([0.0]), points([0.0], run=1), points([0.0], size=1.0, run=1)
     of_one = covariance(here, here, 1.0)[0, 0] - misfit.RUN_SCATTER**2
     assert of_one == pytest.approx(misfit.NOW**2)
-    assert covariance(here, other, 1.0)[0, 0] == pytest.approx(of_one * np.exp(-1 / misfit.SIZE_REACH))
+    # A part of the misfit is a run's own: it may differ early on from another run of its size.
+    of_two = covariance(here, run, 1.0)[0, 0]
+    assert of_two == pytest.approx(misfit.OF_ALL_RUNS * of_one)
+    assert covariance(here, size, 1.0)[0, 0] == pytest.approx(of_two * np.exp(-1 / misfit.SIZE_REACH))
     assert covariance(here, points([9.0]), 1.0)[0, 0] < 0.1 * of_one + misfit.RUN_SCATTER**2
 
 

@@ -23,6 +23,9 @@ GROWTH = 1.0
 REACH, SIZE_REACH = 1.5, 3.0
 """Logarithms of the training time, and of the size, over which the misfits of two points agree."""
 
+OF_ALL_RUNS = 0.8
+"""The correlation of the misfits of two runs of one size at one time: the rest is each run's own, and fades with it."""
+
 RUN_SCATTER = 0.003
 """By how much of the loss a run lies off its law for good: its seed and its data."""
 
@@ -51,10 +54,11 @@ class Points(NamedTuple):
 def covariance(one: Points, other: Points, scale: float) -> np.ndarray:
     """(points of one, points of other) covariance of the misfits, in units of the loss; scale: how large they are."""
     gap = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / REACH
+    same_run = one.run[:, None] == other.run
     shared = (1 + gap) * np.exp(-gap - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
+    shared *= np.where(same_run, 1.0, OF_ALL_RUNS)
     return np.asarray(
-        _amplitude(one, scale)[:, None] * _amplitude(other, scale) * shared
-        + RUN_SCATTER**2 * (one.run[:, None] == other.run)
+        _amplitude(one, scale)[:, None] * _amplitude(other, scale) * shared + RUN_SCATTER**2 * same_run
     )
 
 

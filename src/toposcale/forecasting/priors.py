@@ -42,10 +42,10 @@ _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.682, 0.198),
-    log_b=Belief(-3.112, 0.238),
-    kappa=Belief(0.117, 0.099),
-    share=Belief(0.691, 0.421),
-    log_alpha_n=Belief(-1.207, 0.258),
+    log_alpha=Belief(-0.682, 0.199),
+    log_b=Belief(-3.113, 0.241),
+    kappa=Belief(0.123, 0.094),
+    share=Belief(0.728, 0.413),
+    log_alpha_n=Belief(-1.180, 0.260),
 )
 """Learnt from all published families."""
