@@ -57,7 +57,7 @@ docs: $(VENV)/.test
 	@echo "The documentation: build/docs/docs/index.html"
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 
 # A SLURM cluster of one node, started and stopped by the tests; skipped, with the reason, where that cannot be.
 test-slurm: $(VENV)/.test $(VENV)/.slurm

@@ -70,11 +70,16 @@ def tables(*, between=0.0, within=0.0, slopes=0.0, seed=1):
     return pd.concat(features), pd.concat(metrics), pd.DataFrame(models)
 
 
-def results(tmp_path, **effects):
-    """The tables of results, through the small tables that are committed."""
+def gathered(tmp_path, **effects):
+    """The small tables of finished runs, as they are committed."""
     features, metrics, models = tables(**effects)
     rows = features[features["feature"] == "mean_row_norm"]
     study_2.gather(tmp_path, features[features["feature"] != "mean_row_norm"], metrics, models, rows)
+
+
+def results(tmp_path, **effects):
+    """The tables of results, through the small tables."""
+    gathered(tmp_path, **effects)
     parts = [
         pd.concat([pd.read_csv(path) for path in sorted((tmp_path / name).glob("*.csv.gz"))])
         for name in ("models", "series", "early")
@@ -82,7 +87,7 @@ def results(tmp_path, **effects):
     assert sorted(path.name for path in (tmp_path / "series").iterdir()) == sorted(
         f"{cell}.csv.gz" for cell in SIZES
     )
-    found = study.study_tables(*small_tables.long_tables(*parts[1:]), parts[0], draws=2000)
+    found = study.study_tables(*small_tables.long_tables(*parts[1:]), parts[0], draws=1000)
     return found, found["primary"].set_index(["question", "feature"])
 
 
@@ -130,7 +135,7 @@ def test_what_the_norm_of_the_rows_tells_with_slopes_of_each_cell_is_no_discover
 def test_a_study_of_which_a_cell_is_missing_is_not_analysed(tmp_path):
     with pytest.raises(UserError, match="no tables of finished runs"):
         study_2.read(tmp_path)
-    results(tmp_path)
+    gathered(tmp_path)
     with pytest.raises(UserError, match="48 runs in 3 cells; the plan has 15 cells of 40"):
         study_2.read(tmp_path)
 
