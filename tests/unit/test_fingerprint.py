@@ -1,8 +1,11 @@
 """A fingerprint follows the code that a script can reach, and nothing else."""
 
+import re
+
 import pytest
 
 import fingerprint
+from paths import ROOT
 
 
 @pytest.fixture
@@ -49,3 +52,14 @@ def test_what_changes_a_fingerprint(project, file, text, changes):
 
 def test_the_real_scripts_reach_the_library():
     assert fingerprint.fingerprint("weight_features.py") != fingerprint.fingerprint("gather.py")
+
+
+def test_every_rule_is_run_again_when_the_code_of_its_own_script_changes():
+    """But the advice, which is computed whenever it is asked for, and the configuration, which no library code writes."""
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
+    rules = re.split(r"^ *rule\b", text, flags=re.MULTILINE)[1:]
+    scripts = [re.findall(r'scripts/(\w+\.py)"', rule) for rule in rules]
+    watched = [re.findall(r'code_of\(\s*"(\w+\.py)"', rule) for rule in rules]
+    without = (["advice.py"], ["resolved_configuration.py"])
+    assert len(rules) > 20
+    assert [one for one in scripts if one and one not in without] == [one for one in watched if one]
