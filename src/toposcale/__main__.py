@@ -90,11 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         "curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them"
     )
     for name, meaning in _OF_A_RUN.items():
-        kind = str if name == "schedule" else float
+        kind = str if name == "schedule" else _amount
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
     command.add_argument(
         "--size",
-        type=float,
+        type=_amount,
         action="append",
         default=[],
         metavar="PARAMETERS",
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="CURVE:PARAMETERS[:KEY=VALUE...]",
         help="another run of the family; what no KEY (an option above) says of it is as in this run; may be given again",
     )
-    command.add_argument("--remaining", type=float, metavar="FLOP", help="compute that will still be spent")
+    command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")
     command.add_argument("--json", action="store_true", help="the object that advice.json has for a model")
     text = "a local page that follows a training: a monitor's folder, or one of checkpoints such as the Trainer's"
@@ -160,13 +160,21 @@ def _advise(given: argparse.Namespace) -> None:
         print("\n".join(filter(None, [chart(advice), str(advice)])))
 
 
+def _amount(text: str) -> float:
+    """A number as people write it: 25e6, 25M, 0.5B."""
+    unit = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper(), 1.0)
+    try:
+        return float(text[:-1] if unit > 1 else text) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; write for example 25e6 or 25M") from None
+
+
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a run as `toposcale.advise` takes them."""
-    steps, warmup = (int(options[name]) if name in options else None for name in ("steps", "warmup"))
+    steps, warmup = options.get("steps"), options.get("warmup")
     schedule = options.get("schedule")
     if schedule in SHAPES:
-        whole = {"decay_start": int(options["decay_start"])} if "decay_start" in options else {}
-        whole |= {name: options[name] for name in ("peak", "final") if name in options}
+        whole = {name: options[name] for name in ("decay_start", "peak", "final") if name in options}
         schedule = {"shape": schedule, **whole}
     found = {"n_parameters": options.get("parameters"), "tokens_per_step": options.get("tokens_per_step")}
     return found | {"schedule": schedule, "steps": steps, "warmup_steps": warmup}
@@ -178,12 +186,12 @@ def _known(text: str, own: dict[str, Any]) -> dict[str, Any]:
     try:
         pairs = [part.partition("=") for part in rest[1:]]
         options = {
-            key.replace("-", "_"): value if key == "schedule" else float(value) for key, _, value in pairs
+            key.replace("-", "_"): value if key == "schedule" else _amount(value) for key, _, value in pairs
         }
         if not rest or set(options) - set(_OF_A_RUN):
             raise ValueError
-        options["parameters"] = float(rest[0])
-    except ValueError:
+        options["parameters"] = _amount(rest[0])
+    except (ValueError, argparse.ArgumentTypeError):
         raise UserError(
             f"--known {text}: it must be CURVE:PARAMETERS, then any of {', '.join(_OF_A_RUN)} as :KEY=VALUE"
         ) from None

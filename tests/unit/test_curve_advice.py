@@ -196,3 +196,139 @@ def test_what_means_nothing_for_a_known_run_is_named():
     given = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
     with pytest.raises(UserError, match="known: colour means nothing; a run has curve"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
+
+
+GIVEN = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+
+
+def changed(loss):
+    """The columns with other losses: what `loss` makes of them."""
+    found = columns()
+    return found | {"loss": loss(found["loss"].copy())}
+
+
+def with_end(*values):
+    def change(losses):
+        losses[-len(values) :] = values
+        return losses
+
+    return lambda: changed(change)
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason"),
+    [
+        (lambda: changed(lambda losses: np.full_like(losses, 3.5)), "the loss does not fall: it was 3.5"),
+        (
+            lambda: changed(lambda losses: 10.8 + 0.02 * np.random.default_rng(0).normal(size=len(losses))),
+            "the loss does not fall",
+        ),
+        (with_end(7.0), "the log ends in a spike of 1 row, up to 7"),
+        (with_end(5.0, 7.0), "the log ends in a spike of 2 rows, up to 7"),
+        # pandas writes a NaN as an empty cell, which is what a row without a loss looks like.
+        (with_end(np.nan, np.nan, np.nan), "the last 3 logged losses are not numbers"),
+    ],
+)
+def test_a_curve_that_does_not_bear_it_gets_no_advice(curve, reason, tmp_path):
+    pd.DataFrame(curve()).to_csv(tmp_path / "losses.csv", index=False)
+    for source in (pd.DataFrame(curve()), tmp_path / "losses.csv"):
+        advice = toposcale.advise(source, **GIVEN)
+        assert reason in advice["no_advice_because"]
+        assert not advice["candidates"]
+
+
+def test_rows_that_are_logged_without_a_loss_are_no_lost_losses():
+    """A loss in every third row, and the plan written out to its end."""
+    sparse = columns()
+    sparse["loss"][np.arange(len(sparse["loss"])) % 3 > 0] = np.nan
+    assert toposcale.advise(sparse, **GIVEN)["candidates"]
+    rates, own = wsd(), columns()
+    ahead = np.arange(own["step"][-1] + 50, FINAL + 1, 50)
+    whole = {
+        "step": np.append(own["step"], ahead),
+        "loss": np.append(own["loss"], np.full(len(ahead), np.nan)),
+        "learning_rate": np.append(own["learning_rate"], rates[ahead]),
+    }
+    assert toposcale.advise(whole, n_parameters=1e6, tokens_per_step=1000, steps=FINAL, warmup_steps=200)[
+        "candidates"
+    ]
+
+
+def test_an_answer_from_points_too_few_to_check_the_law_is_never_sure():
+    few = {name: values[:7] for name, values in columns().items()}
+    advice = toposcale.advise(few, **GIVEN, sizes=[1.5e6, 100e6])
+    assert advice["candidates"]
+    assert not advice["sure"]
+    assert any("too few points" in said for said in advice["assumed"])
+
+
+def test_a_known_run_that_rises_is_named():
+    rising = with_end(*np.linspace(3.5, 7.5, 15))()
+    with pytest.raises(UserError, match=r"known run 1: the loss is rising: .*; leave it out"):
+        toposcale.advise(columns(), **GIVEN, known=[{"curve": rising, "n_parameters": 4e6}])
+
+
+def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
+    advice = toposcale.advise(columns(until=1.0), **GIVEN)
+    assert advice["no_advice_because"] == str(advice)
+    assert "finished at step" in str(advice)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--parameters", "-5"), "n_parameters: -5, but it must be at least 1"),
+        (("--parameters", "inf"), "n_parameters: inf"),
+        (("--tokens-per-step", "1e30"), "tokens_per_step: 1e+30"),
+        (("--steps", "nan"), "steps: nan"),
+        (("--steps", "1e18"), "steps: 1e+18"),
+        (("--steps", "4000.7"), "steps: 4000.7, but it must be a whole number"),
+        (("--warmup", "nan"), "warmup_steps: nan"),
+        (("--size", "0"), "sizes: 0, but it must be above 0"),
+        (("--remaining", "-1"), "remaining: -1"),
+        (("--target", "nan"), "target_loss: nan"),
+        (("--schedule", "cosin"), "cosin: neither a shape (constant, linear, cosine, wsd) nor a file"),
+    ],
+)
+def test_a_number_that_fits_no_training_is_one_line(curve, capsys, arguments, line):
+    status, _, [last] = told(capsys, curve, *RUN, *arguments)
+    assert status == 1
+    assert line in last
+
+
+def test_numbers_may_be_written_as_people_do(curve, capsys):
+    plain, short = (told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e6", "4M"))
+    assert plain == short
+    with pytest.raises(SystemExit):
+        main(["advise", str(curve), "--parameters", "many"])
+    assert "'many' is no number; write for example 25e6 or 25M" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("curve", "given", "line"),
+    [
+        ([1, 2], {}, "curve: a file, a folder, or columns by name such as a data frame, but it is a list"),
+        ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
+        ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
+        (None, {"n_parameters": "many"}, "n_parameters: 'many' is no number"),
+        (None, {"known": {"n_parameters": 4e6}}, "known run 1: a run has a curve and n_parameters"),
+        (None, {"schedule": {"shape": "cosine", "warmup": 2}}, "schedule: warmup means nothing there"),
+        (None, {"schedule": {"warmup_steps": 2}}, "schedule: shape is missing"),
+    ],
+)
+def test_what_a_caller_gets_wrong_is_one_line(curve, given, line):
+    with pytest.raises(UserError) as error:
+        toposcale.advise(columns() if curve is None else curve, **GIVEN | given)
+    assert line in str(error.value)
+
+
+def test_a_column_that_nobody_needs_may_hold_anything():
+    frame = pd.DataFrame(columns()).assign(run="a")
+    one, other = (toposcale.advise(source, **GIVEN, sizes=4e6) for source in (frame, columns()))
+    assert one == other
+
+
+def test_a_plan_that_the_log_contradicts_is_named(curve):
+    longer = GIVEN | {"schedule": {"shape": "cosine", "warmup_steps": 200, "final": 0.1}}
+    with pytest.raises(UserError, match=r"schedule: it gives a learning rate of .* but the log has"):
+        toposcale.advise(curve, **longer)

@@ -17,7 +17,14 @@ from toposcale.forecasting.decision import Decision, Option, best_size, steps_to
 from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.trust import is_plausible, refuse_curve, refuse_value, stretch_of
+from toposcale.forecasting.trust import (
+    is_checkable,
+    is_plausible,
+    refuse_curve,
+    refuse_moment,
+    refuse_value,
+    stretch_of,
+)
 
 BUDGET_USED_UP = "the compute that is left does not pay for one step"
 
@@ -49,6 +56,7 @@ def trusted_law(history: History, others: Sequence[History]) -> Joint:
     refuse_curve(history)
     if len(history.loss_curve[0]) < MINIMUM_POINTS:
         raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+    refuse_moment(history)
     law = Joint().fit(others, history)
     try:
         law.stretch = stretch_of(law, history, others)
@@ -168,7 +176,7 @@ def _choice(decision: Decision, history: History) -> dict[str, Any]:
         "cost_if_wrong": best.cost_if_wrong,
     }
     # The best of one is no finding, and a rate that may still fall leaves every answer open.
-    sure = best.is_sure and history.plan_known and not alone
+    sure = best.is_sure and history.plan_known and is_checkable(history) and not alone
     return {"choice": best.candidate.name, "sure": sure} | (dict.fromkeys(told, None) if alone else told)
 
 
@@ -212,6 +220,8 @@ def _assumed(history: History, others: Sequence[History], decision: Decision, la
         f"the {history.metric} that was read is in nats per token",
         "compute is 6 x parameters x tokens, in FLOP",
     ]
+    if not is_checkable(history):
+        said.append("the curve follows the law: it has too few points to check that, so no answer is sure")
     if not history.plan_known:
         because = history.plan or "no learning rate is known"
         said.append(f"the learning rate stays as it is, since {because}; a decay to come is in no forecast")
@@ -252,7 +262,7 @@ def _find_out(history: History, decision: Decision, law: Joint) -> str:
         cost = float(compute_of(history, history.final_step)) / 16
         return (
             "how the loss falls with size: train a quarter of the size on a quarter of the tokens, to the end of the "
-            f"same plan ({cost:.2g} FLOP), and name it in models"
+            f"same plan ({cost:.2g} FLOP), and give it, too (--known; in a run under models)"
         )
     later = min(history.last_step + max(history.final_step // 10, 1), history.final_step)
     return f"ask again at step {later:,}: by then the forecast of {FINISH} is narrower"

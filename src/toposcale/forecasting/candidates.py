@@ -74,7 +74,7 @@ def candidates(
     if ahead > 0:
         within = min(ahead, bought)
         found.append(Candidate(FINISH, _continued(history, within), within, within * per_step))
-        if bought > 1.05 * ahead:
+        if 1.05 * ahead < bought <= MOST_STEPS:
             found.append(Candidate(EXTEND, _continued(history, bought), bought, bought * per_step))
     sizes = sorted({other.n_parameters for other in others} - {history.n_parameters})
     named = [

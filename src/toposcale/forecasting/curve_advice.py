@@ -15,9 +15,12 @@ from toposcale.forecasting.advice import Question
 from toposcale.forecasting.advice import advise as advise_on
 from toposcale.forecasting.candidates import MULTIPLES
 from toposcale.forecasting.history import History
+from toposcale.forecasting.prediction import NoForecast
+from toposcale.forecasting.trust import refuse_curve
 from toposcale.io import loss_curves
 from toposcale.io.errors import UserError
-from toposcale.training.schedules import Schedule, ScheduleTable, plan_of_training, schedule_of
+from toposcale.io.step_names import MOST_STEPS
+from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, plan_of_training, schedule_of
 
 Curve = str | Path | Mapping[str, Any] | Any
 
@@ -66,12 +69,48 @@ def advise(
     Returns a mapping with the keys of advice.json (docs/forecasting.md). UserError: one line on what is missing or wrong.
     """
     run = history_of(curve, name, n_parameters, tokens_per_step, schedule, steps, warmup_steps)
-    others = [_known(one, number, run) for number, one in enumerate(known, 1)]
-    others += [_unstarted(size, run) for size in sizes]
-    question = Question(remaining, () if sizes else MULTIPLES, target_loss)
+    told = [known] if isinstance(known, Mapping) else known
+    others = [_known(one, number, run) for number, one in enumerate(told, 1)]
+    named = list(
+        dict.fromkeys(_number(size, "sizes", MOST_PARAMETERS) for size in np.atleast_1d(sizes).tolist())
+    )
+    others += [_unstarted(size, run) for size in named]
+    question = Question(
+        None if remaining is None else _number(remaining, "remaining", np.inf),
+        () if named else MULTIPLES,
+        None if target_loss is None else _number(target_loss, "target_loss", np.inf),
+    )
     advice = Advice(advise_on(run, others, question, seed))
+    if run.is_over:
+        advice["no_advice_because"] = words.told_of_finished(run)
     advice.history = run
     return advice
+
+
+MOST_PARAMETERS, MOST_TOKENS = 1e15, 1e12
+"""More than any model has, and than any step reads."""
+
+
+def _number(value: Any, what: str, most: float, least: float = 0.0) -> float:
+    """A finite number above 0, or from `least` on, up to `most`. UserError: it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{what}: {value!r} is no number; write for example 25e6") from None
+    low = number >= least if least else number > 0
+    if not (low and np.isfinite(number) and number <= most):
+        limits = f"{f'at least {least:g}' if least else 'above 0'}{f' and at most {most:g}' if np.isfinite(most) else ''}"
+        raise UserError(f"{what}: {number:g}, but it must be {limits}")
+    return number
+
+
+def _steps(value: Any, what: str, least: float = 0.0) -> int | None:
+    if value is None:
+        return None
+    number = value if value == 0 and what == "warmup_steps" else _number(value, what, MOST_STEPS, least)
+    if number % 1:
+        raise UserError(f"{what}: {number:g}, but it must be a whole number")
+    return int(number)
 
 
 def history_of(
@@ -85,6 +124,11 @@ def history_of(
 ) -> History:
     """A loss curve, with what is known of its training, as a history. UserError: what is missing is asked for in one
     line."""
+    steps, warmup_steps = _steps(steps, "steps", 1.0), _steps(warmup_steps, "warmup_steps")
+    if n_parameters is not None:
+        n_parameters = _number(n_parameters, "n_parameters", MOST_PARAMETERS, 1.0)
+    if tokens_per_step is not None and not np.isnan(tokens_per_step):
+        tokens_per_step = _number(tokens_per_step, "tokens_per_step", MOST_TOKENS, 1.0)
     read = _read(curve)
     facts = _facts(curve)
     log, metrics = read.log(), read.metric_rows(name)
@@ -92,12 +136,12 @@ def history_of(
     plan = _plan(schedule, steps, warmup_steps, rates)
     last = plan.steps if plan else steps or facts.get("final_step") or 0
     given = {
-        "n_parameters": n_parameters or facts.get("n_parameters"),
-        "tokens_per_step": tokens_per_step or facts.get("tokens_per_step"),
-        "schedule (or steps, the last step of the plan)": last,
+        "n_parameters (--parameters)": n_parameters or facts.get("n_parameters"),
+        "tokens_per_step (--tokens-per-step)": tokens_per_step or facts.get("tokens_per_step"),
+        "schedule (--schedule), or steps (--steps), the last step of the plan": last,
     }
     if missing := [key for key, value in given.items() if not value]:
-        raise UserError(f"{name}: not known and not in the curve: {', '.join(missing)}; give it")
+        raise UserError(f"{name}: not known and not in the curve: {'; '.join(missing)}: give it")
     if at.max(initial=0) > 1.01 * last:
         raise UserError(
             f"{name}: the curve goes to step {int(at.max()):,}, but the plan ends at step {last:,}"
@@ -109,11 +153,11 @@ def history_of(
     ).sort_by("step")
     return History(
         name,
-        round(float(given["n_parameters"] or 0)),
-        float(given["tokens_per_step"] or np.nan),
+        round(float(n_parameters or facts["n_parameters"] or 0)),
+        float(tokens_per_step or facts["tokens_per_step"] or np.nan),
         last,
         steps=at,
-        losses=log["loss"].to_numpy(),
+        losses=_with_lost_rows(at, log["loss"].to_numpy(), rates, last),
         gradient_norms=log["gradient_norm"].to_numpy(),
         learning_rates=known,
         checkpoint_steps=chosen["step"].to_numpy().astype(np.float64),
@@ -124,10 +168,29 @@ def history_of(
     )
 
 
+def _with_lost_rows(steps: np.ndarray, losses: np.ndarray, rates: np.ndarray, last: int) -> np.ndarray:
+    """Losses with infinity where the last rows have a rate and no loss: pandas writes a NaN as an empty cell.
+
+    Rows without a loss are nothing new where there were as many between two losses before, and are the plan where they
+    go on to its end.
+    """
+    logged, known = np.flatnonzero(np.isfinite(losses)), np.flatnonzero(np.isfinite(rates))
+    ending = known[known > logged[-1]] if len(logged) > 1 else known[:0]
+    if len(ending) < np.diff(logged).max(initial=1) + 1 or steps[ending[-1]] >= 0.99 * last:
+        return losses
+    found = losses.copy()
+    found[ending] = np.inf
+    return found
+
+
 def _read(curve: Curve) -> loss_curves.LossCurve:
     if isinstance(curve, str | Path):
         return loss_curves.read(curve)
-    return loss_curves.of_columns({str(key): np.asarray(curve[key], np.float64) for key in curve})
+    if not hasattr(curve, "keys"):
+        raise UserError(
+            f"curve: a file, a folder, or columns by name such as a data frame, but it is a {type(curve).__name__}"
+        )
+    return loss_curves.of_columns({str(key): curve[key] for key in curve})
 
 
 def _facts(curve: Curve) -> dict[str, int | None]:
@@ -150,11 +213,16 @@ def _plan(
     warmup_steps: int | None,
     rates: np.ndarray,
 ) -> Schedule | ScheduleTable | None:
+    if schedule in SHAPES:
+        schedule = {"shape": schedule}
     if schedule is None or not isinstance(schedule, Mapping):
         return None if schedule is None else schedule_of(schedule)
     given = {key: value for key, value in schedule.items() if value is not None}
     given = {"steps": steps, "warmup_steps": warmup_steps} | given
     given = {key: value for key, value in given.items() if value is not None}
+    given |= {
+        key: _steps(given[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in given
+    }
     if "peak" not in given:
         # Of a course of the rate its unit does not matter; that of the log lets the two be compared.
         logged = rates[np.isfinite(rates)]
@@ -170,9 +238,16 @@ def _known(given: Mapping[str, Any], number: int, run: History) -> History:
     told = {"name": f"known run {number}", "tokens_per_step": run.tokens_per_step, **given}
     if unknown := sorted(set(told) - _KNOWN):
         raise UserError(f"known: {', '.join(unknown)} means nothing; a run has {', '.join(sorted(_KNOWN))}")
+    if not {"curve", "n_parameters"} <= set(told):
+        raise UserError(f"{told['name']}: a run has a curve and n_parameters")
     if "steps" not in told and not told.get("schedule"):
         told["steps"] = int(_read(told["curve"]).columns["step"].max())
-    return history_of(**told)
+    found = history_of(**told)
+    try:
+        refuse_curve(found)
+    except NoForecast as error:
+        raise UserError(f"{found.model}: {error}; leave it out") from None
+    return found
 
 
 _KNOWN = {"curve", "name", "n_parameters", "tokens_per_step", "schedule", "steps", "warmup_steps"}

@@ -194,6 +194,11 @@ class History:
         """Share of the logged losses after the warm-up that are spikes."""
         return float(np.mean(is_spike(self.logged))) if len(self.logged) else 0.0
 
+    @property
+    def spikes_at_the_end(self) -> int:
+        """Logged losses at the end that are spikes so far: whether the loss comes back is not known."""
+        return int(np.argmin(is_spike(self.logged)[::-1])) if len(self.logged) else 0
+
     def binned(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Medians of steps and values of the log after the warm-up, in `LOG_BINS` geometric bins and more where the
         rate falls."""

@@ -20,7 +20,10 @@ FURTHEST_OFF = 3.0
 """Standard deviations by which the forecast of the present, from half of what was seen, may be off."""
 
 FEWEST_POINTS = 8
-"""Points below which half of them say nothing of the other half."""
+"""Points below which half of them say nothing of the other half, so that no answer is sure."""
+
+LEAST_FALL = 0.002
+"""A loss whose last third is not lower than its first by this share does not fall."""
 
 WORST_RATIO, WIDEST = 2.0, 0.25
 """A forecast that is so many times the present loss, or whose standard deviation is such a share of it, says nothing."""
@@ -43,6 +46,24 @@ def refuse_curve(history: History) -> None:
             raise NoForecast(f"the loss is rising: it is {now:.4g} now and was {lowest:.4g}")
     if history.spikes > MOST_SPIKES:
         raise NoForecast(f"{history.spikes:.0%} of the logged losses are spikes")
+
+
+def refuse_moment(history: History) -> None:
+    """NoForecast: now is no moment to decide, since the losses end in a spike, or have not begun to fall."""
+    if ending := history.spikes_at_the_end:
+        highest = history.logged[-ending:].max()
+        raise NoForecast(
+            f"the log ends in a spike of {ending} row{'s' if ending > 1 else ''}, up to {highest:.4g}; ask again when the "
+            "loss has come back"
+        )
+    steps, losses = history.loss_curve
+    third = len(losses) // 3
+    if third and not history.is_over:
+        first, last = np.median(losses[:third]), np.median(losses[-third:])
+        if last > (1 - LEAST_FALL) * first:
+            raise NoForecast(
+                f"the loss does not fall: it was {first:.4g} from step {steps[0]:,.0f} on and is {last:.4g} now"
+            )
 
 
 def refuse_value(history: History, value: float) -> None:
@@ -75,14 +96,20 @@ def stretch_of(law: Joint, history: History, known: Sequence[History]) -> float:
     return max(1.0, off / NORMAL)
 
 
+def is_checkable(history: History) -> bool:
+    """Whether a curve has points enough to hold the law against it."""
+    steps = history.loss_curve[0]
+    if len(steps) < FEWEST_POINTS:
+        return False
+    return len(history.first(0.5 * steps[-1] / history.final_step).loss_curve[0]) >= FEWEST_POINTS // 2
+
+
 def _off(law: Joint, history: History, known: Sequence[History]) -> float:
     """How far off the forecast of the last loss from half of the steps is, in its standard deviations; 0: too few
     points."""
+    if not is_checkable(history):
+        return 0.0
     steps, losses = history.loss_curve
-    if len(steps) < FEWEST_POINTS:
-        return 0.0
     half = history.first(0.5 * steps[-1] / history.final_step)
-    if len(half.loss_curve[0]) < FEWEST_POINTS // 2:
-        return 0.0
     then = Joint(law.prior).fit(known, half).forecast(history, round(steps[-1]))
     return float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))

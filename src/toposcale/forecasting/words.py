@@ -10,8 +10,8 @@ from toposcale.forecasting.candidates import EXTEND, FEWEST_STEPS, FINISH
 from toposcale.forecasting.history import History
 
 NAME_ANOTHER_SIZE = (
-    "To compare, name another size: an entry of `kind: planned` under models, or a multiple in decision.sizes, of which "
-    f"the compute that is left buys at least {FEWEST_STEPS} steps"
+    "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.sizes), of "
+    f"which the compute that is left buys at least {FEWEST_STEPS} steps"
 )
 
 

@@ -124,14 +124,17 @@ def trainer_state_of(path: str | Path) -> Path | None:
     return max(found, key=lambda file: trainer_state(file)["global_step"], default=None)
 
 
-def of_columns(columns: Mapping[str, np.ndarray], where: str | Path = "the loss curve") -> LossCurve:
-    """The loss curve of columns by their names in a tracker; where: how a message calls it."""
+def of_columns(columns: Mapping[str, Any], where: str | Path = "the loss curve") -> LossCurve:
+    """The loss curve of columns by their names in a tracker, such as a data frame; where: how a message calls it."""
     found = _matched(columns, where)
     if missing := [name for name in ("step", "loss") if name not in found]:
         raise UserError(
             f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(columns)}"
         )
-    own = {name: columns[column] for name, column in found.items()}
+    own = {name: _floats(columns[column], column, where) for name, column in found.items()}
+    if len({len(values) for values in own.values()}) > 1:
+        lengths = ", ".join(f"{found[name]} {len(values)}" for name, values in own.items())
+        raise UserError(f"{where}: the columns are not of one length: {lengths}")
     return _joined(own, where, tuple(name for name in found if name == "validation_loss"))
 
 
@@ -151,6 +154,16 @@ def read_json_lines(path: str | Path) -> LossCurve:
         raise UserError(f"{path}: not JSON lines, one object a line ({error})") from error
     names = dict.fromkeys(name for row in rows for name in row)
     return of_columns({name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path)
+
+
+def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: column {name} contains values that are not numbers ({error})") from error
+    if numbers.ndim != 1:
+        raise UserError(f"{where}: column {name} is not a list of numbers")
+    return numbers
 
 
 def _logged(value: float) -> float:

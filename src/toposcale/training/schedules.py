@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,10 @@ class Schedule:
             raise ValueError(f"peak: {self.peak}, but it is above 0 and finite")
         if not 0 <= self.final <= self.peak:
             raise ValueError(f"final: {self.final}, but it lies between 0 and the peak, {self.peak}")
-        if self.warmup_steps < 0 or self.steps < 1:
-            raise ValueError("warmup_steps: at least 0, and steps: at least 1")
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps: {self.warmup_steps}, but it is at least 0")
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"steps: {self.steps}, but a training has 1 to {MOST_STEPS:,}")
         if self.shape != "wsd":
             return
         if self.decay_start is None:
@@ -128,20 +130,25 @@ def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTab
     """
     try:
         if isinstance(given, Mapping):
-            return (
-                ScheduleTable(tuple(given["at"]), tuple(given["values"]))
-                if "at" in given
-                else Schedule(**given)
-            )
+            if "at" in given:
+                return ScheduleTable(tuple(given["at"]), tuple(given["values"]))
+            names = [field.name for field in fields(Schedule)]
+            if unknown := [name for name in given if name not in names]:
+                raise ValueError(f"{unknown[0]} means nothing there; a schedule has {', '.join(names)}")
+            if missing := [name for name in ("shape", "peak", "steps") if name not in given]:
+                raise ValueError(f"{missing[0]} is missing")
+            return Schedule(**given)
+        if not Path(given).exists():
+            raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
         data, _ = tables.read_any(Path(given))
+        if missing := [name for name in ("step", "learning_rate") if name not in data.schema.names]:
+            raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate")
         steps, rates = (
             np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
         )
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")
         return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
-    except KeyError as error:
-        raise UserError(f"{given}: no column {error}; a schedule has step and learning_rate") from error
     except (TypeError, ValueError) as error:
         where = "schedule" if isinstance(given, Mapping) else str(given)
         raise UserError(f"{where}: {error}") from error
@@ -202,10 +209,14 @@ def planned(
     return {**row, "plan": plan}, rows
 
 
+LARGEST_GAP = 0.05
+"""By how much of the peak a logged rate may differ from the plan: logs are rounded, and count steps in their own way."""
+
+
 def _compare(
     given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
 ) -> None:
-    """UserError where the log goes on after the plan, or differs by more than a tenth of the peak, off its edges."""
+    """UserError where the log goes on after the plan, or differs by more than `LARGEST_GAP` of the peak, off its edges."""
     if len(steps) and steps.max() > 1.01 * (len(planned) - 1):
         raise UserError(
             f"schedule: it ends at step {len(planned) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
@@ -215,7 +226,7 @@ def _compare(
     at = steps[inside].astype(int)
     nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
     off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
-    if len(at) and off.max() > 0.1 * planned.max():
+    if len(at) and off.max() > LARGEST_GAP * planned.max():
         worst = int(np.argmax(off))
         raise UserError(
             f"schedule: it gives a learning rate of {planned[at[worst]]:.3g} at step {at[worst]:,}, but the log has "
