@@ -224,3 +224,34 @@ def test_counted_tokens_need_not_be_a_whole_number_a_step():
     state = {"global_step": 100, "num_input_tokens_seen": 409_633}
     assert loss_curves.tokens_per_step(state, 1000) == 4096
     assert loss_curves.tokens_per_step({"global_step": 100, "total_flos": 6 * 1000 * 409_633}, 1000) is None
+
+
+ROWS = [{"step": 5, "loss": 3.0, "lr": 0.2, "note": "a"}, {"epoch": 1}, {"step": 10, "loss": 2.0, "lr": 0.1}]
+
+
+def test_a_list_of_json_objects_is_read_like_its_lines(tmp_path):
+    one, other = tmp_path / "losses.json", tmp_path / "losses.jsonl"
+    one.write_text(json.dumps(ROWS, indent=1))
+    other.write_text("\n".join(map(json.dumps, ROWS)))
+    read = [loss_curves.read(path).log().drop(["gradient_norm"]) for path in (one, other)]
+    assert read[0].equals(read[1])
+    assert loss_curves.read(one).log()["loss"].to_pylist() == [3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("a.json", b'{"step": {"0": 5}}', "neither a list of objects with a step and a loss nor the state"),
+        ("a.json", b'[{"step": 5', "not JSON"),
+        ("a.jsonl", b'{"step": 5, "loss": 3}\n{"step": 6, "lo', "line 2 is not JSON, one object a line"),
+        ("a.jsonl", b'{"step": 5, "loss": 3}\n[1]', "line 2 is not JSON, one object a line"),
+        ("a.csv", "step,loss\n1,2\n".encode("utf-16"), "not a text in UTF-8, so no CSV table"),
+        ("a.csv", b"\x89PNG\r\n\x1a\n\x00\x00", "not a text in UTF-8, so no CSV table"),
+    ],
+)
+def test_a_file_of_another_kind_is_one_printable_line(tmp_path, name, content, line):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as error:
+        loss_curves.read(tmp_path / name)
+    assert line in str(error.value)
+    assert str(error.value).isprintable()

@@ -110,6 +110,8 @@ def read(path: str | Path) -> LossCurve:
         return read_trainer_state(state)
     if path.suffix in (".jsonl", ".ndjson"):
         return read_json_lines(path)
+    if path.suffix == ".json":
+        return read_json(path)
     if path.is_dir() or ".tfevents." in path.name:
         return read_events(path)
     return read_table(path)
@@ -141,17 +143,44 @@ def of_columns(columns: Mapping[str, Any], where: str | Path = "the loss curve")
 def read_json_lines(path: str | Path) -> LossCurve:
     """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step
     are no rows."""
-    rows = []
     try:
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            row = parse_json(line) if line.strip() else {}
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} holds no object")
-            if _NAMES_OF_STEP & {name.lower() for name in row}:
-                numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
-                rows.append({key: _logged(value) for key, value in numbers.items()})
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not JSON lines, one object a line ({error})") from error
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: not readable ({error.strerror})") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON lines ({error})") from error
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(parse_json(line) if line.strip() else {})
+        except ValueError as error:
+            raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
+        if not isinstance(rows[-1], dict):
+            raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
+    return _of_rows(rows, path)
+
+
+def read_json(path: str | Path) -> LossCurve:
+    """A list of JSON objects with a step and a loss, as W&B's interface and data frames give it."""
+    try:
+        rows = parse_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: not readable ({error.strerror})") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error})") from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError(
+            f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({TRAINER_STATE})"
+        )
+    return _of_rows(rows, path)
+
+
+def _of_rows(objects: Iterable[Mapping[str, Any]], path: str | Path) -> LossCurve:
+    rows = [
+        {key: _logged(value) for key, value in one.items() if isinstance(value, int | float)}
+        for one in objects
+        if _NAMES_OF_STEP & {name.lower() for name in one}
+    ]
     names = dict.fromkeys(name for row in rows for name in row)
     return of_columns({name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path)
 

@@ -162,6 +162,8 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
             return pq.read_table(path, partitioning=None), ""
         with path.open(encoding="utf-8", errors="replace") as file:
             head, first = file.readline(), file.readline()
+        if "\0" in head or "\ufffd" in head:
+            raise UserError(f"{path}: not a text in UTF-8, so no CSV table")
         separator = max(_SEPARATORS, key=head.count)
         # Where the semicolon separates, the comma is usually the decimal point.
         decimal = "," if separator == ";" and "," in first else "."
