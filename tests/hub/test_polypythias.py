@@ -26,6 +26,10 @@ STEPS = 16
 SENTENCES = [f"{sentence}." for sentence in TEXT.split(". ") if sentence]
 
 
+# One worker for all of them: they share what is planted.
+pytestmark = pytest.mark.xdist_group("polypythias")
+
+
 @pytest.fixture(scope="module")
 def trainings():
     """The models of the configuration, with fewer of their steps."""
