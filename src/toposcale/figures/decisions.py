@@ -110,7 +110,8 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
     names = _names(usable, models)
     if not names:
         return panels.missing_figure(
-            title, "no run has anything to decide: its compute or its loss is not known"
+            title,
+            "no run has anything to decide, or its curve allows no forecast: the table decisions says why",
         )
     shown = names[:MOST_PANELS]
     heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
