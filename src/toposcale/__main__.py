@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toposcale import __version__
+from toposcale.io.amounts import number_of
 from toposcale.io.errors import UserError
 from toposcale.training.schedules import SHAPES
 
@@ -161,10 +162,8 @@ def _advise(given: argparse.Namespace) -> None:
 
 
 def _amount(text: str) -> float:
-    """A number as people write it: 25e6, 25M, 0.5B."""
-    unit = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper(), 1.0)
     try:
-        return float(text[:-1] if unit > 1 else text) * unit
+        return number_of(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number; write for example 25e6 or 25M") from None
 

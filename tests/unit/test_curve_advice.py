@@ -332,3 +332,10 @@ def test_a_plan_that_the_log_contradicts_is_named(curve):
     longer = GIVEN | {"schedule": {"shape": "cosine", "warmup_steps": 200, "final": 0.1}}
     with pytest.raises(UserError, match=r"schedule: it gives a learning rate of .* but the log has"):
         toposcale.advise(curve, **longer)
+
+
+def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
+    advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e6 * 1000 * FINAL, sizes=[4e6])
+    assert advice["candidates"]
+    assert not advice["no_advice_because"]
+    assert "start 4M" in str(advice)

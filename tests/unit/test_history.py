@@ -67,3 +67,25 @@ def test_a_last_checkpoint_without_a_loss_leaves_the_loss_that_was_measured_befo
 def test_a_malformed_history_is_named(change, named):
     with pytest.raises(ValueError, match=named):
         replace(run(0), **change)
+
+
+N = np.nan
+
+
+@pytest.mark.parametrize(
+    ("losses", "last_step", "broken"),
+    [
+        ([4, 3, 2, N, N, N], 60, 3),  # a loss in every row, and then in none
+        ([4, 3, 2, np.inf, N, N], 60, 3),
+        ([4, 3, 2, N], 60, 0),  # the row that is being written
+        ([4, N, N, 3, N, N, 2, N, N], 60, 0),  # a loss in every third row
+        ([4, N, N, 3, N, N, 2, N, N, N, N], 60, 4),
+        ([4, 3, 2, N, N, N], FINAL, 0),  # the rows of a plan, to its end
+        ([4, 3, np.inf], 60, 1),
+    ],
+)
+def test_rows_without_a_loss_are_lost_where_the_rows_before_have_one(losses, last_step, broken):
+    steps = np.append(np.arange(len(losses) - 1) + 1, last_step)
+    history = replace(run(0), steps=steps, losses=np.array(losses, float), gradient_norms=np.empty(0))
+    assert history.broken_rows == broken
+    assert not broken or history.broken_since == steps[-broken]

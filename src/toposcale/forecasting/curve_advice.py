@@ -18,6 +18,7 @@ from toposcale.forecasting.history import History
 from toposcale.forecasting.prediction import NoForecast
 from toposcale.forecasting.trust import refuse_curve
 from toposcale.io import loss_curves
+from toposcale.io.amounts import amount
 from toposcale.io.errors import UserError
 from toposcale.io.step_names import MOST_STEPS
 from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, plan_of_training, schedule_of
@@ -34,7 +35,7 @@ class Advice(dict[str, Any]):
     history: History
 
     def __str__(self) -> str:
-        if self.history.is_over:
+        if self.history.is_over and self["no_advice_because"]:
             return words.told_of_finished(self.history)
         return words.told(self)
 
@@ -56,7 +57,7 @@ def advise(
 ) -> Advice:
     """Finish this training run, or stop it and start a larger one? The advice of the joint law, as plain values.
 
-    curve: the losses in nats per token: a file or folder as trackers write it (CSV, Parquet, JSON lines,
+    curve: the losses in nats per token: a file or folder as trackers write it (CSV, Parquet, JSON,
     trainer_state.json or the folder of a Trainer, TensorBoard), or columns by name (step, loss, and where they are known
     learning_rate and validation_loss), such as a data frame. n_parameters; tokens_per_step: tokens that a step reads.
     schedule: shape (constant, linear, cosine, wsd), warmup_steps, decay_start, decay_shape, peak, final, steps, or a file
@@ -71,17 +72,15 @@ def advise(
     run = history_of(curve, name, n_parameters, tokens_per_step, schedule, steps, warmup_steps)
     told = [known] if isinstance(known, Mapping) else known
     others = [_known(one, number, run) for number, one in enumerate(told, 1)]
-    named = list(
-        dict.fromkeys(_number(size, "sizes", MOST_PARAMETERS) for size in np.atleast_1d(sizes).tolist())
-    )
-    others += [_unstarted(size, run) for size in named]
+    named = {_number(size, "sizes", None, MOST_PARAMETERS) for size in np.atleast_1d(sizes).tolist()}
+    others += [_unstarted(size, run) for size in sorted(named)]
     question = Question(
-        None if remaining is None else _number(remaining, "remaining", np.inf),
+        None if remaining is None else _number(remaining, "remaining", None),
         () if named else MULTIPLES,
-        None if target_loss is None else _number(target_loss, "target_loss", np.inf),
+        None if target_loss is None else _number(target_loss, "target_loss", None),
     )
     advice = Advice(advise_on(run, others, question, seed))
-    if run.is_over:
+    if run.is_over and advice["no_advice_because"]:
         advice["no_advice_because"] = words.told_of_finished(run)
     advice.history = run
     return advice
@@ -91,23 +90,24 @@ MOST_PARAMETERS, MOST_TOKENS = 1e15, 1e12
 """More than any model has, and than any step reads."""
 
 
-def _number(value: Any, what: str, most: float, least: float = 0.0) -> float:
-    """A finite number above 0, or from `least` on, up to `most`. UserError: it is none."""
+def _number(value: Any, what: str, least: float | None, most: float = np.inf) -> float:
+    """A finite number from `least` (None: above 0) to `most`. UserError: it is none."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise UserError(f"{what}: {value!r} is no number; write for example 25e6") from None
-    low = number >= least if least else number > 0
-    if not (low and np.isfinite(number) and number <= most):
-        limits = f"{f'at least {least:g}' if least else 'above 0'}{f' and at most {most:g}' if np.isfinite(most) else ''}"
+    high_enough = number > 0 if least is None else number >= least
+    if not (high_enough and np.isfinite(number) and number <= most):
+        limits = "above 0" if least is None else f"at least {least:g}"
+        limits += f" and at most {most:g}" if np.isfinite(most) else ""
         raise UserError(f"{what}: {number:g}, but it must be {limits}")
     return number
 
 
-def _steps(value: Any, what: str, least: float = 0.0) -> int | None:
+def _steps(value: Any, what: str, least: int = 0) -> int | None:
     if value is None:
         return None
-    number = value if value == 0 and what == "warmup_steps" else _number(value, what, MOST_STEPS, least)
+    number = _number(value, what, least, MOST_STEPS)
     if number % 1:
         raise UserError(f"{what}: {number:g}, but it must be a whole number")
     return int(number)
@@ -124,11 +124,11 @@ def history_of(
 ) -> History:
     """A loss curve, with what is known of its training, as a history. UserError: what is missing is asked for in one
     line."""
-    steps, warmup_steps = _steps(steps, "steps", 1.0), _steps(warmup_steps, "warmup_steps")
+    steps, warmup_steps = _steps(steps, "steps", 1), _steps(warmup_steps, "warmup_steps")
     if n_parameters is not None:
-        n_parameters = _number(n_parameters, "n_parameters", MOST_PARAMETERS, 1.0)
-    if tokens_per_step is not None and not np.isnan(tokens_per_step):
-        tokens_per_step = _number(tokens_per_step, "tokens_per_step", MOST_TOKENS, 1.0)
+        n_parameters = _number(n_parameters, "n_parameters", 1, MOST_PARAMETERS)
+    if tokens_per_step is not None:
+        tokens_per_step = _number(tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
     read = _read(curve)
     facts = _facts(curve)
     log, metrics = read.log(), read.metric_rows(name)
@@ -157,7 +157,7 @@ def history_of(
         float(tokens_per_step or facts["tokens_per_step"] or np.nan),
         last,
         steps=at,
-        losses=_with_lost_rows(at, log["loss"].to_numpy(), rates, last),
+        losses=log["loss"].to_numpy(),
         gradient_norms=log["gradient_norm"].to_numpy(),
         learning_rates=known,
         checkpoint_steps=chosen["step"].to_numpy().astype(np.float64),
@@ -166,21 +166,6 @@ def history_of(
         stated_warmup=int(warmup_steps or 0),
         metric="validation loss" if measured else "training loss",
     )
-
-
-def _with_lost_rows(steps: np.ndarray, losses: np.ndarray, rates: np.ndarray, last: int) -> np.ndarray:
-    """Losses with infinity where the last rows have a rate and no loss: pandas writes a NaN as an empty cell.
-
-    Rows without a loss are nothing new where there were as many between two losses before, and are the plan where they
-    go on to its end.
-    """
-    logged, known = np.flatnonzero(np.isfinite(losses)), np.flatnonzero(np.isfinite(rates))
-    ending = known[known > logged[-1]] if len(logged) > 1 else known[:0]
-    if len(ending) < np.diff(logged).max(initial=1) + 1 or steps[ending[-1]] >= 0.99 * last:
-        return losses
-    found = losses.copy()
-    found[ending] = np.inf
-    return found
 
 
 def _read(curve: Curve) -> loss_curves.LossCurve:
@@ -262,14 +247,6 @@ def _unstarted(size: float, run: History) -> History:
         learning_rates=run.learning_rates,
         plan=run.plan,
     )
-
-
-def amount(number: float) -> str:
-    """A number of parameters as people write it: 100M, 1.4B."""
-    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if number >= unit:
-            return f"{number / unit:.3g}{letter}"
-    return f"{number:.3g}"
 
 
 def chart(advice: Advice, width: int = 64, height: int = 12) -> str:

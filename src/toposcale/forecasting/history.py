@@ -175,14 +175,23 @@ class History:
 
     @property
     def broken_rows(self) -> int:
-        """Rows at the end of the log whose loss was logged and is no number."""
-        logged = self.losses[~np.isnan(self.losses)]
-        return int(np.argmax(np.isfinite(logged[::-1]))) if np.isfinite(logged).any() else len(logged)
+        """Rows at the end of the log whose loss is no number, or is missing: pandas writes a NaN as an empty cell."""
+        return len(self._broken)
 
     @property
     def broken_since(self) -> int:
         """The step of the first of these rows."""
-        return int(self.steps[~np.isnan(self.losses)][-self.broken_rows])
+        return int(self.steps[self._broken[0]])
+
+    @property
+    def _broken(self) -> np.ndarray:
+        finite = np.flatnonzero(np.isfinite(self.losses))
+        after = np.arange(finite[-1] + 1 if len(finite) else 0, len(self.losses))
+        empty = after[np.isnan(self.losses[after])]
+        usual = int(np.diff(finite).max(initial=1))  # rows from one loss to the next
+        # Rows without a loss may be a plan that goes on to its end.
+        lost = len(finite) > 1 and len(empty) > usual and self.steps[empty[-1]] < 0.99 * self.final_step
+        return after if lost else after[~np.isnan(self.losses[after])]
 
     @property
     def logged(self) -> np.ndarray:

@@ -24,7 +24,7 @@ REACH, SIZE_REACH = 1.5, 3.0
 """Logarithms of the training time, and of the size, over which the misfits of two points agree."""
 
 OF_ALL_RUNS = 0.8
-"""The correlation of the misfits of two runs of one size at one time: the rest is each run's own, and fades with it."""
+"""The correlation of the misfits of two runs of one size at one training time; the rest belongs to one run alone."""
 
 RUN_SCATTER = 0.003
 """By how much of the loss a run lies off its law for good: its seed and its data."""

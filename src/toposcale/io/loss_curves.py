@@ -143,14 +143,8 @@ def of_columns(columns: Mapping[str, Any], where: str | Path = "the loss curve")
 def read_json_lines(path: str | Path) -> LossCurve:
     """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step
     are no rows."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: not readable ({error.strerror})") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON lines ({error})") from error
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         try:
             rows.append(parse_json(line) if line.strip() else {})
         except ValueError as error:
@@ -163,9 +157,7 @@ def read_json_lines(path: str | Path) -> LossCurve:
 def read_json(path: str | Path) -> LossCurve:
     """A list of JSON objects with a step and a loss, as W&B's interface and data frames give it."""
     try:
-        rows = parse_json(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: not readable ({error.strerror})") from error
+        rows = parse_json(_text(path))
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error})") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -173,6 +165,15 @@ def read_json(path: str | Path) -> LossCurve:
             f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({TRAINER_STATE})"
         )
     return _of_rows(rows, path)
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: not readable ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text in UTF-8") from error
 
 
 def _of_rows(objects: Iterable[Mapping[str, Any]], path: str | Path) -> LossCurve:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +132,10 @@ def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTab
         if isinstance(given, Mapping):
             if "at" in given:
                 return ScheduleTable(tuple(given["at"]), tuple(given["values"]))
-            names = [field.name for field in fields(Schedule)]
-            if unknown := [name for name in given if name not in names]:
-                raise ValueError(f"{unknown[0]} means nothing there; a schedule has {', '.join(names)}")
-            if missing := [name for name in ("shape", "peak", "steps") if name not in given]:
+            known = {field.name: field.default is MISSING for field in fields(Schedule)}
+            if unknown := [name for name in given if name not in known]:
+                raise ValueError(f"{unknown[0]} means nothing there; a schedule has {', '.join(known)}")
+            if missing := [name for name, needed in known.items() if needed and name not in given]:
                 raise ValueError(f"{missing[0]} is missing")
             return Schedule(**given)
         if not Path(given).exists():
