@@ -28,11 +28,19 @@ LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run advice watch unlock docs test test-slurm lint bench nulls landscapes study study-2 decisions check-gpu reference clean distclean config-is-there
+.PHONY: run confirm advice watch unlock docs test test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
+	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
+
+# Trains the models of a run anew with fresh seeds, and tests on these what the run found, and nothing else.
+confirm: config-is-there $(VENV)/.runtime
+	@$(SNAKEMAKE) -- findings_file || $(LOCKED)
+	@fresh=$$($(BIN)/python workflow/fresh.py "$(CONFIG)") && { test -z "$$fresh" || \
+	  $(BIN)/snakemake --cores $(CORES) --configfile "$$fresh" -- measured || $(LOCKED); }
+	@$(SNAKEMAKE) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
 
 # On the run as far as it has come, while it goes on too: that is why it takes no lock.
@@ -93,6 +101,22 @@ ifneq ($(ONLY),analysis)
 	$(BIN)/snakemake --cores $(CORES) --configfile studies/study2/wikitext.yaml -- measured
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study2 studies/study2/tables results/study-2 results/study-2-wikitext
+
+# The third study, docs/study-3.md: cells whose tables are there are not trained again. It needs the text of WikiText-2, too.
+study-3: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3.train studies/study3/tables results/study-3
+endif
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3 studies/study3/tables
+# The paper's experiment with eight seeds, docs/reproduction.md: one seed more at a time, so that what is finished is kept. It needs
+# the text of WikiText-2 in results/wikitext-2. With ONLY=analysis, computes from the tables that are there.
+paper-seeds: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	for seeds in 42 42,43,44 42,43,44,45,46,47 42,43,44,45,46,47,48,49; do \
+	  $(BIN)/snakemake --cores $(CORES) --configfile studies/paper_seeds/wikitext.yaml --config "seeds=[$$seeds]" -- measured \
+	  || exit 1; done
+endif
+	OMP_NUM_THREADS=1 $(BIN)/python -m studies.paper_seeds studies/paper_seeds/tables results/paper-seeds
 
 # Every number of docs/decisions.md. ONLY=published: of the published runs alone, nothing is trained. ONLY=analysis: of the small
 # tables that are there. Else every alternative that is missing is trained first.

@@ -16,11 +16,7 @@ import environment
 import recorded
 
 # A file that is named with --configfile takes the place of the default one; it is not merged into it.
-DEFAULT = (
-    Path("config/config.yaml")
-    if Path("config/config.yaml").exists()
-    else HOME / "config/config.yaml"
-)
+DEFAULT = Path("config/config.yaml") if Path("config/config.yaml").exists() else HOME / "config/config.yaml"
 with environment.mistakes_in_a_line():
     environment.refuse_space(sys.executable)
     if not workflow.overwrite_configfiles:
@@ -38,6 +34,7 @@ with environment.mistakes_in_a_line():
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/resources.smk"
 include: "workflow/rules/inputs.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/training.smk"

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.decisions import decision_table
 from toposcale.analysis.forecasts import evaluate, forecast_table
-from toposcale.forecasting import METHODS, Chinchilla, History, MultiPowerLaw
+from toposcale.forecasting import METHODS, Chinchilla, MultiPowerLaw, TrainingRun
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_STEP, WARMUP, PEAK = 5000, 200, 3e-3
@@ -22,13 +22,13 @@ def schedule(steps: int, warmup: int = WARMUP, peak: float = PEAK) -> np.ndarray
     return np.concatenate([peak * np.arange(warmup) / warmup, peak * (0.55 + 0.45 * np.cos(np.pi * share))])
 
 
-def paper_run(seed: int = 0) -> list[History]:
+def paper_run(seed: int = 0) -> list[TrainingRun]:
     """Made-up runs of the paper's sizes: power laws with batch noise, and three features that drift."""
     rng = np.random.default_rng(seed)
     steps, at = np.arange(1, FINAL_STEP + 1), np.linspace(0, FINAL_STEP, 51).astype(int)
     drift = np.log(at + WARMUP)
     return [
-        History(
+        TrainingRun(
             model=model,
             family="paper",
             n_parameters=size,
@@ -52,15 +52,15 @@ def paper_run(seed: int = 0) -> list[History]:
 
 def rows() -> Iterator[Line]:
     """One row a table or law; a method's seconds are those of all models and all fractions."""
-    histories = paper_run()
+    trainings = paper_run()
     slow = {"multi_power_law", "chinchilla"}
     for method in sorted(slow):
-        yield timed(f"forecasts of a paper run, {method}", 20, forecast_table, histories, methods=[method])
+        yield timed(f"forecasts of a paper run, {method}", 20, forecast_table, trainings, methods=[method])
     rest = [method for method in METHODS if method not in slow]
-    yield timed(f"forecasts, the {len(rest)} other methods", 20, forecast_table, histories, methods=rest)
-    forecasts = forecast_table(histories)
-    yield timed("forecast_evaluation, 200 permutations", 20, evaluate, forecasts, histories)
-    yield timed("decisions of a paper run, all policies", 30, decision_table, histories)
+    yield timed(f"forecasts, the {len(rest)} other methods", 20, forecast_table, trainings, methods=rest)
+    forecasts = forecast_table(trainings)
+    yield timed("forecast_evaluation, 200 permutations", 20, evaluate, forecasts, trainings)
+    yield timed("decisions of a paper run, all policies", 30, decision_table, trainings)
     rates, seen = schedule(24_000, 2160, 3e-4), np.arange(2160, 24_000, 128)
     curve = (rates, seen, 2.6 + 0.6 * np.cumsum(rates)[seen] ** -0.45)
     yield timed("MultiPowerLaw.fit, 3 x 24,000 steps", 60, MultiPowerLaw().fit, [curve] * 3)

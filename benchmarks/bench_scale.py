@@ -32,8 +32,8 @@ def rows() -> Iterator[Row]:
             rounds=1 if n_columns > 2048 else 2,
         )
     embedding = _random(*_EMBEDDING)
-    for group in weights.GROUPS:
-        settings = weights.Settings(features=(group,))
+    for group in weights.CHOOSABLE_GROUPS:
+        settings = weights.WeightSettings(features=(group,))
         yield _row(
             f"{group} of a token embedding / one product with its transpose",
             lambda settings=settings: weights.compute_features([("w", embedding)], settings, model="m"),

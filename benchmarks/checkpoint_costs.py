@@ -130,7 +130,9 @@ def measure(file: str) -> Cost:
     """The cost of all features of the weights in a file, here and now."""
     start = time.process_time()
     with MemoryPeak() as memory:
-        weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.Settings(), model="m")
+        weights.compute_features(
+            checkpoints.iterate_matrices(Path(file)), weights.WeightSettings(), model="m"
+        )
     seconds = time.process_time() - start
     return Cost(seconds, memory.peak, plain_spectra(file))
 

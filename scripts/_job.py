@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.io import schemas, tables
-from toposcale.io.errors import LeftOutError, PassingError, UserError
+from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
 from toposcale.io.files import atomic_write, read_json
-from toposcale.io.notes import gaps, repeated
+from toposcale.io.notes import gaps, note, repeated
 
 # Packages whose version can change a number.
 _PACKAGES = (
@@ -85,25 +85,32 @@ def measured(
 ) -> Iterator[tuple[int, Any]]:
     """Of each checkpoint of the job, the step and what `measure(checkpoint, *arguments)` gives.
 
-    A checkpoint of the user's that cannot be measured is a gap: None, and a row for the warnings table in `noted`. One that
-    was made here can be made again, so its error is raised.
+    A checkpoint from elsewhere that cannot be measured is a gap, whatever exception says so: None, and a row for the
+    warnings table in `noted`. One that was made here can be made again, so its error is raised, and so is what every
+    checkpoint shares (`errors.is_shared`).
     """
     model = snakemake.wildcards.model
     for step, checkpoint in zip(snakemake.params.steps, snakemake.input.checkpoints, strict=True):
-        found = None
+        measurements = None
         try:
-            found = measure(checkpoint, *arguments)
-        except PassingError:
-            raise  # a network that is down says nothing about the checkpoint
+            measurements = measure(checkpoint, *arguments)
+            noted += _moved(model, checkpoint)
         except LeftOutError as error:
             noted.append(repeated(model, step, error.original, leave_out=True))
-        except UserError as error:
-            if not snakemake.params.leave_gaps:
+        except BaseException as error:
+            if is_shared(error) or not snakemake.params.leave_gaps:
                 raise
-            reason = checkpoints.readable(str(error), checkpoint)
-            logging.warning("%s", reason)
+            reason = checkpoints.readable(reason_of(error), checkpoint)
+            logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
             noted += gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
-        yield step, found
+        yield step, measurements
+
+
+def _moved(model: str, checkpoint: str) -> list[dict[str, Any]]:
+    """A row for a published checkpoint that is another commit than at first."""
+    change = checkpoints.moved(checkpoint)
+    remedy = "set hub.keep: true, which keeps what was fetched"
+    return [note(model, "checkpoint", change, remedy)] if change else []
 
 
 def _remedy(model: str, checkpoint: str) -> str:
@@ -111,8 +118,8 @@ def _remedy(model: str, checkpoint: str) -> str:
     if Path(checkpoint).suffix != ".json":
         return ""
     return (
-        f"once it is mended on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun), which fetches it anew; "
-        f"or leave its step out of models.{model}.steps"
+        f"once it is mended on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun), which fetches it anew "
+        f"(the next run does so of itself after a damaged download); or leave its step out of models.{model}.steps"
     )
 
 
@@ -124,19 +131,19 @@ def write(
     An output is named after its table, with or without the source of the rows before it (landscape_features).
     """
     metadata = tables.with_warnings(provenance(snakemake), noted)
-    for name, own in parts.items():
+    for name, pieces in parts.items():
         table = schemas.TABLES.get(name) or schemas.TABLES[name.rpartition("_")[2]]
-        tables.write(tables.joined(table, own), snakemake.output[name], metadata)
+        tables.write(tables.joined(table, pieces), snakemake.output[name], metadata)
 
 
 def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
     """Pass items on; work of more than five seconds tells the log how far it is, at most every five seconds."""
-    start = told = time.monotonic()
+    start = last_line = time.monotonic()
     for number, item in enumerate(items):
         now = time.monotonic()
-        if now - told >= _EVERY:
+        if now - last_line >= _EVERY:
             logging.info("%d of %d %s after %.0f s", number, total, what, now - start)
-            told = now
+            last_line = now
         yield item
 
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
-from toposcale.io.errors import UserError
+from toposcale.io.errors import SharedError
 from toposcale.landscape.losses import probe_loss
-from toposcale.training import corpus, trainer
+from toposcale.training import trainer
 
 
 def load(checkpoint, settings, tokenizer_folder=None):
@@ -19,9 +19,8 @@ def load(checkpoint, settings, tokenizer_folder=None):
     return model, language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)
 
 
-def probe_losses(model, tokenizer, corpus_file, settings):
+def probe_losses(model, tokenizer, text, settings):
     """A loss for each probe batch: the first is what is measured, the others tell how sure it is."""
-    text = corpus.load_corpus(corpus_file)
     tokens = text_tokens(tokenizer, text) if tokenizer else text.validation
     length = min(settings["max_tokens"], model.context)
     size, batches = settings["batch_size"], 1 + settings["repeats"]
@@ -29,7 +28,7 @@ def probe_losses(model, tokenizer, corpus_file, settings):
     if len(tokens) > length:
         windows = trainer.validation_windows(tokens, length, size * batches)
     if len(windows) < size * batches:
-        raise UserError(
+        raise SharedError(
             f"corpus.validation: {len(windows)} probe windows of {length} tokens, but landscape.batch_size and "
             f"landscape.repeats ask for {size * batches}; give a longer text, or lower one of them"
         )

@@ -33,7 +33,19 @@ def read_published(path):
     return pd.read_csv(path, dtype={"value": str, "table": str})
 
 
-_READERS = {"features": read_features, "training": read_training, "published": read_published}
+def if_there(reader):
+    """The same reader, for a file that may not be there yet: then the frame is empty."""
+    return lambda path: reader(path) if path else pd.DataFrame()
+
+
+_READERS = {
+    "features": read_features,
+    "training": read_training,
+    "published": read_published,
+    "fresh_features": if_there(read_features),
+    "fresh_metrics": if_there(read),
+    "fresh_models": if_there(read),
+}
 
 
 def read_inputs(snakemake, names):

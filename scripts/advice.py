@@ -8,9 +8,10 @@ import pyarrow as pa
 
 import _job
 import _models
-from toposcale.analysis.histories import histories_from_tables
-from toposcale.forecasting.advice import Question, advise
-from toposcale.forecasting.words import told, told_of_finished
+from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.forecasting import words
+from toposcale.forecasting.advice import advise_on
+from toposcale.forecasting.decision import Request
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.files import atomic_write
 
@@ -19,46 +20,45 @@ def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     curves = {name: loss_curves.read(path) for name, path in params.curves.items()}
     joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
-    found = {
+    files = {
         name: Files(name, params.files.get(name, {}), curves.get(name), joined) for name in params.models
     }
-    begun = {name: files for name, files in found.items() if len(files.log) or len(files.metrics)}
+    begun = {name for name, there in files.items() if len(there.log) or len(there.metrics)}
     if not begun:
         print(
             f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n"
         )
         return
-    known = {name: files for name, files in found.items() if name in begun or name in params.planned}
-    plans = [
-        plan_of(name, files, params.models[name], params.curves.get(name)) for name, files in known.items()
-    ]
-    histories = histories_from_tables(
-        pd.concat([files.features for files in begun.values()]),
-        pd.concat([files.metrics for files in begun.values()]),
-        pd.concat([files.log.assign(model=name) for name, files in begun.items()]),
+    named = [name for name in files if name in begun or name in params.planned]
+    plans = [plan_of(name, files[name], params.models[name], params.curves.get(name)) for name in named]
+    trainings = trainings_from_tables(
+        schemas.TABLES["features"].frame([]),
+        pd.concat([files[name].metrics for name in begun]),
+        pd.concat([files[name].log.assign(model=name) for name in begun]),
         schemas.TABLES["models"].frame([row for row, _ in plans]),
         schedules=schemas.TABLES["schedules"].frame([knot for _, knots in plans for knot in knots]),
     )
-    under_way = [history for history in histories if history.model in begun and not history.is_over]
-    question = Question(**params.decision)
-    given = [advise(history, histories, question, params.seed) for history in under_way]
-    for one in given:
-        print("\n" + told(one), flush=True)
+    request = Request(**params.decision)
+    under_way = [training for training in trainings if training.model in begun and not training.is_over]
+    advices = [advise_on(training, trainings, request) for training in under_way]
+    for advice in advices:
+        print(f"\n{advice}", flush=True)
     print()
-    for history in histories:
-        if history.model in begun and history.is_over:
-            print(told_of_finished(history))
-    for name in sorted(found.keys() - known.keys()):
+    for training in trainings:
+        if training.model in begun and training.is_over:
+            print(words.finished(training))
+    for name in sorted(files.keys() - set(named)):
         print(f"{name}: no loss of it is known yet, so there is nothing to forecast")
-    if not given and found.keys() == begun.keys():
+    if not advices and files.keys() == begun:
         print(f"\nEvery training of {run} is finished; nothing is left to decide.")
+    content = {"models": [dict(advice) for advice in advices]}
     with atomic_write(Path(params.output)) as file:
-        file.write_text(json.dumps({"models": given}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     print(f"\nThe same for a script: {params.output}\n", flush=True)
 
 
 class Files:
-    """What is there of one model: training log, metrics and features as frames, and the files of its weights and sizes."""
+    """What is there of one model: training log and metrics as frames, and the files of its weights and sizes."""
 
     def __init__(self, name, paths, curve, joined):
         there = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
@@ -73,7 +73,6 @@ class Files:
             else tables.gather(schemas.TABLES["training"], there.get("training", []))
         )
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
-        self.features = tables.gather(schemas.TABLES["features"], there.get("features", [])).to_pandas()
 
 
 def plan_of(name, files, facts, curve):

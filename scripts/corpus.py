@@ -9,14 +9,14 @@ from toposcale.training import corpus
 
 
 def main(snakemake):
-    params, given = snakemake.params, snakemake.input
+    params, inputs = snakemake.params, snakemake.input
     text = corpus.build_corpus(
         params.source,
         params.tokenizer,
         context=params.context,
         vocab_size=params.vocab_size,
-        train=list(given.train),
-        validation=list(given.validation),
+        train=list(inputs.train),
+        validation=list(inputs.validation),
     )
     dropped = {split: count for split, count in text.dropped.items() if count}
     if dropped:

@@ -7,11 +7,11 @@ from toposcale.io import schemas, tables
 
 def main(snakemake):
     gaps = {row["step"] for path in snakemake.input for row in tables.read_warnings(path)}
-    found = {}
+    rows_of = {}
     for path in snakemake.input:
-        found |= tables.by_step(tables.read(schemas.TABLES["diagrams"], path))
+        rows_of |= tables.by_step(tables.read(schemas.TABLES["diagrams"], path))
     nothing = schemas.TABLES["diagrams"].schema.empty_table()
-    diagrams = [None if step in gaps else found.get(step, nothing) for step in snakemake.params.steps]
+    diagrams = [None if step in gaps else rows_of.get(step, nothing) for step in snakemake.params.steps]
     where = {"model": snakemake.wildcards.model, "source": snakemake.wildcards.source}
     moved = diagram_distances.consecutive_distances(diagrams)
     parts = [

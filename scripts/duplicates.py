@@ -10,11 +10,11 @@ from toposcale.io import files
 
 def main(snakemake):
     settings = snakemake.params.source
-    found = manifests.source_of(settings, snakemake.config["hub"]).duplicates(settings["steps"])
-    for step, revision in found.items():
+    duplicates = manifests.source_of(settings, snakemake.config["hub"]).duplicates(settings["steps"])
+    for step, revision in duplicates.items():
         logging.warning("step %s serves the weights of %s", step, revision)
     with files.atomic_write(snakemake.output[0]) as path:
-        path.write_text(json.dumps({"model": snakemake.wildcards.model, "duplicates": found}) + "\n")
+        path.write_text(json.dumps({"model": snakemake.wildcards.model, "duplicates": duplicates}) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
 from toposcale.features.divergences import Cloud
 from toposcale.io import schemas, tables
-from toposcale.io.errors import UserError
+from toposcale.io.errors import SharedError, UserError
 from toposcale.training import corpus
 from toposcale.training.trainer import configure_torch
 
@@ -22,25 +22,35 @@ def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, clouds, noted = {"features": [], "diagrams": [], "metrics": []}, {}, []
-    for step, loaded in _job.measured(
-        snakemake, "embeddings", noted, load, settings, tokenizer, snakemake.threads
+    for step, measurements in _job.measured(
+        snakemake, "embeddings", noted, measure, settings, tokenizer, text, model, snakemake.threads
     ):
         where = {"model": model, "step": step}
-        clouds[step] = Cloud.nothing()
-        features, diagrams, metrics = {}, {}, []
-        if loaded:
-            texts, passed = embed(*loaded, text, settings)
-            clouds[step] = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(texts))
-            summary = embeddings.Settings(settings["components"], settings["repeats"])
-            features, diagrams = embeddings.compute_features(
-                passed.embeddings, summary, model=model, precision=passed.precision
-            )
-            metrics = [{**where, "metric": "perplexity", "value": passed.perplexity}]
+        clouds[step], features, diagrams, perplexity = measurements or (Cloud.nothing(), {}, {}, None)
+        metrics = [] if perplexity is None else [{**where, "metric": "perplexity", "value": perplexity}]
         rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
         rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
     _clouds.write(snakemake.output.clouds, clouds, _job.provenance(snakemake))
     _job.write(snakemake, rows, noted)
+
+
+def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
+    """The embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
+    loaded, tokenizer = load(checkpoint, settings, tokenizer_folder, threads)
+    tokens = tokens_of(loaded, tokenizer, text, settings)
+    passed = embeddings.forward_pass(
+        loaded,
+        list(tokens.values()),
+        all_layers=settings["layers"] == "all",
+        progress=partial(_job.progress, what="batches of texts"),
+    )
+    summary = embeddings.EmbeddingSettings(settings["components"], settings["repeats"])
+    features, diagrams = embeddings.compute_features(
+        passed.embeddings, summary, model=model, precision=passed.precision
+    )
+    cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(list(tokens)))
+    return cloud, features, diagrams, passed.perplexity
 
 
 def load(checkpoint, settings, tokenizer_folder, threads):
@@ -53,18 +63,6 @@ def load(checkpoint, settings, tokenizer_folder, threads):
     return model, tokenizer
 
 
-def embed(model, tokenizer, text, settings):
-    """One forward pass of a model over the probe texts, and which of them it read."""
-    tokens = tokens_of(model, tokenizer, text, settings)
-    passed = embeddings.forward_pass(
-        model,
-        list(tokens.values()),
-        all_layers=settings["layers"] == "all",
-        progress=partial(_job.progress, what="batches of texts"),
-    )
-    return list(tokens), passed
-
-
 def tokens_of(model, tokenizer, text, settings):
     """The probe texts by number, by the model's own tokenizer: the corpus' for a model that was trained here."""
     texts = text.probe_texts[: settings["texts"]]
@@ -72,18 +70,23 @@ def tokens_of(model, tokenizer, text, settings):
         logging.warning(
             "%d probe texts, not %d: the validation text has no more", len(texts), settings["texts"]
         )
+    if len(texts) < 5:
+        raise SharedError(
+            f"corpus.validation: {len(texts)} probe texts of at least 100 characters, but embeddings need 5; "
+            "give a longer validation text, or set embeddings.enabled: false"
+        )
     length = min(settings["max_tokens"], model.context)
     if tokenizer:
         tokens = embeddings.tokenize(texts, tokenizer, tokens=length)
     else:
-        tokens = [text.encode(one)[:length].tolist() for one in texts]
-    kept = {number: one for number, one in enumerate(tokens) if len(one) >= 2}
-    if len(kept) < 5:
+        tokens = [text.encode(probe)[:length].tolist() for probe in texts]
+    readable = {number: read for number, read in enumerate(tokens) if len(read) >= 2}
+    if len(readable) < 5:
         raise UserError(
-            f"corpus.validation: {len(kept)} probe texts of at least 100 characters, but embeddings need 5; "
-            "give a longer validation text, or set embeddings.enabled: false"
+            f"its tokenizer makes two tokens or more of {len(readable)} of the {len(texts)} probe texts, "
+            "but embeddings need 5"
         )
-    return kept
+    return readable
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from toposcale.pages import explorer
 
 
 def main(snakemake):
-    given = snakemake.input
-    read = {name: _tables.read(given[name]) for name in ("models", "metrics")}
-    features = _tables.read_features(given.features)
-    diagrams = tables.gather(schemas.TABLES["diagrams"], given.diagrams).to_pandas(
+    inputs = snakemake.input
+    read = {name: _tables.read(inputs[name]) for name in ("models", "metrics")}
+    features = _tables.read_features(inputs.features)
+    diagrams = tables.gather(schemas.TABLES["diagrams"], inputs.diagrams).to_pandas(
         strings_to_categorical=True
     )
     page = explorer.explorer(
@@ -18,7 +18,7 @@ def main(snakemake):
         features=features,
         # Revisions that are left out of the tables are left out here as well.
         diagrams=diagrams.merge(features[["model", "step"]].drop_duplicates()),
-        surfaces=_tables.read(given.surfaces) if given.surfaces else None,
+        surfaces=_tables.read(inputs.surfaces) if inputs.surfaces else None,
         **read,
     )
     with files.atomic_write(snakemake.output[0]) as path:

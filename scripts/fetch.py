@@ -1,6 +1,12 @@
-"""Fetch one published checkpoint into the cache, check every file of it, and note where it is and how large."""
+"""Fetch one published checkpoint into the cache, check every file of it, and note where it is and how large.
+
+The file of its size stays from one attempt to the next: it also holds the commit, and how many attempts ended in a damaged
+download. The rule has that number as a param, so that the next run after such an attempt is another one.
+"""
 
 import json
+from contextlib import suppress
+from pathlib import Path
 
 import _job
 from toposcale.checkpoints import Sizes, manifests
@@ -12,10 +18,24 @@ def main(snakemake):
     step = int(snakemake.wildcards.span.removeprefix("step-"))
     left_out = files.read_json(snakemake.input.duplicates)["duplicates"] if snakemake.params.leave_out else {}
     with files.atomic_write(snakemake.output.manifest) as path:
-        size = manifests.write_manifest(path, source, step, duplicate_of=left_out.get(str(step)))
+        fetched = manifests.write_manifest(
+            path,
+            source,
+            step,
+            duplicate_of=left_out.get(str(step)),
+            commit_before=commit_in(snakemake.output.size),
+        )
+    facts = fetched.sizes._asdict() if fetched.sizes else dict.fromkeys(Sizes._fields)
+    facts |= {"commit": fetched.commit, "damaged": snakemake.params.damaged + fetched.damaged}
     with files.atomic_write(snakemake.output.size) as path:
-        known = size._asdict() if size else dict.fromkeys(Sizes._fields)
-        path.write_text(json.dumps(known) + "\n")
+        path.write_text(json.dumps(facts) + "\n")
+
+
+def commit_in(size):
+    """The commit that the attempt before fetched; empty where there was none."""
+    with suppress(OSError, ValueError):
+        return files.parse_json(Path(size).read_text(encoding="utf-8")).get("commit", "")
+    return ""
 
 
 if __name__ == "__main__":

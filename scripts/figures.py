@@ -17,17 +17,17 @@ def main(snakemake):
     for name in names:
         draw = figures.load(name)
         whole = {table: tables[table] for table in figures.FIGURES[name].tables}
-        given = cells.by_cell(whole) if figures.FIGURES[name].of == "run" else dict(whole)
-        said = cells.note(whole, given)
+        drawn = cells.by_cell(whole) if figures.FIGURES[name].of == "run" else dict(whole)
+        note = cells.note(whole, drawn)
         if "metric" in signature(draw).parameters:
-            measured = set().union(*(table["metric"] for table in given.values() if "metric" in table))
+            measured = set().union(*(table["metric"] for table in drawn.values() if "metric" in table))
             chosen = headline_metric(measured, snakemake.params.tasks)
             # Where there is no loss, the answers are about the first chosen task, and so is the figure.
             if chosen != headline_metric(measured):
-                given["metric"] = chosen
-        figure = draw(**given)
-        if said:
-            panels.add_note(figure, [figure.get_supxlabel(), said])
+                drawn["metric"] = chosen
+        figure = draw(**drawn)
+        if note:
+            panels.add_note(figure, [figure.get_supxlabel(), note])
         style.save(figure, snakemake.output[name], dpi=snakemake.params.dpi)
 
 

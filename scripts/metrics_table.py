@@ -12,10 +12,10 @@ from toposcale.io.notes import note
 
 
 def main(snakemake):
-    params, given = snakemake.params, snakemake.input
-    parts = [tables.gather(schemas.TABLES["metrics"], given.metrics)]
-    parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in given.training]
-    joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in given.tables}
+    params, inputs = snakemake.params, snakemake.input
+    parts = [tables.gather(schemas.TABLES["metrics"], inputs.metrics)]
+    parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
+    joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
     noted = [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
     parts += joined.values()
     [folder] = params.harness
@@ -29,7 +29,7 @@ def main(snakemake):
                 schemas.TABLES["metrics"], lm_eval.read_results(folder, models, tasks=params.tasks)
             )
         )
-    rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(given.left_out))
+    rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), noted)
     tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)

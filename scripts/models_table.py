@@ -6,18 +6,18 @@ from toposcale.io import schemas, tables
 
 
 def main(snakemake):
-    params, given = snakemake.params, snakemake.input
-    weights = dict(zip(params.with_weights, given.checkpoints, strict=True))
-    curves = dict(zip(params.with_curve, given.curves, strict=True))
-    logs = dict(zip(params.with_log, given.logs, strict=True))
-    sizes = _models.fetched_sizes(given.sizes)
+    params, inputs = snakemake.params, snakemake.input
+    weights = dict(zip(params.with_weights, inputs.checkpoints, strict=True))
+    curves = dict(zip(params.with_curve, inputs.curves, strict=True))
+    logs = dict(zip(params.with_log, inputs.logs, strict=True))
+    sizes = _models.fetched_sizes(inputs.sizes)
     rows, schedules = [], []
     for name, facts in params.models.items():
-        known = {"weights": weights.get(name), "n_parameters": sizes.get(name), "curve": curves.get(name)}
+        sources = {"weights": weights.get(name), "n_parameters": sizes.get(name), "curve": curves.get(name)}
         if name in logs:
             log = tables.read(schemas.TABLES["training"], logs[name])
-            known |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
-        row, plan = _models.row_and_plan(name, facts, **known)
+            sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
+        row, plan = _models.row_and_plan(name, facts, **sources)
         rows.append(row)
         schedules += plan
     metadata = _job.provenance(snakemake)

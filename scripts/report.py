@@ -16,25 +16,25 @@ PARTS = ("models", "summary", "metrics", "features")
 
 
 def main(snakemake):
-    given, params = snakemake.input, snakemake.params
-    config = yaml.safe_load(Path(given.configuration).read_text())
-    corpus = files.read_json(given.corpus) if given.corpus else None
+    inputs, params = snakemake.input, snakemake.params
+    config = yaml.safe_load(Path(inputs.configuration).read_text())
+    corpus = files.read_json(inputs.corpus) if inputs.corpus else None
     read = _tables.read_inputs(snakemake, PARTS)
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)
     page = report.report(
         run=config["run"],
-        config_text=Path(given.configuration).read_text(),
+        config_text=Path(inputs.configuration).read_text(),
         **provenance.what_was_run(config, corpus, read["models"], read["features"]),
         **read,
-        pictures=[picture(Path(path)) for path in given.figures],
-        listings=listings(given.made),
-        warnings=listing(given.warnings),
-        comparison=listing(given.comparison),
+        pictures=[picture(Path(path)) for path in inputs.figures],
+        listings=listings(inputs.made),
+        warnings=listing(inputs.warnings),
+        comparison=listing(inputs.comparison),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
-            {Path(path).stem: tables.read_metadata(path) for path in given.made},
+            {Path(path).stem: tables.read_metadata(path) for path in inputs.made},
             run=config["run"],
             patch=snakemake.output.changes if patch else "",
             lock_name=Path(params.lock).name,
@@ -65,8 +65,8 @@ def listing(path):
 
 def listings(paths):
     """Those of the tables that the page lists, in its order."""
-    found = {Path(path).stem: path for path in paths}
-    return [listing(found[name]) for name in report.LISTED if name in found]
+    files_by_name = {Path(path).stem: path for path in paths}
+    return [listing(files_by_name[name]) for name in report.LISTED if name in files_by_name]
 
 
 if __name__ == "__main__":

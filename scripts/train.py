@@ -103,9 +103,9 @@ class TrainingJob:
                 return state, self.steps[self.steps.index(step) + 1 :]
         except (UserError, KeyError, ValueError):
             pass  # nothing usable was left: begin anew
-        given = self.snakemake.input
-        if given.checkpoint:
-            state = trainer.load_state(given.checkpoint, given.optimiser, self.shape, self.device)
+        inputs = self.snakemake.input
+        if inputs.checkpoint:
+            state = trainer.load_state(inputs.checkpoint, inputs.optimiser, self.shape, self.device)
         else:
             state = trainer.initial_state(self.name, self.shape, self.plan, self.device)
         return state, self.steps

@@ -8,16 +8,17 @@ import _landscape
 from toposcale.features.landscape import profile_of
 from toposcale.io import schemas, tables
 from toposcale.landscape import path, surface
+from toposcale.training import corpus
 
 
 def main(snakemake):
     params, name = snakemake.params, snakemake.wildcards.model
-    settings = params.settings
+    settings, text = params.settings, corpus.load_corpus(snakemake.input.corpus)
     points = {}
     for step, checkpoint in zip(params.steps, snakemake.input.checkpoints, strict=True):
         model, tokenizer = _landscape.load(checkpoint, settings)
         points[step] = {key: tensor.detach() for key, tensor in model.module.named_parameters()}
-    loss = _landscape.probe_losses(model, tokenizer, snakemake.input.corpus, settings)[0]
+    loss = _landscape.probe_losses(model, tokenizer, text, settings)[0]
     last = params.steps[-1]
     try:
         plane = path.principal_plane(list(points.values()))

@@ -12,10 +12,10 @@ def main(snakemake):
     parts = [tensor_files.read(path)[0] for path in snakemake.input]
     steps = np.concatenate([part["step"] for part in parts])
     sketches = np.concatenate([part["sketch"] for part in parts])
-    found = trajectory.compute_features(steps, sketches, params.steps, window=params.window, model=model)
+    by_step = trajectory.compute_features(steps, sketches, params.steps, window=params.window, model=model)
     rows = [
         tables.feature_rows(features, model=model, step=step, source="trajectory")
-        for step, features in found.items()
+        for step, features in by_step.items()
     ]
     _job.write(snakemake, {"features": rows})
 

@@ -7,14 +7,14 @@ from toposcale.io import files, notes, tables
 
 
 def main(snakemake):
-    given, params = snakemake.input, snakemake.params
+    inputs, params = snakemake.input, snakemake.params
     noted = [row for model, reasons in params.gaps.items() for row in notes.gaps(model, reasons)]
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
-    noted += tables.read_warnings(given.features) + tables.read_warnings(given.metrics)
-    noted += [row for path in given.duplicates for row in repeated(files.read_json(path), params.leave_out)]
-    if given.corpus:
-        noted += dropped(files.read_json(given.corpus)["dropped_characters"])
-    features, metrics = _tables.read_features(given.features), _tables.read(given.metrics)
+    noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
+    noted += [row for path in inputs.duplicates for row in repeated(files.read_json(path), params.leave_out)]
+    if inputs.corpus:
+        noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])
+    features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
     table = warnings.warning_table(features, metrics, noted)
     # For the last line of the run.
     _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(noted)))

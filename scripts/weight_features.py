@@ -3,23 +3,27 @@
 import _job
 from toposcale import checkpoints
 from toposcale.features import weights
-from toposcale.io import tables
+from toposcale.io import notes, tables
 
 
 def main(snakemake):
     model = snakemake.wildcards.model
-    settings = weights.Settings.from_mapping(snakemake.params.settings)
+    settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
     rows, noted = {"features": [], "diagrams": []}, []
-    for step, found in _job.measured(snakemake, "weights", noted, measure, settings, model):
-        features, diagrams = found or ({}, {})
+    for step, measurements in _job.measured(snakemake, "weights", noted, measure, settings, model, noted):
+        features, diagrams = measurements or ({}, {})
         where = {"model": model, "step": step, "source": "weights"}
         rows["features"].append(tables.feature_rows(features, **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
     _job.write(snakemake, rows, noted)
 
 
-def measure(checkpoint, settings, model):
+def measure(checkpoint, settings, model, noted):
+    """Features and diagrams of a checkpoint by layer; matrices without an entry are noted."""
     path = checkpoints.locate(checkpoint)
+    noted += [
+        notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)
+    ]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     if settings.heads:

@@ -8,16 +8,21 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from studies.norms import NORMS
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.over_seeds import paired_innovations, value_at_share
+from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_innovations, value_at_share
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.errors import UserError
+from toposcale.statistics.between_runs import fit_of_cell
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.permutations import DRAWS
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 LATER = 0.5
 """Share of the training at which the loss tells the final one so well that every test between runs must find it."""
+STUDY_DRAWS = 200_000
+"""Permutations of a test between runs that a study was planned with."""
 _HALF = float(ndtri(0.975))
 
 
@@ -57,6 +62,53 @@ def within_rows(
     return pd.DataFrame(rows)
 
 
+def between_rows(
+    question: str,
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    *,
+    seed: int,
+    draws: int = STUDY_DRAWS,
+    norms: Sequence[str] = NORMS,
+    metric: str = VALIDATION_LOSS,
+) -> pd.DataFrame:
+    """A row for each feature: does it tell at 30% of training how the metric of the runs of a cell will end?
+
+    norms: the features that are given at 30%, beside the metric at 20 and 30% and the square of the latter. The interval is
+    Fisher's. UserError: a control is not there.
+    """
+    read = early_values(features, metrics, models, metric, norms)
+    if read is None:
+        raise UserError(f"{metric}: its values or those of {', '.join(norms)} are not there")
+    test = read.test(seed=seed, draws=draws)
+    # The z of each cell has one degree of freedom less than its test.
+    low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
+    return pd.DataFrame(
+        {
+            "question": question,
+            "feature": read.features.index.get_level_values("feature"),
+            "n_models": test.n_runs,
+            "n_cells": test.n_cells,
+            "estimate": test.correlation,
+            "low": low,
+            "high": high,
+            "p": test.p,
+        }
+    ).dropna(subset=["estimate"])
+
+
+def partial_correlations(read: EarlyValues, features: Sequence[str]) -> dict[str, dict[str, float]]:
+    """By cell and feature: the correlation of what mean and controls of the cell leave of feature and outcome."""
+    values = read.features.droplevel(["source", "layer"]).loc[list(features)].to_numpy(np.float64)
+    found = {}
+    for cell in dict.fromkeys(read.cells):
+        runs = np.flatnonzero([own == cell for own in read.cells])
+        fit = fit_of_cell(values, read.outcome[None], read.controls, runs)
+        found[cell] = dict(zip(features, fit.correlations(fit.residuals[None])[0].tolist(), strict=True))
+    return found
+
+
 def own_surplus(correlations: Floats, cells: Sequence[object]) -> Floats:
     """(R,) of the correlations (R, R) of run i's feature with run j's loss: a run's own, less the mean over the pairs that
     it is in with its sisters."""
@@ -75,12 +127,18 @@ def fisher_interval(correlation: Floats, freedom: float) -> tuple[Floats, Floats
 
 
 def later_loss(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, norms: Sequence[str]
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    norms: Sequence[str],
+    *,
+    metric: str = VALIDATION_LOSS,
+    name: str = "loss",
 ) -> pd.DataFrame:
-    """The norms, and the loss at `LATER` in the place of a feature: it tells the final loss, so it must be found."""
-    losses = metrics[metrics["metric"] == VALIDATION_LOSS]
+    """The norms, and the metric at `LATER` in the place of a feature: it tells the final one, so it must be found."""
+    values = metrics[metrics["metric"] == metric]
     ends = dict(zip(models["model"], models["final_step"], strict=True))
-    later = value_at_share(losses, ["metric"], LATER, ends).T.reset_index()
-    later = later.rename(columns={VALIDATION_LOSS: "value"})
-    control = later.assign(feature=f"loss_at_{LATER:.0%}", step=0, source="weights", layer="all")
+    later = value_at_share(values, ["metric"], LATER, ends).T.reset_index()
+    later = later.rename(columns={metric: "value"})
+    control = later.assign(feature=f"{name}_at_{LATER:.0%}", step=0, source="weights", layer="all")
     return pd.concat([features[features["feature"].isin(norms)], control])

@@ -15,7 +15,9 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.study2.power import FIRST, Between, Within, seed_of
+from studies.simulation import Between, seed_of
+from studies.study2.power import FIRST, Within
+from studies.study2.power import between as between_of_first
 from toposcale.statistics.between_runs import between_runs, fit_of_cell
 from toposcale.statistics.coefficients import pearson, ranks_of_complete
 from toposcale.statistics.run_permutation import permute_pairs
@@ -56,7 +58,7 @@ def _standard(rows: np.ndarray) -> np.ndarray:
 def main(studies: int) -> None:
     """Print the share of simulated studies that find each effect."""
     tables = [pd.read_csv(FIRST / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")]
-    inside, early = Within(*tables), Between(*tables)
+    inside, early = Within(*tables), between_of_first(*tables)
     rows = []
     for words, study, effects in (
         ("within runs", partial(within, inside), WITHIN_EFFECTS),

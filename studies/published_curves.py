@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.analysis.forecasts import FRACTIONS, evaluate, forecast_table
-from toposcale.forecasting import History
+from toposcale.forecasting import TrainingRun
 from toposcale.forecasting.methods import MultiPowerLawForecaster, forecast
 from toposcale.training.schedules import Schedule
 
@@ -36,7 +36,7 @@ def plan(name: str, last: int) -> np.ndarray:
     return Schedule("wsd", PEAK, ends[1], WARMUP, FINAL, decay_start=ends[0], decay_shape=decay).rates()
 
 
-def histories(folder: Path) -> list[History]:
+def histories(folder: Path) -> list[TrainingRun]:
     """A finished run for each file."""
     found = []
     for size in (25, 100, 400):
@@ -47,7 +47,7 @@ def histories(folder: Path) -> list[History]:
             rates = plan(file.stem, int(steps[-1]))[: steps[-1] + 1]
             assert np.allclose(rates[steps], logged, rtol=5e-3), file
             found.append(
-                History(
+                TrainingRun(
                     f"{size}M_{file.stem}",
                     size * 1_000_000,
                     524_288,
@@ -64,7 +64,7 @@ def histories(folder: Path) -> list[History]:
     return found
 
 
-def methods_table(runs: list[History]) -> str:
+def methods_table(runs: list[TrainingRun]) -> str:
     """Markdown: a row a fraction and method."""
     table = forecast_table(runs, fractions=FRACTIONS)
     rows = evaluate(table, resamples=200).dropna(subset=["mae"]).sort_values(["fraction", "mae"])
@@ -79,7 +79,7 @@ def methods_table(runs: list[History]) -> str:
     return "\n".join(lines)
 
 
-def left_out(runs: list[History]) -> str:
+def left_out(runs: list[TrainingRun]) -> str:
     """Errors with a prior that was chosen without a curve's size and without its schedule, by the likelihood."""
     grid = list(product((0.15, 0.25, 0.35, 0.5, 1.0), (0.001, 0.002, 0.003)))
     errors = np.empty((len(grid), len(runs), len(FRACTIONS)))

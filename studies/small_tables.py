@@ -85,6 +85,14 @@ def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame
     return features.assign(source="weights", layer="all"), metrics
 
 
+def read_cells(folder: Path, names: Sequence[str], remedy: str) -> list[pd.DataFrame]:
+    """The tables of these names of all cells, from a file a cell. UserError, with the remedy: there is none."""
+    parts = [[pd.read_csv(path) for path in sorted((folder / name).glob("*.csv.gz"))] for name in names]
+    if not all(parts):
+        raise UserError(f"{folder}: no tables of finished runs; {remedy}")
+    return [pd.concat(part, ignore_index=True) for part in parts]
+
+
 def write(table: pd.DataFrame, path: Path, digits: int = DIGITS) -> None:
     """Write a table as CSV; packed where the name ends in .gz, the same bytes each time."""
     packed = {"method": "gzip", "mtime": 0} if path.suffix == ".gz" else None

@@ -7,7 +7,7 @@ import re
 
 def held(page: str, name: str) -> str:
     """The text under a name; KeyError where there is none."""
-    found = re.search(rf'<script type="text/plain" id="{name}">([^<]+)<', page)
-    if found is None:
+    element = re.search(rf'<script type="text/plain" id="{name}">([^<]+)<', page)
+    if element is None:
         raise KeyError(name)
-    return gzip.decompress(base64.b64decode(found.group(1))).decode()
+    return gzip.decompress(base64.b64decode(element.group(1))).decode()

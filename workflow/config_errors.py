@@ -16,10 +16,10 @@ def explain(error: ValidationError) -> Iterator[str]:
     path, part, value = error.absolute_path, error.schema, error.instance
     kind = part.get("properties", {}).get("kind", {}).get("const")
     if error.validator == "additionalProperties":
-        known = list(part["properties"])
-        for key in sorted(set(map(str, value)) - set(known)):
+        names = list(part["properties"])
+        for key in sorted(set(map(str, value)) - set(names)):
             what = f"has no meaning for kind {kind}" if kind else "is unknown"
-            hint = did_you_mean(key, known) or f"; known here: {', '.join(known)}"
+            hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
             yield f"config key {join(*path, key)} {what}{hint}"
     elif error.validator == "required":
         for key in sorted(set(part["required"]) - set(value)):
@@ -32,10 +32,10 @@ def explain(error: ValidationError) -> Iterator[str]:
         yield f"config key {join(*path) or '(top)'} holds {shown(value)}, but must be {allowed(part)}{hint}"
 
 
-def did_you_mean(given: Any, known: Iterable[str]) -> str:
-    """The end of a line: the known word that is nearest to another one, or nothing."""
-    near = difflib.get_close_matches(given, known, n=1) if isinstance(given, str) else []
-    return f"; did you mean {near[0]}?" if near and near[0] != given else ""
+def did_you_mean(word: Any, names: Iterable[str]) -> str:
+    """The end of a line: the name that is nearest to a word that is none of them, or nothing."""
+    near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
+    return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
 
 def join(*parts: Any) -> str:
@@ -46,13 +46,13 @@ def join(*parts: Any) -> str:
     )
 
 
-def shown(value: Any) -> str:
-    """A value as text of at most 80 characters."""
+def shown(value: Any, most: int = 80) -> str:
+    """A value as text of at most 80 characters, or as many as asked for."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, TypeError, RecursionError):
         text = f"a {type(value).__name__}"  # it holds itself, has keys of other kinds, or too many digits
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 _NAMES = {
@@ -84,8 +84,8 @@ def allowed(part: Mapping[str, Any]) -> str:
     kinds = part.get("type", "object")
     if isinstance(kinds, list):
         return " or ".join(allowed({**part, "type": kind}) for kind in kinds)
-    # Of a number or a list, each has bounds of its own.
-    own = {"array": ["minItems"], "null": []}.get(kinds, set(_BOUNDS) - {"minItems"})
-    bounds = [f"{words} {part[key]:,}" for key, words in _BOUNDS.items() if key in part and key in own]
+    # A key that may be a number or a list has the bounds of both; of each kind only its own are told.
+    of_kind = {"array": ["minItems"], "null": []}.get(kinds, set(_BOUNDS) - {"minItems"})
+    bounds = [f"{words} {part[key]:,}" for key, words in _BOUNDS.items() if key in part and key in of_kind]
     bounds += ["without repeats"] if part.get("uniqueItems") and kinds == "array" else []
     return " ".join([_NAMES[kinds], ", ".join(bounds)]).strip()

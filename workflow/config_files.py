@@ -80,30 +80,35 @@ def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str,
     What no file holds, such as a path from the command line, stays relative to the working directory. A configuration
     without `run` has the name of its file. Raises what `read` does.
     """
-    found = dict(config)
+    changed = dict(config)
     for file in files:
         inside = Path(file).is_relative_to(Path.cwd())  # Snakemake makes every path absolute
         content = read(Path(file).relative_to(Path.cwd()) if inside else file)
         # Of another workflow, which has this one as a module, the file is not a configuration of toposcale.
         if "run" not in config and content.keys() & schema()["properties"].keys():
-            found["run"] = Path(file).stem
+            changed["run"] = Path(file).stem
         # `..` behind a link is not the folder of the link.
         folder = os.path.relpath(Path(file).parent.resolve())
-        found = _rebased(found, content, schema(), folder)
-    return found
+        changed = _rebased(changed, content, schema(), folder)
+    return changed
 
 
-def _rebased(value: Any, given: Any, part: Schema, folder: str) -> Any:
-    """A value, in which every path is changed that is still what the file, `given`, holds."""
+def with_paths_from(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """`config` with every path written as it is found from `folder`, for a file that lies elsewhere."""
+    return _rebased(dict(config), dict(config), schema(), folder)
+
+
+def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
+    """A value, in which every path is changed that is still the one of the file."""
     part = of_its_kind(part, value)
-    if isinstance(value, dict) and isinstance(given, dict):
+    if isinstance(value, dict) and isinstance(of_file, dict):
         return {
-            key: _rebased(inner, given[key], of_key(part, str(key)), folder) if key in given else inner
+            key: _rebased(inner, of_file[key], of_key(part, str(key)), folder) if key in of_file else inner
             for key, inner in value.items()
         }
-    if isinstance(value, list) and value == given:
-        return [_rebased(one, one, part.get("items", {}), folder) for one in value]
-    if isinstance(value, str) and value and value == given and part.get("format") == "path":
+    if isinstance(value, list) and value == of_file:
+        return [_rebased(item, item, part.get("items", {}), folder) for item in value]
+    if isinstance(value, str) and value and value == of_file and part.get("format") == "path":
         return os.path.normpath(os.path.join(folder, value))
     return value
 
@@ -119,6 +124,8 @@ def check_files(config: Mapping[str, Any]) -> None:
         for key in ("path", "schedule", "tokenizer")
     ]
     named += [("training.schedule", config["training"].get("schedule", ""))]
+    fresh = config["confirm"]["run"]
+    named += [("confirm.run", f"results/{fresh}")] if fresh else []
     lines = [
         f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
         for key, path in named

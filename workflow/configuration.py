@@ -51,10 +51,11 @@ def _complete(part: Schema, value: Any) -> Any:
     if not isinstance(value, Mapping) or "object" not in types:
         return value
     # YAML reads a name such as 70 as a number. A section with nothing under it (`training:`) means its defaults.
-    given = {str(key): item for key, item in value.items()}
-    defaults = {key: own["default"] for key, own in part.get("properties", {}).items() if "default" in own}
-    given |= {key: default for key, default in defaults.items() if given.get(key) is None}
-    return {key: _complete(of_key(part, key), item) for key, item in given.items()}
+    section = {str(key): item for key, item in value.items()}
+    for key, inner in part.get("properties", {}).items():
+        if "default" in inner and section.get(key) is None:
+            section[key] = inner["default"]
+    return {key: _complete(of_key(part, key), item) for key, item in section.items()}
 
 
 def _read_text(text: str, types: Sequence[str]) -> Any:
@@ -74,9 +75,9 @@ def keys_of(part: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
     """Every key of a section, those that must be given first: its dotted path, its schema, and whether it must be given."""
     for entry in part.get("oneOf", [part]):
         needed = entry.get("required", [])
-        for key, own in sorted(entry.get("properties", {}).items(), key=lambda item: item[0] not in needed):
-            yield join(path, key), own, key in needed
-            yield from keys_of(own, join(path, key))
+        for key, inner in sorted(entry.get("properties", {}).items(), key=lambda item: item[0] not in needed):
+            yield join(path, key), inner, key in needed
+            yield from keys_of(inner, join(path, key))
     if isinstance(part.get("additionalProperties"), Mapping):
         yield from keys_of(part["additionalProperties"], join(path, "{name}"))
 
@@ -121,13 +122,13 @@ def _group(heading: str, text: str, part: Schema, path: str) -> list[str]:
         "| key | meaning | holds | if left out |",
         "| --- | --- | --- | --- |",
     ]
-    for key, own, needed in keys_of(part, path):
-        if "const" in own or ".schedule." in key:
+    for key, inner, needed in keys_of(part, path):
+        if "const" in inner or ".schedule." in key:
             continue  # the kind stands in the heading, and the parts of a schedule in a section of their own
-        default = f"`{json.dumps(own['default'])}`" if "default" in own else "none"
-        default = "" if own["type"] == "object" and "properties" in own else default
+        default = f"`{json.dumps(inner['default'])}`" if "default" in inner else "none"
+        default = "" if inner["type"] == "object" and "properties" in inner else default
         left_out = "it must be given" if needed else default
-        lines.append(f"| `{key}` | {own['description']} | {allowed(own)} | {left_out} |")
+        lines.append(f"| `{key}` | {inner['description']} | {allowed(inner)} | {left_out} |")
     return lines
 
 

@@ -26,6 +26,8 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"config key corpus.{key} is empty, but corpus.source: files needs at least one path or glob there"
         if corpus["source"] != "files" and corpus[key]:
             yield f"config key corpus.{key} is given, but is read only with corpus.source: files"
+    if config["confirm"]["run"] == config["run"]:
+        yield f"config key confirm.run holds {shown(config['run'])}, the run itself, but must name another one"
     swept = list(_of_sweep(config["sweep"], config["models"]))
     yield from swept or _of_training(config)
 
@@ -53,6 +55,11 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
     keys = [key for key in sweep.NAMES if swept[key]]
     if keys and not swept["models"]:
         yield f"config key sweep.{keys[0]} is given, but sweep.models names no model to sweep"
+    if not isinstance(swept["seeds"], list) and swept["first_seed"] + swept["seeds"] > sweep.MOST_SEEDS:
+        yield (
+            f"config key sweep.first_seed holds {swept['first_seed']}, but with sweep.seeds, {swept['seeds']}, it must be "
+            f"at most {sweep.MOST_SEEDS}"
+        )
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
@@ -65,8 +72,8 @@ def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
     checkpoints, trained = 0, 0
     for run in cells.values():
         training = sweep.training_of(config, run)
-        own = "schedule" in models[run.entry]
-        where = join("models", run.entry, "schedule") if own else "training.schedule"
+        of_entry = "schedule" in models[run.entry]
+        where = join("models", run.entry, "schedule") if of_entry else "training.schedule"
         yield from _of_schedule(where, training.get("schedule"), training["steps"])
         repeats = len(config["seeds"]) if run.cell in alone else copies
         trained += repeats

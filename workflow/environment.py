@@ -24,8 +24,7 @@ def mistakes_in_a_line() -> Iterator[None]:
 def prepare(home: Path) -> None:
     """Set it for this process and all that it starts; `home` is the folder of the Snakefile."""
     # Scripts import the library from this copy, whatever is installed beside it: what runs is what is fingerprinted.
-    given = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(home / "src"), *([given] if given else [])])
+    path = os.pathsep.join(filter(None, [str(home / "src"), os.environ.get("PYTHONPATH")]))
     os.environ.update(PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
 
 

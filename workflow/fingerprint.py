@@ -55,24 +55,19 @@ def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
 def _files(module: str) -> list[Path]:
     """The files that `import module` runs, packages above it included; none where it is not the project's."""
     parts = module.split(".")
-    found = []
+    files = []
     for base in (LIBRARY, SCRIPTS):
         for depth in range(1, len(parts) + 1):
             stem = base.joinpath(*parts[:depth])
             here = [path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
             if not here:
                 break  # nothing can lie below it either
-            found += here
-    return found
+            files += here
+    return files
 
 
 def _drop_docstring(node: ast.AST) -> None:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        body = node.body
-        if (
-            body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-            and len(body) > 1
-        ):
-            del body[0]
+        match node.body:
+            case [ast.Expr(ast.Constant()), _, *_]:
+                del node.body[0]

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import sweep
+from toposcale.io import model_kinds
 from toposcale.io.files import parse_json
+from toposcale.io.model_kinds import ModelKind
 
 STEP_DIGITS = 8
 ALL = "all"
@@ -47,34 +49,34 @@ class Model:
     @property
     def loss_curve(self) -> str | None:
         """The user's file with the losses of the training, where there is one."""
-        return self.settings["path"] if self.kind == "table" else self.settings.get("trainer_state")
+        return self.settings.get("path" if self.kind == model_kinds.TABLE else "trainer_state")
 
     @property
-    def kind(self) -> str:
-        """gpt (trained here), hub, folder, monitor (measured while trained elsewhere), or table (a loss curve only)."""
-        return self.settings["kind"]
+    def kind(self) -> ModelKind:
+        """Where it comes from."""
+        return model_kinds.MODEL_KINDS[self.settings["kind"]]
 
     @property
     def family(self) -> str:
         """Models of one family are sizes of one another: what is trained here, repositories but for a size."""
-        default = _SIZE.sub("", self.settings["repo"]) if self.kind == "hub" else self.kind
+        default = _SIZE.sub("", self.settings["repo"]) if self.kind == model_kinds.HUB else self.kind.name
         return self.settings.get("family", default)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the configuration, the plan and a monitor tell of it: a row of the models table, None for unknown."""
-        known = {key: self.settings.get(key) for key in _FACTS}
-        schedule = known["schedule"]
-        if self.kind == "gpt":
-            known["tokens_per_step"] = self.training["batch_size"] * self.training["context"]
-            known["final_step"] = self.steps[-1]
-            known |= {key: self.training[key] for key in sweep.SIZES}
-            known["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
+        """What the configuration, the plan and a monitor say of it: a row of the models table, None for unknown."""
+        facts = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
+        facts |= {key: self.settings.get(key) for key in _FACTS}
+        schedule = facts["schedule"]
+        if self.kind == model_kinds.GPT:
+            facts["tokens_per_step"] = self.training["batch_size"] * self.training["context"]
+            facts["final_step"] = self.steps[-1]
+            facts |= {key: self.training[key] for key in sweep.SIZES}
+            facts["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
         # A plan tells its own warm-up, where there is one.
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
-            known["warmup_steps"] = schedule["warmup_steps"]
-        own = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
-        return {**own, **known, "last_checkpoint": max(self.steps, default=None)}
+            facts["warmup_steps"] = schedule["warmup_steps"]
+        return {**facts, "last_checkpoint": max(self.steps, default=None)}
 
     def remaining_cost(self, step: int) -> float:
         """Work that is left from `step` to the end of training, in arbitrary units: the longest chain goes first."""
@@ -96,24 +98,24 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
 
     An entry that is swept stands for the runs of the sweep, and is no model itself.
     """
-    found = {}
+    by_name = {}
     for position, seed in enumerate(config["seeds"]):
-        for entry, given in config["models"].items():
+        for entry, settings in config["models"].items():
             if entry in config["sweep"]["models"]:
                 continue
-            if given["kind"] != "gpt":
-                if not position:
-                    found[entry] = _measured(entry, seed, given)
-                continue
-            # The first seed keeps the plain name: adding a seed retrains nothing.
-            name = entry if position == 0 else f"{entry}.seed{seed}"
-            found[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
-    found |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
-    families = {model.family for model in found.values() if model.kind != "planned"}
-    for name, model in found.items():
-        if model.kind == "planned" and "family" not in model.settings and len(families) == 1:
-            found[name] = replace(model, settings={**model.settings, "family": min(families)})
-    return found
+            if settings["kind"] == model_kinds.GPT.name:
+                # The first seed keeps the plain name: adding a seed retrains nothing.
+                name = entry if position == 0 else f"{entry}.seed{seed}"
+                by_name[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
+            elif position == 0:
+                by_name[entry] = _from_elsewhere(entry, seed, settings)
+    by_name |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
+    planned = {name: model for name, model in by_name.items() if model.kind == model_kinds.PLANNED}
+    families = {model.family for name, model in by_name.items() if name not in planned}
+    for name, model in planned.items():
+        if "family" not in model.settings and len(families) == 1:
+            by_name[name] = replace(model, settings={**model.settings, "family": min(families)})
+    return by_name
 
 
 def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
@@ -125,33 +127,30 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
 
 
-def _measured(name: str, seed: int, given: Mapping[str, Any]) -> Model:
-    """A model from elsewhere with its checkpoints, ascending: those that are asked for, or all that are there."""
-    settings, gaps, not_runnable = given, {}, ""
-    match given["kind"]:
-        case "table" | "planned":
-            steps = ()
-        case "monitor":
-            from toposcale.monitor.folder import Folder
+def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
+    """A model that is not trained here, with its checkpoints, ascending: those asked for, or all that are there."""
+    asked = tuple(sorted(settings.get("steps", ())))
+    seed, cell = settings.get("seed", seed), settings.get("cell", name)
+    model = Model(name, name, seed, settings, asked, cell=cell)
+    if model.kind == model_kinds.MONITOR:
+        from toposcale.monitor.folder import Folder
 
-            folder = Folder(Path(given["path"]), name)
-            steps, settings = tuple(folder.steps()), {**folder.facts(), **given}
-        case "folder":
-            from toposcale.checkpoints import FolderSource, missing_parts
+        folder = Folder(Path(settings["path"]), name)
+        return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
+    if model.kind == model_kinds.FOLDER:
+        from toposcale.checkpoints import FolderSource, missing_parts
 
-            source = FolderSource(
-                Path(given["path"]), given.get("pattern", ""), tuple(given.get("steps", ()))
-            )
-            source.check_one_training()
-            steps, gaps = source.usable_steps()
-            found = {step: str(source.checkpoint(step)) for step in steps}
-            settings = {**given, "checkpoints": found, "trainer_state": source.trainer_state()}
-            settings.setdefault("family", _architecture(found[steps[-1]]))
-            not_runnable = missing_parts(found[steps[-1]], tokenizer="tokenizer" not in given)
-        case _:
-            steps = tuple(sorted(given["steps"]))
-    seed, cell = given.get("seed", seed), given.get("cell", name)
-    return Model(name, name, seed, settings, steps, gaps, not_runnable, cell=cell)
+        source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), asked)
+        source.check_one_training()
+        steps, gaps = source.usable_steps()
+        paths = {step: str(source.checkpoint(step)) for step in steps}
+        last = paths[steps[-1]]
+        facts = {"family": _architecture(last), "checkpoints": paths, "trainer_state": source.trainer_state()}
+        not_runnable = missing_parts(last, tokenizer="tokenizer" not in settings)
+        return replace(
+            model, settings={**facts, **settings}, steps=steps, gaps=gaps, not_runnable=not_runnable
+        )
+    return model
 
 
 def _architecture(checkpoint: str) -> str:
@@ -216,7 +215,8 @@ def trainings(work: Producer) -> Iterator[tuple[str, list[str], list[str]]]:
         yield "{span}", ["{span}"], list(work.steps)
         return
     for steps in sorted(set(work.steps.values())):
-        yield ALL, list(map(span_of, steps)), [model for model, own in work.steps.items() if own == steps]
+        alike = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
+        yield ALL, list(map(span_of, steps)), alike
 
 
 def span_of(step: int) -> str:

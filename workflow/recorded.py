@@ -6,13 +6,13 @@ every file that is there for up to date. Then the configuration is compared with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from config_errors import shown
 from toposcale.io.errors import UserError
 
 RECORD = "config.yaml"
@@ -40,7 +40,10 @@ def check(config: Mapping[str, Any], results: Path) -> None:
         ) from error
     if recorded is None:
         return  # an empty record tells nothing
-    changed = [f"{key} (it was {_shown(was)})" for key, was in _changes(recorded, config)]
+    changed = [
+        f"{key} (it was {'absent' if was is None else shown(was, 60)})"
+        for key, was in _changes(recorded, config)
+    ]
     if changed:
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise UserError(
@@ -59,8 +62,3 @@ def _changes(recorded: Any, present: Any, path: str = "") -> Iterator[tuple[str,
     for key in dict.fromkeys([*recorded, *present]):
         if of_models or (key in recorded and key in present and key not in _HOW):
             yield from _changes(recorded.get(key), present.get(key), f"{path}.{key}".lstrip("."))
-
-
-def _shown(value: Any) -> str:
-    text = "absent" if value is None else json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -44,19 +44,19 @@ def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
         for values in itertools.product(*swept.values()):
             training = dict(zip(swept, values, strict=True))
             cell = ".".join([entry, *(NAMES[key] + _text(value) for key, value in training.items())])
-            for seed in seeds_of(cell, sweep["seeds"]):
+            for seed in seeds_of(cell, sweep["seeds"], sweep["first_seed"]):
                 yield Run(f"{cell}.seed{seed}", entry, cell, seed, training)
 
 
-def seeds_of(cell: str, seeds: int | list[int]) -> list[int]:
-    """The seeds of a cell: those of a list, or so many of its own that no other cell has.
+def seeds_of(cell: str, seeds: int | list[int], first: int) -> list[int]:
+    """The seeds of a cell: those of a list, or so many of its own, from number `first` on, that no other cell has.
 
-    Runs with one seed read the same text in the same order, which would tie the cells of a sweep to one another.
+    Runs with one seed read the same text in the same order, so the cells of a sweep would not be independent.
     """
     if isinstance(seeds, list):
         return seeds
-    first = zlib.crc32(cell.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS
-    return [first + number for number in range(seeds)]
+    start = zlib.crc32(cell.encode()) % (2**32 // MOST_SEEDS) * MOST_SEEDS + first
+    return [start + number for number in range(seeds)]
 
 
 def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
@@ -76,10 +76,10 @@ def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     return training
 
 
-def trained_schedule(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
+def trained_schedule(stated: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
     """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
     default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
-    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **given}
+    return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **stated}
 
 
 def _text(value: Any) -> str:

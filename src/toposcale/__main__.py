@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         "curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them"
     )
     for name, meaning in _OF_A_RUN.items():
-        kind = str if name == "schedule" else _amount
+        kind = str if name in _TEXTS else _amount
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
     command.add_argument(
         "--size",
@@ -126,9 +127,12 @@ def _watch(given: argparse.Namespace) -> None:
         raise UserError(
             f"watch needs {error.name}: run it in the environment of the workflow (make watch)"
         ) from error
+    if not 0 <= given.port <= 65535:
+        raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
     watch(given.folder, port=given.port, every=given.every)
 
 
+_TEXTS = ("schedule", "loss_column", "step_column")
 _OF_A_RUN = {
     "parameters": "number of parameters, such as 25e6",
     "tokens_per_step": "tokens that one step reads",
@@ -138,27 +142,33 @@ _OF_A_RUN = {
     "steps": "the last step of the plan",
     "peak": "highest learning rate",
     "final": "learning rate at the end, 0 if left out; without --peak a share of it",
+    "loss_column": "the column of the loss, where no usual name tells it",
+    "step_column": "the column of the step, where no usual name tells it",
 }
 
 
 def _advise(given: argparse.Namespace) -> None:
     import json
 
-    from toposcale.forecasting.curve_advice import advise, chart
+    from toposcale.forecasting.curve_advice import advise
 
-    own = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
+    options = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
     advice = advise(
         given.curve,
-        **_arguments(own),
+        **_arguments(options),
         sizes=given.size,
-        known=[_known(text, own) for text in given.known],
+        known=[_known(text, options) for text in given.known],
         remaining=given.remaining,
         target_loss=given.target,
     )
     if given.json:
-        print(json.dumps(advice, indent=1, allow_nan=False))
+        print(json.dumps(dict(advice), indent=1, allow_nan=False))
     else:
-        print("\n".join(filter(None, [chart(advice), str(advice)])))
+        # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
+        width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
+        print(
+            "\n".join(filter(None, [advice.chart(min(64, max((width or 80) - 12, 20))), advice.text(width)]))
+        )
 
 
 def _amount(text: str) -> float:
@@ -169,32 +179,56 @@ def _amount(text: str) -> float:
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a run as `toposcale.advise` takes them."""
-    steps, warmup = options.get("steps"), options.get("warmup")
-    schedule = options.get("schedule")
-    if schedule in SHAPES:
-        whole = {name: options[name] for name in ("decay_start", "peak", "final") if name in options}
-        schedule = {"shape": schedule, **whole}
-    found = {"n_parameters": options.get("parameters"), "tokens_per_step": options.get("tokens_per_step")}
-    return found | {"schedule": schedule, "steps": steps, "warmup_steps": warmup}
+    """The options of a run as `toposcale.advise` takes them. UserError: an option that means nothing there."""
+    names = {"parameters": "n_parameters", "warmup": "warmup_steps"}
+    arguments = {names.get(name, name): value for name, value in options.items() if name not in _OF_A_SHAPE}
+    of_shape = {name: options[name] for name in _OF_A_SHAPE if name in options}
+    if options.get("schedule") in SHAPES:
+        arguments["schedule"] = {"shape": options["schedule"], **of_shape}
+    elif of_shape and ("schedule" not in options or os.path.exists(options["schedule"])):
+        named = " and ".join(f"--{name.replace('_', '-')}" for name in of_shape)
+        where = f"beside the file {options['schedule']}" if "schedule" in options else "without --schedule"
+        raise UserError(f"{named}: means nothing {where}; it belongs to --schedule {', '.join(SHAPES)}")
+    return arguments
 
 
-def _known(text: str, own: dict[str, Any]) -> dict[str, Any]:
-    """Another run from CURVE:PARAMETERS[:KEY=VALUE...]; its plan is that of this run over its own number of steps."""
-    curve, *rest = text.split(":")
+_OF_A_SHAPE = ("decay_start", "peak", "final")
+
+
+def _known(text: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Another run from CURVE:PARAMETERS[:KEY=VALUE...]; `options` are those of the run that is asked about.
+
+    It is read from its end, for the name of a file may hold colons.
+    """
+    parts = text.split(":")
+    pairs = []
+    while len(parts) > 2 and "=" in parts[-1]:
+        pairs.append(parts.pop().partition("="))
     try:
-        pairs = [part.partition("=") for part in rest[1:]]
-        options = {
-            key.replace("-", "_"): value if key == "schedule" else _amount(value) for key, _, value in pairs
+        stated = {
+            name: value if name in _TEXTS else _amount(value)
+            for key, _, value in reversed(pairs)
+            for name in [key.replace("-", "_")]
         }
-        if not rest or set(options) - set(_OF_A_RUN):
+        if len(parts) < 2 or set(stated) - set(_OF_A_RUN):
             raise ValueError
-        options["parameters"] = _amount(rest[0])
+        stated["parameters"] = _amount(parts[-1])
     except (ValueError, argparse.ArgumentTypeError):
         raise UserError(
             f"--known {text}: it must be CURVE:PARAMETERS, then any of {', '.join(_OF_A_RUN)} as :KEY=VALUE"
         ) from None
-    return {"curve": curve, **_arguments(own | options)}
+    # A part of a schedule is read beside the parts of this run's.
+    if stated.keys() & set(_OF_A_SHAPE) and options.get("schedule") in SHAPES:
+        stated = {name: options[name] for name in ("schedule", *_OF_A_SHAPE) if name in options} | stated
+    elif stated.get("schedule") in SHAPES and options.get("schedule") in SHAPES:
+        stated = {name: options[name] for name in _read_by(stated["schedule"]) if name in options} | stated
+    return {"curve": ":".join(parts[:-1]), **_arguments(stated)}
+
+
+def _read_by(shape: Any) -> tuple[str, ...]:
+    """The options that a shape reads."""
+    idle = {"constant": ("decay_start", "final"), "linear": ("decay_start",), "cosine": ("decay_start",)}
+    return tuple(name for name in _OF_A_SHAPE if name not in idle.get(shape, ()))
 
 
 def _table(given: argparse.Namespace) -> Any:

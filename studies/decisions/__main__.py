@@ -25,9 +25,9 @@ from studies.decisions.own import (
 from studies.decisions.picture import regrets
 from studies.decisions.priors import learnt, prior_table, priors
 from studies.decisions.published import moments, read
-from toposcale.analysis.histories import histories_from_tables
 from toposcale.analysis.regret import MEANS
-from toposcale.forecasting.history import History
+from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.training.schedules import planned
@@ -116,7 +116,7 @@ def gathered(run: Path) -> dict[str, pd.DataFrame]:
 
 def histories_of(
     models: pd.DataFrame, log: pd.DataFrame, metrics: pd.DataFrame, features: pd.DataFrame
-) -> list[History]:
+) -> list[TrainingRun]:
     """The runs with their plans, which follow from the shape, the peak and the length."""
     rows, knots = [], []
     for facts in models.to_dict("records"):
@@ -125,7 +125,7 @@ def histories_of(
         row, of_model = planned(facts, {"schedule": plan})  # type: ignore[arg-type]
         rows.append(row)
         knots += of_model
-    return histories_from_tables(
+    return trainings_from_tables(
         features,
         metrics,
         log,

@@ -13,14 +13,14 @@ import pandas as pd
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, Moment, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
-from toposcale.forecasting.candidates import FINISH
 from toposcale.forecasting.chinchilla import Chinchilla
-from toposcale.forecasting.decision import SURE, Decision, weigh
-from toposcale.forecasting.history import History
+from toposcale.forecasting.decision import FINISH, Decision, weigh
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import forecast, make, points_of
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.priors import Prior
+from toposcale.forecasting.training_run import TrainingRun
+from toposcale.forecasting.trust import SURE
 
 EXPECTED_REGRET = "expected_regret"
 OF_ONE_RUN = ("power_law", "multi_power_law")
@@ -65,7 +65,7 @@ def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd
 def _rows_of(
     moment: Moment,
     setting: str,
-    known: Sequence[History],
+    known: Sequence[TrainingRun],
     prior: Prior,
     ends: Mapping[str, float],
 ) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def _rows_of(
     return rows
 
 
-def _chinchilla(known: Sequence[History], now: History) -> float:
+def _chinchilla(known: Sequence[TrainingRun], now: TrainingRun) -> float:
     """The end of a run by the Chinchilla law of its family, without the interval, which takes 100 fits; NaN: no
     forecast."""
     try:
@@ -114,7 +114,7 @@ def _judged(
     best = decision.best
     choices = {
         EXPECTED_REGRET: Choice(best.candidate.name, best.probability),
-        "sure_or_finish": Choice(best.candidate.name if best.is_sure else FINISH),
+        "sure_or_finish": Choice(best.candidate.name if best.probability >= SURE else FINISH),
         **{method: _lowest(losses, end) for method, end in ends.items()},
         "always_finish": Choice(FINISH),
         "stop_now": Choice(following),

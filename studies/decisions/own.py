@@ -14,13 +14,11 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
-from toposcale.forecasting.candidates import FINISH, Candidate, compute_of, rest_of
-from toposcale.forecasting.decision import Decision, weigh
-from toposcale.forecasting.history import History
+from toposcale.forecasting.advice import advise_on
+from toposcale.forecasting.decision import FINISH, Candidate, Decision, weigh
 from toposcale.forecasting.joint import Joint, target_of
 from toposcale.forecasting.methods import METHODS, Family, forecast, make
-from toposcale.forecasting.prediction import NoForecast
-from toposcale.forecasting.trust import stretch_of
+from toposcale.forecasting.training_run import TrainingRun
 
 ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
 OF_THE_END = tuple(
@@ -39,10 +37,10 @@ class Alternative(NamedTuple):
     base: str
     fraction: float
     size: str
-    run: History
+    run: TrainingRun
 
 
-def alternatives_of(models: pd.DataFrame, histories: Sequence[History]) -> list[Alternative]:
+def alternatives_of(models: pd.DataFrame, histories: Sequence[TrainingRun]) -> list[Alternative]:
     """Every alternative, from the names of the entries of the models table; runs of one seed belong together."""
     runs = {history.model: history for history in histories}
     names = {(entry, seed): model for model, entry, seed in models[["model", "entry", "seed"]].to_numpy()}
@@ -54,7 +52,7 @@ def alternatives_of(models: pd.DataFrame, histories: Sequence[History]) -> list[
     return found
 
 
-def decision_table(histories: Sequence[History], alternatives: Sequence[Alternative]) -> pd.DataFrame:
+def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alternative]) -> pd.DataFrame:
     """A row for every decision and policy: model, fraction, and the columns of `judged`.
 
     The moment: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
@@ -85,7 +83,7 @@ def decision_table(histories: Sequence[History], alternatives: Sequence[Alternat
 
 
 def _decision(
-    history: History, smaller: Sequence[History], alternatives: Sequence[Alternative], fraction: float
+    history: TrainingRun, smaller: Sequence[TrainingRun], alternatives: Sequence[Alternative], fraction: float
 ) -> list[dict[str, Any]]:
     now = history.first(fraction)
     known = [*smaller, now]
@@ -97,25 +95,17 @@ def _decision(
     later = [
         one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size
     ]
-    law = Joint().fit(known, now)
-    decision = weigh(law, _candidates(now, starts), SEED)
-    choices = usual_choices(_advised(law, now, known, decision), f"start {starts[0].size}")
+    ways = _candidates(now, starts)
+    decision = weigh(Joint().fit(known, now), ways)
+    advice = Choice.of(advise_on(now, smaller, ways=ways))
+    choices = usual_choices(advice, f"start {starts[0].size}")
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))
     choices |= {method: _lowest(method, decision, known) for method in OF_THE_END}
     return judged(choices, outcomes, Outcome(float(np.mean([*later, history.final_loss]))))
 
 
-def _advised(law: Joint, now: History, known: Sequence[History], decision: Decision) -> Choice:
-    """The advice: a run whose curve does not follow the law goes on as planned."""
-    try:
-        stretch_of(law, now, known)
-    except NoForecast as error:
-        return Choice(FINISH, reason=str(error))
-    return Choice(decision.best.candidate.name, decision.best.probability)
-
-
-def _lowest(method: str, decision: Decision, known: Sequence[History]) -> Choice:
+def _lowest(method: str, decision: Decision, known: Sequence[TrainingRun]) -> Choice:
     """The lowest forecast, where a method forecasts the end of the last of `known`."""
     end = forecast(make(method, Family(known)), known[-1])
     if end.reason:
@@ -124,8 +114,8 @@ def _lowest(method: str, decision: Decision, known: Sequence[History]) -> Choice
     return Choice(min(losses, key=lambda name: (losses[name], name)))
 
 
-def _candidates(now: History, starts: Sequence[Alternative]) -> list[Candidate]:
-    finish = Candidate(FINISH, target_of(now), now.final_step - now.last_step, rest_of(now))
+def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candidate]:
+    finish = Candidate(FINISH, target_of(now), now.final_step - now.last_step, now.compute_left)
     return [
         finish,
         *(
@@ -133,7 +123,7 @@ def _candidates(now: History, starts: Sequence[Alternative]) -> list[Candidate]:
                 f"start {one.size}",
                 target_of(one.run),
                 one.run.final_step,
-                float(compute_of(one.run, one.run.final_step)),
+                one.run.compute(one.run.final_step),
             )
             for one in starts
         ),

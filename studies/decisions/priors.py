@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions.published import Run
-from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
+from toposcale.forecasting.training_run import TrainingRun
 
 WIDE = Prior(
     log_alpha=Belief(np.log(0.5), 0.5),
@@ -49,7 +49,7 @@ def learnt(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("source")
 
 
-def _constants(family: Sequence[History]) -> dict[str, float]:
+def _constants(family: Sequence[TrainingRun]) -> dict[str, float]:
     """As decisions find them: from runs at a moment of decision, around a run of middle size.
 
     B alone is from whole runs, since a decay tells it.

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.forecasting.candidates import FINISH, Candidate, compute_of
-from toposcale.forecasting.history import History
+from toposcale.forecasting.decision import FINISH, Candidate
 from toposcale.forecasting.joint import target_of
+from toposcale.forecasting.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 LARGER = 1.5
@@ -49,7 +49,7 @@ class Run:
     size: str
     shape: str
     warmup_steps: int
-    history: History
+    history: TrainingRun
 
     @property
     def n_parameters(self) -> int:
@@ -72,7 +72,7 @@ class Run:
         steps, losses = self.history.steps, self.history.losses
         return float(np.interp(np.log(step), np.log(steps), losses))
 
-    def cut(self, step: float) -> History:
+    def cut(self, step: float) -> TrainingRun:
         """The run of `step` steps that a run at a constant rate is up to there."""
         length, seen = max(round(step), 1), self.history.steps <= step
         steps, losses = self.history.steps[seen], self.history.losses[seen]
@@ -97,7 +97,7 @@ def read(folder: Path) -> list[Run]:
         steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
         decay_share = row["decay_start"] / row["steps"]
         rates = _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
-        history = History(
+        history = TrainingRun(
             row["run"],
             row["n_parameters"],
             float(row["tokens_per_step"]),
@@ -128,7 +128,7 @@ class Start(NamedTuple):
     """A larger size that could be started: the run that spends what is left, and the loss at its end."""
 
     run: Run
-    history: History
+    history: TrainingRun
     loss: float
 
     @property
@@ -136,7 +136,7 @@ class Start(NamedTuple):
         """The start as the advice sees it: only its size and its plan are known."""
         target = target_of(self.history)._replace(model="")
         return Candidate(
-            f"start {self.history.model}", target, target.step, float(compute_of(self.history, target.step))
+            f"start {self.history.model}", target, target.step, self.history.compute(target.step)
         )
 
 
@@ -145,11 +145,11 @@ class Moment:
     """A base run of `whole` steps that stands at `now`; the loss at its end; what could be started instead."""
 
     base: Run
-    whole: History
-    now: History
+    whole: TrainingRun
+    now: TrainingRun
     loss: float
     starts: tuple[Start, ...]
-    smaller: tuple[History, ...]
+    smaller: tuple[TrainingRun, ...]
 
     @property
     def name(self) -> str:
@@ -160,7 +160,7 @@ class Moment:
     def finish(self) -> Candidate:
         """To go on as planned."""
         left = self.now.final_step - self.now.last_step
-        return Candidate(FINISH, target_of(self.now), left, float(compute_of(self.now, left)))
+        return Candidate(FINISH, target_of(self.now), left, self.now.compute(left))
 
     @property
     def is_usual(self) -> bool:

@@ -1,206 +1,204 @@
 """`make nulls`: how often each test finds what cannot be there, in every cell of the studies, and what is there.
 
-    python -m studies.nulls [FOLDER ...] [--draws 50]
+    python -m studies.nulls [FOLDER ...] [--draws 4000]
 
 The tests over checkpoints: features of one run against the losses of another run of its cell, with the same schedule and
 size, another seed and another data order. The norms go with the features. Between runs: the final losses are drawn, from
 what the controls of the cell tell and permuted residuals, so that features and controls stay together. Whatever is found
-is a false discovery. FOLDER: the tables of a study, or a run in results/ with cells of at least 10 seeds.
+is a false positive. FOLDER: the tables of a study, or a run in results/ with cells of at least 10 seeds.
+
+Writes studies/nulls/levels.csv, a row for each cell, test and feature, and prints the tables of docs/statistics.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from studies import small_tables
 from studies.nulls.cells import Cell, cells_of
-from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.over_seeds import early_values, run_permutation_table
-from toposcale.analysis.pooled import joint_test
+from studies.nulls.crossed import CrossedInnovations, Tested, rates, run_permutations
+from toposcale.analysis.controls import CONTROLS, NUCLEAR_NORM, Control
+from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.simulated_features import SimulatedFeatures
-from toposcale.features.registry import WEIGHT_NORM
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import UserError
 from toposcale.statistics.between_runs import between_runs, fit_of_cell
-from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.multiple_testing import benjamini_hochberg
 
-STUDY, SECOND = Path("studies/study/tables/study"), Path("studies/study2/tables")
-LEVEL = 0.05
-SINGLE_LIMIT, DISCOVERY_LIMIT = 0.07, 0.10
-TOGETHER = (1, 5)
-SEEDS = 8
-"""Seeds of a cell in the run permutation."""
-PERMUTATIONS = 999
-EFFECTS = (0.3, 0.5)
-WITHDRAWN = "withdrawn: "
+FOLDERS = tuple(Path("studies", *parts) for parts in (("study", "tables/study"), ("study2", "tables")))
+THIRD = Path("studies/study3/tables")
+LEVELS = Path("studies/nulls/levels.csv")
+PRIMARY = ("h0_total", "h0_mean", "h0_total_scaled", NEURAL_PERSISTENCE.feature, NUCLEAR_NORM)
+"""What the studies test; of each cell, those that its committed tables have."""
+LEVEL, LIMIT = 0.05, 0.07
+"""A test finds something where p is at most the one, and keeps its level where it does so in at most the other."""
 GIVEN = {
     "given norm": CONTROLS["weight_norm"],
+    "given norm and spectrum": CONTROLS["weight_norm_and_spectrum"],
     "given norm and variance": CONTROLS["weight_norm_and_variance"],
-    f"{WITHDRAWN}given step": Control("step", step=True),
 }
-Found = list[tuple[float, float]]
-"""Of each draw: the share of tests with p of at most `LEVEL`, and whether any has such a q."""
+TOGETHER, SEEDS = 5, 8
+"""Runs that are tested together over their checkpoints, and seeds of a cell in the run permutation."""
+DRAWS, SLOW_SHARE = 4_000, 10
+"""Draws of runs together; of the tests by permutation one in so many, since each takes so much longer."""
+PERMUTATIONS = 999
+EFFECTS = (0.3, 0.5)
 
 
-def levels(cell: Cell, draws: int, given: Mapping[str, Control], *, over_seeds: bool) -> dict[str, Found]:
-    """What every test finds in crossed runs of a cell. over_seeds: whether the tests over seeds are measured too."""
-    found: dict[str, Found] = {}
-    held = set.union(*({*own["feature"]} for own in cell.features.values()))
-    for words, control in given.items():
-        if not {*control.of_model, *control.of_layer} <= held:
-            continue
-        for size in TOGETHER:
-            if 2 * size <= len(cell.models):
-                label = f"{words}, {_runs(size)}"
-                found[label] = _crossed(cell, size, draws, partial(_pooled_p, control=control))
-    if over_seeds and len(cell.models) >= 2 * SEEDS:
-        permuted = _crossed(cell, SEEDS, draws, partial(_permuted_p, metric=cell.metric), True)
-        found[f"run permutation, {SEEDS} seeds"] = permuted
-    if over_seeds:
-        found["between runs"] = _between([cell], draws)
-    return found
+def levels(cell: Cell, draws: int) -> list[dict[str, Any]]:
+    """A row for each test and feature: the share of draws with p of at most `LEVEL`, with its standard error."""
+    rows: list[dict[str, Any]] = []
+    for words, control in GIVEN.items():
+        features = tested_features(cell, control)
+        if features:
+            crossed = CrossedInnovations(cell, features, control)
+            rows += _rows(cell, f"{words}, one run", features, crossed.every_pair())
+            if len(cell.models) >= 2 * TOGETHER:
+                several = crossed.together(TOGETHER, draws)
+                rows += _rows(cell, f"{words}, {TOGETHER} runs together", features, several)
+    norm = GIVEN["given norm"]
+    features = tested_features(cell, norm)
+    if features and len(cell.models) >= 2 * SEEDS:
+        permuted = run_permutations(cell, features, norm, SEEDS, draws // SLOW_SHARE)
+        rows += _rows(cell, f"run permutation, {SEEDS} seeds", features, permuted)
+    return rows + between_rows(cell.name, [cell], draws // SLOW_SHARE)
 
 
-def _runs(size: int) -> str:
-    return "one run" if size == 1 else f"{size} runs together"
+def tested_features(cell: Cell, control: Control) -> list[str]:
+    """The features of `PRIMARY` that a cell has, and that are not held fixed; none where what is held fixed is missing."""
+    held = {*control.of_model, *control.of_layer}
+    asked = control.asked_of or PRIMARY
+    return [name for name in asked if name in cell.series and name not in held and held <= set(cell.series)]
 
 
-def _crossed(cell: Cell, size: int, draws: int, p_of: Callable[..., Floats], one_cell: bool = False) -> Found:
-    random, names = np.random.default_rng(size), list(cell.features)
-    found = []
-    for _ in range(draws):
-        chosen = random.choice(names, 2 * size, replace=False).tolist()
-        found.append(_rates(p_of(*cell.crossed(chosen[:size], chosen[size:], one_cell=one_cell))))
-    return found
+def _rows(cell: Cell, test: str, features: Sequence[str], tested: Tested) -> Iterator[dict[str, Any]]:
+    shares, errors = rates(tested.p <= LEVEL, tested.runs, len(cell.models))
+    for feature, share, error in zip(features, shares, errors, strict=True):
+        row = {"cell": cell.name, "n_runs": len(cell.models), "test": test, "feature": feature}
+        yield row | {"draws": len(tested.p), "found": share, "error": error}
 
 
-def _rates(p: Floats) -> tuple[float, float]:
-    p = p[np.isfinite(p)]
-    return float((p <= LEVEL).mean()), float((benjamini_hochberg(p) <= LEVEL).any())
-
-
-def _pooled_p(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
-) -> Floats:
-    return joint_test(features, metrics, models, control)["p"].to_numpy()
-
-
-def _permuted_p(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str) -> Floats:
-    table = run_permutation_table(features, metrics, models, metric=metric, seed=0)
-    return table["p"].to_numpy(np.float64)
-
-
-def _between(cells: list[Cell], draws: int) -> Found:
-    """The test between runs of all cells together, with outcomes drawn."""
+def between_rows(name: str, cells: Sequence[Cell], draws: int) -> list[dict[str, Any]]:
+    """The same of the test between runs, of some cells together, with outcomes drawn."""
     features, metrics, models = (
         pd.concat(tables) for tables in zip(*(cell.whole for cell in cells), strict=True)
     )
     read = early_values(features, metrics, models, cells[0].metric, [WEIGHT_NORM.feature])
     if read is None:
         return []
-    values, labels = read.features.to_numpy(np.float64), np.array(read.cells)
+    own = read.features[read.features.index.get_level_values("feature").isin(PRIMARY)]
+    values, labels = own.to_numpy(np.float64), np.array(read.cells)
     fits = {}
     for label in dict.fromkeys(read.cells):
-        own = np.flatnonzero(labels == label)
-        fits[label] = own, fit_of_cell(values, read.outcome[None], read.controls, own).residuals
-    random, found = np.random.default_rng(0), []
+        runs = np.flatnonzero(labels == label)
+        fits[label] = runs, fit_of_cell(values, read.outcome[None], read.controls, runs).residuals
+    random, p = np.random.default_rng(0), []
     for draw in range(draws):
         outcome = read.outcome.copy()
-        for own, residuals in fits.values():
-            outcome[own] += random.permutation(residuals) - residuals
+        for runs, residuals in fits.values():
+            outcome[runs] += random.permutation(residuals) - residuals
         test = between_runs(values, outcome, read.cells, read.controls, draws=PERMUTATIONS, seed=draw)
-        found.append(_rates(test.p))
-    return found
+        p.append(test.p)
+    found = np.array(p) <= LEVEL
+    return [
+        {"cell": name, "n_runs": len(models), "test": "between runs", "feature": feature, "draws": draws}
+        | {"found": share, "error": np.sqrt(share * (1 - share) / draws)}
+        for feature, share in zip(own.index.get_level_values("feature"), found.mean(axis=0), strict=True)
+    ]
 
 
 def powers(cell: Cell) -> dict[str, list[float]]:
     """Share of planted features that one run and 5 runs together find, given the norm, at each of `EFFECTS`."""
     names, planted = list(cell.features), np.repeat(np.linspace(0.05, 0.95, 19), 50)
-    found = {}
-    for size in TOGETHER:
+    power = {}
+    for size, words in ((1, "one run"), (TOGETHER, f"{TOGETHER} runs together")):
         chosen = np.random.default_rng(size).choice(names, size, replace=False).tolist()
         tables = cell.crossed(chosen, chosen, one_cell=False)
         measured, p = SimulatedFeatures(*tables, control=CONTROLS["weight_norm"]).test(planted, 1, 0)
         curve = pd.DataFrame({"r": measured, "found": p <= LEVEL, "planted": planted})
         curve = curve.groupby("planted").mean()
-        found[_runs(size)] = [float(np.interp(r, curve["r"], curve["found"])) for r in EFFECTS]
-    return found
+        power[words] = [float(np.interp(r, curve["r"], curve["found"])) for r in EFFECTS]
+    return power
 
 
-def level_table(found: Mapping[str, Mapping[str, Found]], place: int) -> tuple[pd.DataFrame, bool]:
-    """Rates with their standard errors in percent, a row a cell and a column a test, and whether every used test keeps it.
-
-    found: by cell and test. place: 0 for single tests, 1 for any discovery.
-    """
-    limit, rows = (SINGLE_LIMIT, DISCOVERY_LIMIT)[place], []
-    kept: dict[str, bool] = {}
-    tests = list(dict.fromkeys(test for own in found.values() for test in own))
-    for cell, own in found.items():
-        row = {"cell": cell}
-        for test in tests:
-            rates = np.array(own.get(test, []), dtype=np.float64).reshape(-1, 2)[:, place]
-            if len(rates):
-                mean, error = rates.mean(), rates.std(ddof=1) / np.sqrt(len(rates))
-                mark = "" if mean - 2 * error <= limit else " !"
-                row[test] = f"{100 * mean:.1f} ± {100 * error:.1f}{mark}"
-                kept[test] = kept.get(test, True) and not mark
-        rows.append(row)
-    rows.append(
-        {"cell": "**kept**"} | {test: "yes" if kept[test] else "NO" for test in tests if test in kept}
-    )
-    used = [kept[test] for test in kept if not test.startswith(WITHDRAWN)]
-    return pd.DataFrame(rows).fillna(""), all(used)
+def is_kept(rows: pd.DataFrame) -> pd.Series:
+    """Which rows keep their level: not above the limit by more than two standard errors."""
+    return rows["found"] - 2 * rows["error"] <= LIMIT
 
 
-def measured(cell: Cell, draws: int, second: bool) -> tuple[dict[str, Found], dict[str, list[float]]]:
-    """Levels and powers of one cell; of the second study's what the tables of the first cannot tell."""
-    given = {words: c for words, c in GIVEN.items() if c.asked_of} if second else GIVEN
-    return levels(cell, draws, given, over_seeds=not second), {} if second else powers(cell)
+def level_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one test, a row a cell and a column a feature: rates with their standard errors in percent."""
+    words = [
+        f"{100 * found:.1f} ± {100 * error:.1f}{'' if kept else ' !'}"
+        for found, error, kept in zip(rows["found"], rows["error"], is_kept(rows), strict=True)
+    ]
+    table = rows.assign(words=words).pivot(index="cell", columns="feature", values="words")
+    table = table.reindex(index=rows["cell"].unique(), columns=[one for one in PRIMARY if one in table])
+    return table.fillna("").reset_index()
+
+
+def overview(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each test and feature: cells, the least, mean and largest rate in percent, and where it is not kept."""
+    table = []
+    for (test, feature), own in rows.groupby(["test", "feature"], sort=False):
+        above = own.loc[~is_kept(own), "cell"]
+        low, mean, high = (
+            100 * value for value in (own["found"].min(), own["found"].mean(), own["found"].max())
+        )
+        table.append(
+            {"test": test, "feature": feature, "cells": len(own)}
+            | {"lowest": f"{low:.1f}", "mean": f"{mean:.1f}", "highest": f"{high:.1f}"}
+            | {"above the limit": ", ".join(above) or "none"}
+        )
+    return pd.DataFrame(table)
+
+
+def measured(cell: Cell, draws: int) -> tuple[list[dict[str, Any]], Mapping[str, list[float]]]:
+    """Levels and powers of one cell."""
+    return levels(cell, draws), powers(cell)
 
 
 def main(folders: list[Path], draws: int) -> None:
-    """Print the levels of every cell, and the power, as the tables of docs/statistics.md."""
-    cells = [(cell, folder == SECOND) for folder in folders for cell in cells_of(folder)]
+    """Write the levels, and print them and the power as docs/statistics.md has them."""
+    by_folder = {folder: list(cells_of(folder)) for folder in folders}
+    cells = [cell for own in by_folder.values() for cell in own]
     with ProcessPoolExecutor() as pool:
-        jobs = [pool.submit(measured, cell, draws, second) for cell, second in cells]
+        jobs = [pool.submit(measured, cell, draws) for cell in cells]
         results = [job.result() for job in jobs]
-    found = {cell.name: own for (cell, _), (own, _) in zip(cells, results, strict=True)}
-    whole = [cell for cell, second in cells if not second]
-    if len(whole) > 1:
-        found[f"all {len(whole)} cells"] = {"between runs": _between(whole, draws)}
-    print(f"{sum(len(cell.models) for cell, _ in cells)} runs in {len(cells)} cells, {draws} draws")
-    kept = True
-    for place, words in enumerate(("p of at most 0.05, % of tests", "any q of at most 0.05, % of draws")):
-        table, own = level_table(found, place)
-        kept &= own
-        print(f"\n{words}\n\n{small_tables.markdown(table)}", flush=True)
-    rows = [
+    rows = [row for own, _ in results for row in own]
+    for folder, own in by_folder.items():
+        if len(own) > 1:
+            rows += between_rows(f"all {len(own)} cells of {folder.parts[1]}", own, draws // SLOW_SHARE // 2)
+    table = pd.DataFrame(rows)
+    small_tables.write(table, LEVELS)
+    print(f"{sum(len(cell.models) for cell in cells)} runs in {len(cells)} cells, {draws} draws\n")
+    print(small_tables.markdown(overview(table)))
+    for test, of_test in table.groupby("test", sort=False):
+        print(f"\n{test}, p of at most {LEVEL}, % of draws\n\n{small_tables.markdown(level_table(of_test))}")
+    power = [
         {"cell": cell.name}
         | {
             f"{who}, r = {r}": f"{100 * share:.0f}"
-            for who, all_of in power.items()
-            for r, share in zip(EFFECTS, all_of, strict=True)
+            for who, shares in of_cell.items()
+            for r, share in zip(EFFECTS, shares, strict=True)
         }
-        for (cell, _), (_, power) in zip(cells, results, strict=True)
-        if power
+        for cell, (_, of_cell) in zip(cells, results, strict=True)
     ]
-    if rows:
-        print(f"\nfound at p of at most 0.05 given norm, %\n\n{small_tables.markdown(pd.DataFrame(rows))}")
-    sys.exit(0 if kept else 1)
+    print(f"\nfound at p of at most {LEVEL} given norm, %\n\n{small_tables.markdown(pd.DataFrame(power))}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", type=Path, default=[STUDY, SECOND])
-    parser.add_argument("--draws", type=int, default=50)
+    present = [*FOLDERS, *([THIRD] if THIRD.exists() else [])]
+    parser.add_argument("folders", nargs="*", type=Path, default=present)
+    parser.add_argument("--draws", type=int, default=DRAWS)
     options = parser.parse_args()
     try:
         main(options.folders, options.draws)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from studies import small_tables
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.io.errors import UserError
+from toposcale.statistics.coefficients import Floats
+from toposcale.statistics.testable import testable_stretch
 
 MIN_SEEDS = 10
 """A smaller cell has too few pairs of runs."""
@@ -31,6 +35,32 @@ class Cell:
     def models(self) -> pd.DataFrame:
         """A row for each run."""
         return self.whole[2]
+
+    @cached_property
+    def _losses(self) -> pd.DataFrame:
+        """A row for each run, a column for each checkpoint of the testable stretch."""
+        table = pd.concat(self.metrics.values()).pivot(index="model", columns="step", values="value")
+        table = table.loc[list(self.features)]
+        steps = table.columns.to_numpy(np.float64)
+        stretch = testable_stretch(steps, float(self.models["warmup_steps"].iloc[0]))
+        return table.iloc[:, stretch.start : stretch.stop]
+
+    @property
+    def losses(self) -> Floats:
+        """The headline metric of the R runs on the T checkpoints of the testable stretch (R, T)."""
+        return self._losses.to_numpy(np.float64)
+
+    @cached_property
+    def series(self) -> dict[str, Floats]:
+        """The features (R, T) that all runs have at all checkpoints of the testable stretch."""
+        rows = pd.concat(self.features.values())
+        series = {}
+        for name, own in rows.groupby("feature"):
+            table = own.pivot(index="model", columns="step", values="value")
+            values = table.reindex(self._losses.index)[self._losses.columns.intersection(table.columns)]
+            if values.shape == self._losses.shape and np.isfinite(values.to_numpy(np.float64)).all():
+                series[str(name)] = values.to_numpy(np.float64)
+        return series
 
     def crossed(
         self, features_of: Sequence[str], losses_of: Sequence[str], *, one_cell: bool

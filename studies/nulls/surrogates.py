@@ -189,7 +189,7 @@ def sieve_of_levels(x: Array, y: Array, rng: np.random.Generator) -> Array:
 
 def of_innovations(x: Array, y: Array) -> tuple[Array, Array]:
     """Products of unit ranks of innovations per point, and the degrees of freedom left."""
-    new = [innovations(series) for series in (x, y)]
+    new = [innovations(series, half_cosine=True) for series in (x, y)]
     ranks = [centred_ranks(one.values) for one in new]
     units = [one / np.sqrt((one * one).sum(axis=1, keepdims=True)) for one in ranks]
     return units[0] * units[1], x.shape[1] - new[0].start - np.maximum(new[0].n_fitted, new[1].n_fitted)

@@ -4,18 +4,15 @@ computes every number from the small tables that are there, once all of them are
 `make study-2` trains what is missing and calls it; docs/study-2.md says what is asked.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from studies.study2.questions import FOLLOWED, MEAN_LAYER_NORM, MEAN_ROW_NORM, check_plan, study_tables
+from studies.norms import MEAN_ROW_NORM, mean_layer_norms, mean_row_norm
+from studies.study2.questions import FOLLOWED, check_plan, study_tables
 from toposcale import checkpoints
 from toposcale.analysis.over_seeds import SHARE
-from toposcale.features.registry import WEIGHT_NORM
-from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
 HEAD = """# Results of the second study
@@ -48,21 +45,9 @@ def gather(
 
 def read(folder: Path) -> list[pd.DataFrame]:
     """Models, series and early values of all cells. UserError: they are not those of the plan."""
-    names = ("models", "series", "early")
-    parts = [[pd.read_csv(path) for path in sorted((folder / name).glob("*.csv.gz"))] for name in names]
-    if not all(parts):
-        raise UserError(f"{folder}: no tables of finished runs; `make study-2` trains them")
-    tables = [pd.concat(part, ignore_index=True) for part in parts]
+    tables = small_tables.read_cells(folder, ("models", "series", "early"), "`make study-2` trains them")
     check_plan(tables[0])
     return tables
-
-
-def mean_layer_norms(features: pd.DataFrame) -> pd.DataFrame:
-    """The mean over layers of their norms, as a feature of the whole model."""
-    layers = features[(features["source"] == "weights") & (features["feature"] == WEIGHT_NORM.feature)]
-    layers = layers[layers["layer"] != ALL_LAYERS]
-    means = layers.groupby(["model", "step"], as_index=False)["value"].mean()
-    return means.assign(source="weights", layer=ALL_LAYERS, feature=MEAN_LAYER_NORM)
 
 
 def row_norms(run: Path, models: pd.DataFrame) -> pd.DataFrame:
@@ -76,12 +61,6 @@ def row_norms(run: Path, models: pd.DataFrame) -> pd.DataFrame:
         value = mean_row_norm(matrix for _, matrix in checkpoints.iterate_matrices(paths[step]))
         rows.append({"model": model, "step": step, "value": value})
     return pd.DataFrame(rows).assign(source="weights", layer=ALL_LAYERS, feature=MEAN_ROW_NORM)
-
-
-def mean_row_norm(matrices: Iterable[np.ndarray]) -> float:
-    """The mean norm over the rows of all matrices."""
-    norms = [np.sqrt(np.square(matrix.astype(np.float64)).sum(axis=1)) for matrix in matrices]
-    return float(np.concatenate(norms).mean())
 
 
 if __name__ == "__main__":

@@ -9,61 +9,39 @@ residuals with an effect. The tests are those of the study with 999 permutations
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from studies import small_tables
-from studies.over_seeds import fisher_interval, own_surplus
+from studies.over_seeds import own_surplus
+from studies.simulation import DRAWS, Between, Found, seed_of, table
 from studies.study2.questions import CELLS, PRIMARY
 from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.between_runs import between_runs, fit_of_cell
 from toposcale.statistics.coefficients import Floats, pearson, ranks_of_complete
 from toposcale.statistics.innovations import innovations, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 from toposcale.statistics.testable import testable_stretch
 
 FIRST = Path("studies/study/tables/study")
-LEVELS = (0.05, 0.05 / 6)
-DRAWS = 999
-Found = tuple[float, bool]
 
 
-class Between:
+def between(models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> Between:
     """The test between runs. Two random controls stand for the norms that the first study's tables do not have."""
+    read = early_values(
+        *small_tables.long_tables(series, early), models, VALIDATION_LOSS, [WEIGHT_NORM.feature]
+    )
+    assert read is not None
+    cells = np.array(read.cells)
 
-    effects = (0.0, 0.10, 0.15, 0.20, 0.25)
+    def drawn(random: np.random.Generator) -> list[NDArray[np.int64]]:
+        return [np.flatnonzero(cells == name) for name in drawn_cells(cells, random)]
 
-    def __init__(self, models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> None:
-        read = early_values(
-            *small_tables.long_tables(series, early), models, VALIDATION_LOSS, [WEIGHT_NORM.feature]
-        )
-        assert read is not None
-        self.read, self.cells = read, np.array(read.cells)
-        self.features = read.features.droplevel(["source", "layer"]).loc[list(PRIMARY)].to_numpy(np.float64)
-
-    def study(self, effect: float, random: np.random.Generator) -> Found:
-        """One study with an effect in one of the primary features: its p, and whether the interval holds the effect."""
-        names = drawn_cells(self.cells, random)
-        runs = np.concatenate([np.flatnonzero(self.cells == name) for name in names])
-        labels = np.repeat(np.arange(len(names)), [np.sum(self.cells == name) for name in names])
-        noise = random.normal(size=(2, len(runs)))
-        feature = self.features[random.integers(len(PRIMARY))][None, runs]
-        controls = np.vstack([self.read.controls[:, runs], noise])
-        outcome = self.read.outcome[runs].copy()
-        for label in range(len(names)):
-            own = np.flatnonzero(labels == label)
-            fit = fit_of_cell(feature, outcome[None], controls, own)
-            rest = random.permutation(fit.residuals)
-            told = effect * fit.features[0] * np.sqrt(rest @ rest)
-            outcome[own] += told + np.sqrt(1 - effect**2) * rest - fit.residuals
-        test = between_runs(feature, outcome, labels.tolist(), controls, draws=DRAWS, seed=seed_of(random))
-        low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
-        return float(test.p[0]), bool(low[0] <= effect <= high[0])
+    return Between(read, PRIMARY, random_controls=2, drawn=drawn)
 
 
 class Within:
@@ -121,35 +99,16 @@ def drawn_cells(cells: np.ndarray, random: np.random.Generator) -> list[str]:
     return [*names, *random.choice(names, CELLS - len(names), replace=False)]
 
 
-def seed_of(random: np.random.Generator) -> int:
-    return int(random.integers(2**31))
-
-
 def _standard(rows: Floats) -> Floats:
     return (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
-
-
-def table(
-    study: Callable[[float, np.random.Generator], Found], effects: Sequence[float], studies: int
-) -> pd.DataFrame:
-    """Share of simulated studies that find each effect at each level, and whose interval holds it."""
-    rows = []
-    for effect in effects:
-        random = np.random.default_rng([42, int(1000 * effect)])
-        found = [study(effect, random) for _ in range(studies)]
-        p = np.array([value for value, _ in found])
-        rows.append({"effect": effect, **{f"found at {level:.3g}": np.mean(p <= level) for level in LEVELS}})
-        rows[-1]["interval holds it"] = np.mean([holds for _, holds in found])
-    return pd.DataFrame(rows)
 
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     tables = [pd.read_csv(FIRST / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")]
-    for kind in (Between, Within):
-        simulated = kind(*tables)
+    for kind, simulated in (("Between", between(*tables)), ("Within", Within(*tables))):
         shown = table(simulated.study, simulated.effects, count)
         print(
-            f"\n{kind.__name__} runs, {count} simulated studies an effect\n\n{small_tables.markdown(shown)}",
+            f"\n{kind} runs, {count} simulated studies an effect\n\n{small_tables.markdown(shown)}",
             flush=True,
         )

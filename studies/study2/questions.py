@@ -5,34 +5,27 @@ docs/study-2.md says what is asked, and said so before a run was trained.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-from studies.over_seeds import fisher_interval, later_loss, within_rows
+from studies.norms import MEAN_ROW_NORM, NORMS
+from studies.over_seeds import STUDY_DRAWS, between_rows, later_loss, partial_correlations, within_rows
 from toposcale.analysis.controls import Control
-from toposcale.analysis.over_seeds import EarlyValues, early_values
+from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io.errors import UserError
-from toposcale.statistics.between_runs import fit_of_cell
 from toposcale.statistics.innovations import innovations
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
 PRIMARY = ("h0_total", "h0_mean", "neural_persistence")
 """The features that the study is made for; every other one is exploratory."""
 QUESTIONS = ("between", "within")
-MEAN_LAYER_NORM, MEAN_ROW_NORM = "mean_layer_norm", "mean_row_norm"
-"""Norms that the registry of features does not have: the mean over layers, and over the rows of all layers."""
-NORMS = (WEIGHT_NORM.feature, MEAN_LAYER_NORM, MEAN_ROW_NORM)
-"""What the test between runs holds fixed beside the losses."""
 WITHIN = Control("whole and mean layer norm", NORMS[:2], missing="no norms at these checkpoints")
 """What the test within runs holds fixed; the squares too."""
 FOLLOWED = (*PRIMARY, *NORMS[:2], "h0_total_scaled", "weight_variance")
 """The features of every checkpoint; of the others, the study reads the value at 30% of the training alone."""
 CELLS, SEEDS = 15, 40
-DRAWS = 200_000
 PLANTED = 0.1
 """Innovation correlation of the noisy loss that the test within runs must find."""
 SEED = 42
@@ -43,7 +36,7 @@ def study_tables(
     metrics: pd.DataFrame,
     models: pd.DataFrame,
     *,
-    draws: int = DRAWS,
+    draws: int = STUDY_DRAWS,
     seed: int = SEED,
 ) -> dict[str, pd.DataFrame]:
     """`primary`, the six tests with Holm's correction; `control`, what must be found; `cells`, the partial correlation of
@@ -81,55 +74,12 @@ def check_plan(models: pd.DataFrame) -> None:
         )
 
 
-def between_rows(
-    question: str,
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    seed: int,
-    draws: int = DRAWS,
-    norms: Sequence[str] = NORMS,
-    metric: str = VALIDATION_LOSS,
-) -> pd.DataFrame:
-    """A row for each feature: does it tell at 30% of training which run of a cell ends lower? The interval is Fisher's."""
-    read = early_values(features, metrics, models, metric, norms)
-    if read is None:
-        raise UserError(f"{metric}: its values or those of {', '.join(norms)} are not there")
-    test = read.test(seed=seed, draws=draws)
-    # The z of each cell has one degree of freedom less than its test.
-    low, high = fisher_interval(test.correlation, test.freedom - test.n_cells)
-    return pd.DataFrame(
-        {
-            "question": question,
-            "feature": read.features.index.get_level_values("feature"),
-            "n_models": test.n_runs,
-            "n_cells": test.n_cells,
-            "estimate": test.correlation,
-            "low": low,
-            "high": high,
-            "p": test.p,
-        }
-    ).dropna(subset=["estimate"])
-
-
 def by_cell(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     """The partial correlation of each primary feature in each cell, which the test between runs takes the mean of."""
     read = early_values(features, metrics, models, VALIDATION_LOSS, NORMS)
     assert read is not None
     rows = [{"cell": cell, **values} for cell, values in partial_correlations(read, PRIMARY).items()]
     return pd.DataFrame(rows)
-
-
-def partial_correlations(read: EarlyValues, features: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By cell and feature: the correlation of what mean and controls of the cell leave of feature and outcome."""
-    values = read.features.droplevel(["source", "layer"]).loc[list(features)].to_numpy(np.float64)
-    found = {}
-    for cell in dict.fromkeys(read.cells):
-        runs = np.flatnonzero([own == cell for own in read.cells])
-        fit = fit_of_cell(values, read.outcome[None], read.controls, runs)
-        found[cell] = dict(zip(features, fit.correlations(fit.residuals[None])[0].tolist(), strict=True))
-    return found
 
 
 def _exploratory(

@@ -138,9 +138,9 @@ class Chromium:
         for nudge in (9, 0):
             x, y = self.run(place)
             self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + nudge, y=y)
-        said = f"document.querySelector({json.dumps(selector)}).querySelector('.hoverlayer .hovertext')?.textContent"
-        self.wait_for(f"Boolean({said})")
-        return self.run(said)
+        label = f"document.querySelector({json.dumps(selector)}).querySelector('.hoverlayer .hovertext')?.textContent"
+        self.wait_for(f"Boolean({label})")
+        return self.run(label)
 
     def put(self, selector: str, value: object, event: str = "change") -> None:
         """Set the value of a form element and tell the page so."""
@@ -152,22 +152,22 @@ class Chromium:
     def errors(self) -> list[str]:
         """What the page wrote to the console as an error or warning, and exceptions that nothing caught."""
         self.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-        found = []
+        messages = []
         for event in self.events:
             method, parameters = event.get("method"), event.get("params", {})
             if method == "Runtime.exceptionThrown":
-                found.append(json.dumps(parameters["exceptionDetails"]))
+                messages.append(json.dumps(parameters["exceptionDetails"]))
             elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
                 # How fast the browser draws without a GPU is not the page's doing.
                 if parameters["entry"]["source"] != "rendering":
-                    found.append(parameters["entry"]["text"])
+                    messages.append(parameters["entry"]["text"])
             elif method == "Runtime.consoleAPICalled" and parameters["type"] in (
                 "error",
                 "warning",
                 "assert",
             ):
-                found.append(json.dumps(parameters["args"]))
-        return found
+                messages.append(json.dumps(parameters["args"]))
+        return messages
 
     def requests(self) -> list[str]:
         """The addresses that the page asked for, but for itself and for what it holds."""
@@ -176,9 +176,11 @@ class Chromium:
             for e in self.events
             if e.get("method") == "Network.requestWillBeSent"
         ]
-        own = self.run("location.href").partition("#")[0]
+        address = self.run("location.href").partition("#")[0]
         return [
-            url for url in asked if url.partition("#")[0] != own and not url.startswith(("data:", "blob:"))
+            url
+            for url in asked
+            if url.partition("#")[0] != address and not url.startswith(("data:", "blob:"))
         ]
 
     def screenshot(self, path: Path) -> None:

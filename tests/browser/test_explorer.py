@@ -119,8 +119,8 @@ def test_pointing_at_a_curve_says_the_value_of_the_table(page, finished):
     drawn = shown(page, "left", "feature")[0][0]
     assert drawn[0] == list(chosen["step"])
     assert drawn[1] == pytest.approx(list(chosen["value"]), rel=1e-4)
-    said = page.point_at(chart("left", "feature"), 0, 1)
-    number = float(re.search(r"step 40: ([\d.]+)", said).group(1))
+    label = page.point_at(chart("left", "feature"), 0, 1)
+    number = float(re.search(r"step 40: ([\d.]+)", label).group(1))
     assert number == pytest.approx(chosen["value"].iloc[1], rel=1e-3)
 
 
@@ -129,8 +129,8 @@ def test_arrow_keys_walk_along_a_curve(page):
     page.run(f"document.querySelector('{chart('left', 'loss')}').focus()")
     for _ in range(2):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight")
-    said = f"document.querySelector('{chart('left', 'loss')} .hoverlayer .hovertext')?.textContent"
-    page.wait_for(f"({said} || '').includes('step 8:')")
+    label = f"document.querySelector('{chart('left', 'loss')} .hoverlayer .hovertext')?.textContent"
+    page.wait_for(f"({label} || '').includes('step 8:')")
 
 
 def test_the_points_are_those_of_the_table(page, finished):
@@ -259,8 +259,8 @@ def test_panels_of_surfaces_are_there_where_a_model_has_one(made_up, browser):
         if browser.run(f"document.querySelector('#{side}-name b').textContent") in set(surfaces["model"])
     }
     in_view(browser, without, "surface")
-    said = f"document.querySelector('[data-side={without}][data-kind=surface]').innerText"
-    assert "No loss surface of" in browser.run(said)
+    text = f"document.querySelector('[data-side={without}][data-kind=surface]').innerText"
+    assert "No loss surface of" in browser.run(text)
 
 
 def test_the_slider_moves_surface_and_merge_tree(made_up, browser):

@@ -154,9 +154,9 @@ def test_pointing_at_a_chart_says_the_value_of_the_table(whole, finished):
     value = features.query(
         "model == 'two' and step == 16 and source == 'weights' and layer == 'all' and feature == 'h0_total'"
     )["value"].item()
-    said = whole.point_at("#charts [data-key='weights/h0_total'] .chart", 1, 2)
-    assert float(re.search(r"step 16: ([\d.]+)", said).group(1)) == pytest.approx(value, rel=1e-3)
-    assert "two" in said
+    label = whole.point_at("#charts [data-key='weights/h0_total'] .chart", 1, 2)
+    assert float(re.search(r"step 16: ([\d.]+)", label).group(1)) == pytest.approx(value, rel=1e-3)
+    assert "two" in label
 
 
 def test_a_box_of_steps_narrows_every_chart(whole):
@@ -210,11 +210,13 @@ def test_nothing_is_wider_than_a_phone(finished, browser):
 
 
 def test_what_it_cost_and_how_to_rerun_it_are_told(unpacked, finished):
-    told = unpacked.run(
+    facts = unpacked.run(
         "document.querySelector('#workflow').innerText + document.querySelector('#rerun').innerText"
     )
     for rule in ("train", "weight_features", "correlations", "figures"):
-        assert rule in told
-    assert "git checkout" in told
-    given = unpacked.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
-    assert given == (finished.results / "config.yaml").read_text()
+        assert rule in facts
+    assert "git checkout" in facts
+    config = unpacked.run(
+        "fetch(document.querySelector('#rerun a').href).then((response) => response.text())"
+    )
+    assert config == (finished.results / "config.yaml").read_text()

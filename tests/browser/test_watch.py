@@ -62,7 +62,7 @@ class Monitored:
         self.log = records.Log(self.folder)
 
     def reach(self, step):
-        records.write_snapshot(self.folder, step, iter(matrices(step).items()), weights.Settings(), {})
+        records.write_snapshot(self.folder, step, iter(matrices(step).items()), weights.WeightSettings(), {})
         for one in range(max(step - 9, 0), step + 1):
             self.log.training(one, loss(one), 0.5, 1e-3)
         self.log.metric(step, "validation_loss", loss(step) + 0.1)
@@ -140,6 +140,8 @@ def test_it_only_reads_and_answers_this_machine_only(tmp_path):
             ("data/../../etc/passwd", None, 404),
             ("checkpoint-10/model.safetensors", None, 404),
             ("", "evil.example", 403),
+            ("", "127.0.0.1:80@evil.example", 403),
+            ("", "localhost.evil.example", 403),
         ):
             request = urllib.request.Request(address + path, headers={"Host": host} if host else {})
             with pytest.raises(urllib.error.HTTPError) as refused:

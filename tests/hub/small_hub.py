@@ -19,12 +19,16 @@ LARGE = (".safetensors", ".bin")
 
 @dataclass
 class Repository:
-    """Files by revision. `gated`: what is listed cannot be fetched. `past`: commits that are no revision's any more."""
+    """Files by revision. `gated`: what is listed cannot be fetched. `past`: commits that are no revision's any more.
+
+    `stated`: what is listed of files by name, other than it is.
+    """
 
     branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
     tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
     gated: bool = False
     past: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    stated: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def move(self, branch: str, files: dict[str, bytes], *, forget: bool = False) -> None:
         """A new commit of a branch; the one before stays, unless the history is rewritten (`forget`)."""
@@ -49,10 +53,10 @@ class Repository:
 class Fault:
     """What goes wrong with requests whose method and path match.
 
-    `kind`: a status (429 with `headers`, 500); elsewhere: a redirection to another name of this machine; stall: no answer;
-    not-json, no-checksums: an answer of another kind. Of a content: cut (the first half), reset (the first half, then the
-    connection is reset), halt (the first half, then silence), short (the first half, and the header says that this is
-    all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart).
+    `kind`: a status (403, 404, 429 with `headers`, 500); elsewhere: a redirection to another name of this machine; stall:
+    no answer; not-json, no-checksums: an answer of another kind. Of a content: cut (the first half), reset (the first
+    half, then the connection is reset), halt (the first half, then silence), short (the first half, and the header says
+    that this is all), long (seven bytes too many), wrong (the last byte), trickle (twenty pieces, `pause` seconds apart).
     `times`: how many requests it hits, all of them where None.
     """
 
@@ -164,8 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "elsewhere" and not path.startswith("/cdn/"):
             port = self.server.server_address[1]
             self._answer(302, b"", {"Location": f"http://localhost:{port}/cdn{self.path}"})
-        elif kind == "500":
-            self._answer(500, b"out of order", {})
+        elif kind in ("403", "404", "500"):
+            self._answer(int(kind), b"out of order", {})
         elif kind == "429":
             self._answer(429, b"slow down", fault.headers)
         elif kind == "not-json":
@@ -204,7 +208,9 @@ class _Handler(BaseHTTPRequestHandler):
                     "sha": commit,
                     "tags": [],
                     "siblings": [
-                        {"rfilename": key} if plain else _sibling(key, content)
+                        {"rfilename": key}
+                        if plain
+                        else _sibling(key, content) | repository.stated.get(f"{revision}/{key}", {})
                         for key, content in sorted(files.items())
                     ],
                 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -22,12 +23,12 @@ from safetensors.numpy import load_file
 from small_hub import Fault, Repository, SmallHub, commit_of
 from tiny_model import REPO, STEPS, TEXT, TIMEOUT, VOCABULARY
 from toposcale import checkpoints
-from toposcale.checkpoints import hub_client, language_models
+from toposcale.checkpoints import hub_client, language_models, manifests
 from toposcale.checkpoints.hub import HubSource
 from toposcale.checkpoints.hub_client import HubUnreachableError
 from toposcale.checkpoints.manifests import read_manifest, release_manifest, write_manifest
 from toposcale.features import embeddings
-from toposcale.io.errors import LeftOutError, PassingError, UserError
+from toposcale.io.errors import LeftOutError, SharedError, UserError
 
 
 def source(cache: Path, pattern: str = "step{step}", repo: str = REPO) -> HubSource:
@@ -452,7 +453,7 @@ def test_what_cannot_be_used_is_noted_and_read_as_a_reason(hub, tmp_path):
     hub.repositories[REPO].branches["step50"] = {"README.md": b"soon"}
     for step, reason in ((50, f"{REPO}, revision step50: no weights"), (7, "no checkpoint of step 7")):
         manifest = tmp_path / f"{step}.json"
-        assert write_manifest(manifest, source(tmp_path), step) is None
+        assert write_manifest(manifest, source(tmp_path), step).sizes is None
         with pytest.raises(UserError, match=re.escape(reason)):
             read_manifest(manifest)
 
@@ -489,11 +490,48 @@ UNUSABLE = {
 def test_a_checkpoint_that_cannot_be_read_is_a_gap_of_its_own(hub, tmp_path, files):
     hub.repositories[REPO].branches["step10"] = files
     manifest = tmp_path / "manifest.json"
-    assert write_manifest(manifest, source(tmp_path / "cache"), 10) is None
+    assert write_manifest(manifest, source(tmp_path / "cache"), 10).sizes is None
     with pytest.raises(UserError, match=f"^{REPO}, revision step10: ") as caught:
         read_manifest(manifest)
-    assert not isinstance(caught.value, PassingError)
+    assert not isinstance(caught.value, SharedError)
     assert str(tmp_path) not in str(caught.value)
+
+
+ODD = {
+    "404 of a file": Fault("404", "model.safetensors"),
+    "403 of a file": Fault("403", "config.json"),
+    "403 of a revision": Fault("403", "/revision/step10"),
+    "size of 2^50": {"size": 1 << 50},
+    "size that is none": {"size": "large"},
+    "malformed sha256": {"lfs": {"sha256": "zz" * 32}},
+    "no sha256": {"lfs": {}, "blobId": "sha1"},
+    "nothing of large files": {"lfs": "sha256"},
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_served_otherwise_than_stated_is_a_gap_of_one_checkpoint_that_heals(hub, tmp_path, kind):
+    repository, odd = hub.repositories[REPO], ODD[kind]
+    hub.faults = [dataclasses.replace(odd)] if isinstance(odd, Fault) else []
+    repository.stated = {} if isinstance(odd, Fault) else {"step10/model.safetensors": odd}
+    manifest = tmp_path / "10.json"
+    fetched = write_manifest(manifest, source(tmp_path / "cache"), 10)
+    assert (fetched.sizes, fetched.damaged) == (None, True)
+    with pytest.raises(UserError, match=f"^{REPO}, revision step10: ") as caught:
+        read_manifest(manifest)
+    assert not isinstance(caught.value, SharedError)
+    if kind.startswith("size"):
+        assert "the Hub states" in str(caught.value)
+
+    hub.faults, repository.stated = [], {}
+    assert write_manifest(manifest, source(tmp_path / "cache"), 10).sizes
+    assert (read_manifest(manifest) / "model.safetensors").is_file()
+
+
+def test_a_repository_that_does_not_list_its_revisions_ends_the_run(hub, tmp_path):
+    hub.faults = [Fault("403", "/refs")]
+    with pytest.raises(SharedError, match="the server answered 403"):
+        written(tmp_path, 10)
 
 
 # A branch that moves: features of two commits do not belong to one checkpoint.
@@ -514,7 +552,11 @@ def test_a_checkpoint_is_fetched_again_as_it_was_though_its_branch_has_moved(hub
     assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step10"][
         "model.safetensors"
     ]
-    # A new manifest takes the branch as it is now.
+    # A new manifest takes the branch as it is now, and says so.
+    before = json.loads(manifest.read_text())["commit"]
+    assert manifests.moved(manifest) == ""
+    write_manifest(manifest, source(tmp_path / "cache"), 10, commit_before=before)
+    assert f"it was commit {before[:12]} when it was fetched first" in manifests.moved(manifest)
     assert (read_manifest(written(tmp_path, 10)) / "model.safetensors").read_bytes() == contents["step100"][
         "model.safetensors"
     ]
@@ -583,7 +625,7 @@ def test_damage_that_cannot_be_mended_now_is_no_gap(hub, tmp_path):
 
 def test_a_duplicate_is_not_fetched(hub, tmp_path):
     manifest = tmp_path / "manifest.json"
-    assert write_manifest(manifest, source(tmp_path), 10, duplicate_of="main") is None
+    assert write_manifest(manifest, source(tmp_path), 10, duplicate_of="main").sizes is None
     assert hub.requests == []
     with pytest.raises(LeftOutError, match="step 10 serves the weights of main"):
         read_manifest(manifest)
@@ -592,7 +634,7 @@ def test_a_duplicate_is_not_fetched(hub, tmp_path):
 def test_a_message_names_repository_and_revision_and_no_cache(hub, contents, tmp_path):
     hub.repositories[REPO].branches["step10"] = contents["step10"] | {"config.json": b"{}"}
     manifest = tmp_path / "manifest.json"
-    size = write_manifest(manifest, source(tmp_path / "cache"), 10)
+    size = write_manifest(manifest, source(tmp_path / "cache"), 10).sizes
     tensors = load_file(read_manifest(manifest) / "model.safetensors").values()
     assert size.n_parameters == sum(tensor.size for tensor in tensors)
     assert size.largest_matrix == max(tensor.size for tensor in tensors if tensor.ndim == 2)

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from toposcale.checkpoints.language_models import load_module
 from toposcale.features import landscape
 from toposcale.io.errors import UserError
-from toposcale.landscape import LandscapeSettings, hessian_trace, probe_loss
+from toposcale.landscape import LandscapeSettings, hessian_traces, probe_loss
 
 TOKENS = torch.arange(48).reshape(3, 16) % 300
 
@@ -28,7 +28,7 @@ def test_curvature_through_a_model_of_transformers_is_that_of_finite_differences
     module = load_module(checkpoint_folders["step10"]).module.double()
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
     parameters = {name: tensor.detach() for name, tensor in module.named_parameters()}
-    estimate, _ = hessian_trace(loss, parameters, probes=2, seed=0)
+    estimate, _ = hessian_traces(loss, parameters, probes=2, seed=0)["all"]
     # The same two probes by second differences of the loss.
     size = sum(tensor.numel() for tensor in parameters.values())
     rng, step, found = np.random.default_rng(0), 1e-3, []
@@ -54,7 +54,7 @@ def test_a_landscape_has_the_layers_of_the_checkpoint(checkpoint_folders):
     module = load_module(checkpoint_folders["step10"]).module
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
     measured = LandscapeSettings(planes={"random": (1.0,)}, resolution=3, trace_probes=2)
-    settings = landscape.Settings(measured, density_runs=0)
+    settings = landscape.LandscapeFeatureSettings(measured, density_runs=0)
     found = landscape.compute_features([loss], dict(module.named_parameters()), settings, model="m")
     assert "gpt_neox.layers.0.attention.query_key_value.weight" in found.features
     assert np.isfinite(found.surfaces["random_1"].values).all()

@@ -145,6 +145,8 @@ WRONG_CONFIGS = {
     "list for a number": {"num_hidden_layers": [2]},
     "rope": {"rope_parameters": {"rope_type": "homemade"}},
     "precision": {"dtype": "homemade"},
+    "one position": {"max_position_embeddings": 1},
+    "negative positions": {"max_position_embeddings": -5},
     "attention": {"_attn_implementation": "homemade", "attn_implementation": "homemade"},
 }
 
@@ -253,7 +255,11 @@ WRONG_TOKENIZERS = {
     "a number that the model does not have": ({"model": words(the=10**6)}, "the model only 320"),
     "no token": (
         {"normalizer": replaced({"Regex": "."}, ""), "post_processor": None},
-        "makes no tokens of a text",
+        "makes not even two tokens of a sentence",
+    ),
+    "one token": (
+        {"model": words(), "pre_tokenizer": None, "post_processor": None},
+        "makes not even two tokens of a sentence",
     ),
     "an unknown word": ({"model": words() | {"unk_token": "none"}}, "no readable tokenizer"),
 }

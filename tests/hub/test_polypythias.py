@@ -79,7 +79,7 @@ def measured(trainings, checkpoint_folders, tmp_path_factory):
     tokens = embeddings.tokenize(SENTENCES, AutoTokenizer.from_pretrained(base), tokens=64)
     counts = np.bincount(np.concatenate([text[1:] for text in tokens]), minlength=320) + 0.5
     unigrams = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32)
-    settings = weights.Settings.from_mapping({"layers": {"include": ["*"], "exclude": ["*embed*"]}})
+    settings = weights.WeightSettings.from_mapping({"layers": {"include": ["*"], "exclude": ["*embed*"]}})
     random, features, metrics, models = np.random.default_rng(5), [], [], []
     with SmallHub() as hub, pytest.MonkeyPatch.context() as patched:
         patched.setenv("HF_ENDPOINT", hub.url)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.decisions import candidate_table
+from toposcale.analysis.decisions import advice_table, candidate_table, moments
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
-from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
+from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 from toposcale.analysis.ranking import ranking_tables
 from toposcale.analysis.scaling import scaling_tables
 from toposcale.analysis.transitions import transition_tables
@@ -296,7 +296,7 @@ def all_tables() -> dict[str, pd.DataFrame]:
     models, training = models_table(), training_table()
     whole = features[features["layer"] == "all"]
     # The switch points are sought within a family, so all sizes are put into one.
-    histories = histories_from_tables(whole, metrics, training, models.assign(family="gpt"))
+    histories = trainings_from_tables(whole, metrics, training, models.assign(family="gpt"))
     forecasts = forecast_table(histories, methods=("power_law", "weight_norm", "topology_rate", "combined"))
     return {
         "features": features,
@@ -310,7 +310,8 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "last_diagrams": last_diagrams_table(),
         "forecasts": forecasts,
-        "candidates": candidate_table(histories),
+        "advice": advice_table(moments(histories)),
+        "candidates": candidate_table(moments(histories)),
         "schedules": schedules_table(),
     }
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from toposcale.forecasting import History
+from toposcale.forecasting import TrainingRun
 
 FINAL = 4000
 
@@ -37,7 +37,7 @@ def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.1
     steps = np.arange(250, final + 1, max(final // 80, 1))
     steps = np.unique(np.append(steps, final))
     noise = 0.002 * np.random.default_rng([seed, size]).normal(size=len(steps))
-    whole = History(
+    whole = TrainingRun(
         name,
         size,
         tokens,

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from toposcale.forecasting import Family, History, make
+from toposcale.forecasting import Family, TrainingRun, make
 from toposcale.forecasting import methods as every
 
 FINAL = 1000
@@ -24,7 +24,7 @@ def run(number, *, noise=0.01, seed=0, checkpoints=21, final=FINAL):
     clean = 6.0 * steps**-0.35 + 2.0 - 0.2 * number
     at = np.linspace(0, final, checkpoints).astype(int)
     metric = np.where(at > 0, 6.0 * np.maximum(at, 1) ** -0.35 + 2.03 - 0.2 * number, 4.85)
-    return History(
+    return TrainingRun(
         model=f"model-{number}",
         family="planted",
         n_parameters=3000 * 3**number,

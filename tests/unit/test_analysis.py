@@ -178,18 +178,20 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         ).to_pandas(),
         "training": schemas.TABLES["training"].frame([]).assign(model=""),
         "vectors": schemas.TABLES["vectors"].frame([]),
+        **dict.fromkeys(("fresh_features", "fresh_metrics", "fresh_models"), pd.DataFrame()),
         "schedules": schemas.TABLES["schedules"].frame([]),
         "published": pd.read_csv(
             ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}
         ),
     }
-    given = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
+    config = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
     settings = {
-        **given["statistics"],
-        **{key: given["landscape"][key] for key in ("graphs", "planes", "repeats")},
+        **config["statistics"],
+        **{key: config["landscape"][key] for key in ("graphs", "planes", "repeats")},
         **{"score_metrics": [], "loss_metric": None},
-        **{"fractions": [0.5], "decision": given["decision"], "tasks": given["metrics"]["tasks"]},
-        **{"training_settings": given["training"], "corpus_settings": given["corpus"], "seeds": [0]},
+        **{"fractions": [0.5], "decision": config["decision"], "tasks": config["metrics"]["tasks"]},
+        **{"training_settings": config["training"], "corpus_settings": config["corpus"], "seeds": [0]},
+        "confirm": {"run": "m-confirm", "obstacle": ""},
     }
     for name, analysis in ANALYSES.items():
         chosen = {key: settings[key] for key in analysis.settings} | (

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.forecasting.candidates import candidates, compute_of, rest_of, same_course, stretched
+from toposcale.forecasting.decision import candidates, same_course, stretched
 
 
 def test_compute_is_six_n_d():
     history = run("a", 7_000, tokens=100)
-    assert compute_of(history, 7) == 6 * 7_000 * 100 * 7
-    assert rest_of(history.first(0.25)) == pytest.approx(6 * 7_000 * 100 * 3000, rel=0.02)
+    assert history.compute(7) == 6 * 7_000 * 100 * 7
+    assert history.first(0.25).compute_left == pytest.approx(6 * 7_000 * 100 * 3000, rel=0.02)
 
 
 def test_what_can_be_done_with_the_runs_own_rest():
     live = run("1M", 1_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, SIZES[1:], None, [2])}
     assert set(found) == {"finish", "start 4M", "start 2 x 1M"}
-    rest = rest_of(live)
+    rest = live.compute_left
     assert found["finish"].steps == FINAL - live.last_step
     assert found["finish"].compute == pytest.approx(rest)
     # A quarter of the steps at four times the size, on the same course of the rate.
@@ -30,9 +30,9 @@ def test_what_can_be_done_with_the_runs_own_rest():
 
 def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
     live = run("1M", 1_000_000, until=0.5)
-    found = {c.name: c for c in candidates(live, [], 3 * rest_of(live), [4])}
+    found = {c.name: c for c in candidates(live, [], 3 * live.compute_left, [4])}
     assert found["extend"].steps == 3 * found["finish"].steps
-    assert found["start 4 x 1M"].compute == pytest.approx(3 * rest_of(live), rel=0.01)
+    assert found["start 4 x 1M"].compute == pytest.approx(3 * live.compute_left, rel=0.01)
     rates = found["extend"].target.learning_rates
     np.testing.assert_allclose(rates[: live.last_step], wsd()[: live.last_step])
     assert rates[-1] == pytest.approx(wsd()[-1])
@@ -40,7 +40,7 @@ def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
 
 def test_less_compute_presses_the_rest_of_the_plan_together():
     live = run("1M", 1_000_000, until=0.5)
-    [finish] = candidates(live, [], 0.5 * rest_of(live), [])
+    [finish] = candidates(live, [], 0.5 * live.compute_left, [])
     assert finish.name == "finish"
     assert finish.steps == (FINAL - live.last_step) // 2
     assert finish.target.learning_rates[-1] == pytest.approx(wsd()[-1])
@@ -64,5 +64,5 @@ def test_stretching_keeps_the_course():
 
 def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     live = run("1M", 1_000_000, until=0.5)
-    models = {c.name: c.target.model for c in candidates(live, [], 2 * rest_of(live), [2])}
+    models = {c.name: c.target.model for c in candidates(live, [], 2 * live.compute_left, [2])}
     assert models == {"finish": "1M", "extend": "1M", "start 2 x 1M": ""}

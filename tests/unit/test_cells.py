@@ -30,26 +30,26 @@ def tables():
             for seed in range(SEEDS)
         ]
     )
-    found = {
+    over_training = {
         "features": many(figure_tables.features_table()),
         "metrics": many(figure_tables.metrics_table()),
         "training": many(figure_tables.training_table()),
     }
-    return {**found, "models": models}
+    return {**over_training, "models": models}
 
 
 def test_the_runs_of_a_cell_become_their_median_and_band(tables):
     drawn = by_cell(tables)
     assert sorted(drawn["models"]["model"]) == sorted(f"{name} ×{SEEDS}" for name in figure_tables.SIZES)
-    own = drawn["features"].query("model == 'med-21k ×8' and feature == 'h0_total' and layer == 'all'")
+    medians = drawn["features"].query("model == 'med-21k ×8' and feature == 'h0_total' and layer == 'all'")
     runs = tables["features"].query(
         "model.str.startswith('med-21k.') and feature == 'h0_total' and layer == 'all'"
     )
     by_step = runs.groupby("step")["value"]
-    own = own.set_index("step")
-    np.testing.assert_allclose(own["value"], by_step.median())
-    np.testing.assert_allclose(own["low"], by_step.quantile(0.1))
-    np.testing.assert_allclose(own["high"], by_step.quantile(0.9))
+    medians = medians.set_index("step")
+    np.testing.assert_allclose(medians["value"], by_step.median())
+    np.testing.assert_allclose(medians["low"], by_step.quantile(0.1))
+    np.testing.assert_allclose(medians["high"], by_step.quantile(0.9))
     assert len(drawn["training"]) == len(tables["training"]) / SEEDS
 
 

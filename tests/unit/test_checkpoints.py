@@ -1,3 +1,4 @@
+import errno
 import json
 import struct
 import subprocess
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from toposcale import checkpoints
+from toposcale.checkpoints import sources
 from toposcale.io.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -67,6 +69,31 @@ def test_damaged_checkpoints_and_those_of_another_shape_are_gaps_with_a_reason(t
     assert steps == (10, 20, 30)
     assert sorted(gaps) == [40, 50, 60]
     assert all(str(tmp_path / f"step{step}.safetensors") in reason for step, reason in gaps.items())
+
+
+def test_what_is_wrong_with_one_checkpoint_is_its_gap_whatever_exception_says_it(tmp_path, monkeypatch):
+    for step in (1, 2):
+        saved(tmp_path / f"step{step}.safetensors", w=MATRIX)
+    shapes_of = sources.tensor_shapes
+
+    def failing(error):
+        def shapes(path):
+            if path.stem == "step2":
+                raise error
+            return shapes_of(path)
+
+        return shapes
+
+    source = checkpoints.FolderSource(tmp_path)
+    for error in (RuntimeError("odd"), PermissionError(13, "denied"), KeyError("name")):
+        monkeypatch.setattr(sources, "tensor_shapes", failing(error))
+        steps, gaps = source.usable_steps()
+        assert steps == (1,)
+        assert gaps[2].startswith(type(error).__name__)
+    for error in (MemoryError(), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")):
+        monkeypatch.setattr(sources, "tensor_shapes", failing(error))
+        with pytest.raises(type(error)):
+            source.usable_steps()
 
 
 def test_of_two_shapes_as_frequent_the_later_counts(tmp_path):
@@ -137,6 +164,11 @@ def test_what_a_checkpoint_lacks_to_read_a_text_is_told(tmp_path):
 # Matrices.
 
 
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
 def test_every_type_keeps_its_values(tmp_path, kind):
     stored = MATRIX.astype(kind)
@@ -144,6 +176,70 @@ def test_every_type_keeps_its_values(tmp_path, kind):
     found = matrices(tmp_path)["w"]
     assert found.dtype == (np.float32 if kind is ml_dtypes.bfloat16 else kind)
     np.testing.assert_array_equal(found.astype(np.float64), stored.astype(np.float64))
+
+
+FLOAT8 = {
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+}
+
+
+@pytest.mark.parametrize("kind", FLOAT8)
+def test_float8_keeps_its_values(tmp_path, torch, kind):
+    """Beside other tensors, so that each is read from its own place in the file."""
+    from safetensors.torch import save_file as save_torch_file
+
+    stored = torch.from_numpy(MATRIX).to(getattr(torch, kind))
+    tensors = {
+        "a": torch.ones(3, 5),
+        "lm_head.weight": stored,
+        "wte.weight": stored.clone(),
+        "z": torch.ones(2, 2),
+    }
+    save_torch_file(tensors, tmp_path / "model.safetensors")
+    read = matrices(tmp_path)
+    assert read.keys() == {"a", "wte.weight", "z"}  # the head is a copy of the table of tokens
+    np.testing.assert_array_equal(read["wte.weight"], stored.float().numpy())
+    np.testing.assert_array_equal(read["wte.weight"], MATRIX.astype(FLOAT8[kind]).astype(np.float32))
+    np.testing.assert_array_equal(read["z"], np.ones((2, 2)))
+
+
+def test_scales_in_eight_bits_are_refused_by_name(tmp_path, torch):
+    from safetensors.torch import save_file as save_torch_file
+
+    scales = torch.ones(2, 2).to(torch.float8_e8m0fnu)
+    save_torch_file({"w": torch.ones(2, 2), "scales": scales}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors: scales is of type F8_E8M0, which is not read"):
+        matrices(tmp_path)
+
+
+def test_a_matrix_without_an_entry_is_left_out_and_said(tmp_path):
+    save_file({"w": MATRIX, "empty": np.ones((0, 96), np.float32)}, tmp_path / "model.safetensors")
+    with pytest.warns(RuntimeWarning, match=r"empty \(0 x 96\) is without an entry, and left out"):
+        assert matrices(tmp_path).keys() == {"w"}
+    [sentence] = checkpoints.empty_matrices(tmp_path)
+    assert sentence.startswith("empty: a matrix of 0 x 96")
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.bool_])
+def test_a_file_without_weights_is_named_with_what_is_in_it(tmp_path, kind):
+    save_file({"q": np.ones((2, 3), kind), "norm": np.ones(3)}, tmp_path / "model.safetensors")
+    name = np.dtype(kind).name
+    with pytest.raises(UserError, match=rf"^{tmp_path}: no matrix of weights .*: q \(2 x 3\) is {name}$"):
+        matrices(tmp_path)
+    save_file({"norm": np.ones(3)}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=rf"^{tmp_path}: no matrix of weights .*: nothing in it is 2-D$"):
+        matrices(tmp_path)
+
+
+def test_a_folder_with_an_adapter_is_read(tmp_path):
+    save_file({"lora_A.weight": MATRIX}, tmp_path / "adapter_model.safetensors")
+    assert matrices(tmp_path).keys() == {"lora_A.weight"}
+    # A whole model beside it is what counts.
+    save_file({"w": MATRIX}, tmp_path / "model.safetensors")
+    assert matrices(tmp_path).keys() == {"w"}
 
 
 def test_only_weight_matrices_are_given(tmp_path):
@@ -256,16 +352,14 @@ def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
 def test_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such checkpoint"):
         matrices(tmp_path / "none")
-    with pytest.raises(UserError, match=r"no model\.safetensors and no pytorch_model\.bin there"):
+    with pytest.raises(
+        UserError,
+        match=r"none of model\.safetensors, pytorch_model\.bin, adapter_model\.safetensors is there",
+    ):
         matrices(tmp_path)
 
 
 # Files of torch.
-
-
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("archive", [True, False])
@@ -311,6 +405,56 @@ def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
         ):
             matrices(tmp_path)
     assert not (tmp_path / "harm").exists()
+
+
+UNREADABLE = {
+    "sparse": (lambda torch: torch.eye(4).to_sparse(), r"x is sparse or nested \(torch\.sparse_coo\)"),
+    "meta": (lambda torch: torch.ones(4, 4, device="meta"), r"x has no values \(it is on the meta device\)"),
+    "expanded": (
+        lambda torch: torch.ones(1).expand(1 << 20, 1 << 20),
+        "x has 1048576 x 1048576 entries, more than",
+    ),
+    "quantised": (
+        lambda torch: torch.quantize_per_tensor(torch.ones(4, 4), 0.1, 0, torch.qint8),
+        r"x is torch\.qint8, which is not read",
+    ),
+}
+
+
+@pytest.mark.parametrize("archive", [True, False])
+@pytest.mark.parametrize("kind", UNREADABLE)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that it will drop quantised tensors
+def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_given(
+    tmp_path, torch, kind, archive
+):
+    make, message = UNREADABLE[kind]
+    state = {"w": torch.ones(4, 4), "x": make(torch)}
+    torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
+    for read in (matrices, checkpoints.count_parameters, checkpoints.stored_sizes):
+        with pytest.raises(UserError, match=rf"^{tmp_path}/pytorch_model\.bin: {message}"):
+            read(tmp_path)
+
+
+def test_a_bin_file_with_a_number_for_a_name_is_named(tmp_path, torch):
+    torch.save({"w": torch.ones(4, 4), 5: torch.ones(4, 4)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(
+        UserError, match=r"pytorch_model\.bin: a tensor in it is called 5, which is not a text"
+    ):
+        matrices(tmp_path)
+
+
+def test_conjugate_and_negative_tensors_and_parameters_of_a_bin_file_are_read(tmp_path, torch):
+    complex_numbers = torch.complex(torch.from_numpy(MATRIX), 2 * torch.from_numpy(MATRIX))
+    state = {
+        "conjugate": complex_numbers.conj(),  # complex, so that it is no matrix of weights
+        "negative": complex_numbers.clone().conj().imag,
+        "parameter": torch.nn.Parameter(torch.from_numpy(MATRIX)),
+    }
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    read = matrices(tmp_path)
+    assert read.keys() == {"negative", "parameter"}
+    np.testing.assert_array_equal(read["negative"], -2 * MATRIX)
+    np.testing.assert_array_equal(read["parameter"], MATRIX)
 
 
 def test_a_bin_file_of_something_else_is_refused(tmp_path, torch):

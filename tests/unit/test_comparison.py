@@ -7,7 +7,9 @@ import pytest
 from paths import ROOT
 from toposcale import homology
 from toposcale.analysis import comparison
+from toposcale.io import schemas
 
+PUBLISHED = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
 WEIGHTS = {"source": "weights", "layer": "all"}
 LAW = {"law": "power_law", "exponent": -0.1, "r_squared": 0.9, "spearman": -1.0, "p": 0.01}
 RUN = {
@@ -64,8 +66,7 @@ RUN = {
 
 @pytest.fixture(scope="module")
 def compared():
-    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
-    table = comparison.compare(published, RUN, "steps 300 (published 5000)")
+    table = comparison.compare(PUBLISHED, RUN, "steps 300 (published 5000)")
     return table.set_index(["table", "model", "quantity"])
 
 
@@ -108,11 +109,24 @@ def test_the_setting_is_said(compared):
     wikitext = {"source": "wikitext-2", "tokenizer": "characters", "train": []}
     same = comparison.setting_differences(training, wikitext, [42])
     assert same == "corpus wikitext-2 (the published text is not stated)"
-    said = comparison.setting_differences(
+    differences = comparison.setting_differences(
         training | {"steps": 300}, {"source": "files", "tokenizer": "bpe", "train": ["a.txt"]}, [1]
     )
     for part in ("steps 300 (published 5000)", "corpus files a.txt", "tokenizer bpe", "seed 1"):
-        assert part in said
+        assert part in differences
+
+
+def test_every_published_value_names_where_it_stands_in_a_run():
+    """But for the times, which no run can repeat; a wrong name would drop the value without a word."""
+    placed = PUBLISHED.dropna(subset=["our_table"])
+    assert all("seconds" in quantity for quantity in PUBLISHED.drop(placed.index)["quantity"])
+    for row in placed.to_dict("records"):
+        columns = schemas.TABLES[row["our_table"]].names
+        chosen_by = [name.removeprefix("our_") for name in row if name.startswith("our_")]
+        filters = [
+            name for name in chosen_by if name not in ("table", "column") and pd.notna(row[f"our_{name}"])
+        ]
+        assert {row["our_column"], *filters} <= set(columns), row["quantity"]
 
 
 def test_published_checkpoints_are_compared_step_by_step():
@@ -163,8 +177,7 @@ def test_published_checkpoints_are_compared_step_by_step():
             ]
         ),
     }
-    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
-    table = comparison.compare(published, run, "").set_index(["model", "step", "quantity"])
+    table = comparison.compare(PUBLISHED, run, "").set_index(["model", "step", "quantity"])
     assert table.loc[("pythia-70m", 64, "h1_count"), "ours"] == 110
     assert table.loc[("pythia-70m", 64, "h1_count"), "published"] == 116
     assert table.loc[("pythia-70m", 64, "perplexity"), "ours"] == 14000
@@ -176,7 +189,7 @@ def test_published_checkpoints_are_compared_step_by_step():
     assert "mean over matrices" in table.loc[("pythia-14m", 1000, "h0_total"), "note"]
     # Of 200 points the totals are about twice as large: like is not compared with unlike.
     features.loc[features["feature"] == "h0_count", "value"] = 199.0
-    unlike = comparison.compare(published, run | {"features": features}, "")
+    unlike = comparison.compare(PUBLISHED, run | {"features": features}, "")
     assert "h0_total" not in set(unlike["quantity"])
     three = table.reset_index()
     three = three[three["quantity"] == "|spearman| h1_max perplexity"]
@@ -185,19 +198,17 @@ def test_published_checkpoints_are_compared_step_by_step():
 
 
 def test_what_is_said_of_all_models_needs_all_of_them():
-    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
     five = ["tiny-3k", "small-7k", "med-21k", "large-46k", "xl-97k"]
     for names, expected in ((five, True), (five[1:], False), (["pythia-14m"], False)):
         models = pd.DataFrame({"model": names}, columns=RUN["models"].columns)
         run = RUN | {"models": models}
-        table = comparison.compare(published, run, "")
+        table = comparison.compare(PUBLISHED, run, "")
         assert ("exponent h0_total in N" in set(table["quantity"])) == expected
 
 
 def test_the_convention_of_table_8_is_that_of_random_weights():
     """Pythia 14M as it is initialised (small init, and Wang's for what writes to the residual stream), drawn anew."""
-    published = pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str})
-    table8 = published[(published["table"] == "8") & (published["quantity"] == "h0_total")]
+    table8 = PUBLISHED[(PUBLISHED["table"] == "8") & (PUBLISHED["quantity"] == "h0_total")]
     at_start = float(table8[table8["step"] == 0]["value"].item())
     width, layers = 128, 6
     small, wang = np.sqrt(2 / (5 * width)), 2 / layers / np.sqrt(width)

@@ -91,7 +91,9 @@ def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
     path.write_text(f"step,loss\n1,3\n{MOST_STEPS},2\n")
     loss_curves.read(path)
     path.write_text("step,loss\n1,3\n1e14,2\n")
-    with pytest.raises(UserError, match=r"losses.csv: step holds 1e\+14, but .* up to 10,000,000$"):
+    with pytest.raises(
+        UserError, match=r"losses.csv: step holds 1e\+14, but .* up to 10,000,000; .*--tokens-per-step\)$"
+    ):
         loss_curves.read(path)
     path.write_text(f"step,learning_rate\n0,3\n{MOST_STEPS + 1},2\n")
     with pytest.raises(

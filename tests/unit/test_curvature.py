@@ -11,7 +11,6 @@ from torch.func import functional_call
 
 from toposcale.landscape import (
     hessian_eigenpairs,
-    hessian_trace,
     hessian_traces,
     loss_gradients,
     spectral_density,
@@ -179,7 +178,7 @@ def test_grad_fields_are_never_touched(network):
     for tensor in model.parameters():
         tensor.grad = torch.full_like(tensor, 7.0)
     hessian_eigenpairs(loss, parameters, 1, seed=0)
-    hessian_trace(loss, parameters, probes=2, seed=0)
+    hessian_traces(loss, parameters, probes=2, seed=0)["all"]
     spectral_density(loss, parameters, runs=1, seed=0, steps=3)
     loss_gradients(loss, parameters)
     assert all((tensor.grad == 7.0).all() and tensor.requires_grad for tensor in model.parameters())
@@ -217,7 +216,7 @@ def test_loss_without_curvature(flat_loss):
     parameters = {"x": torch.ones(5), "unused": torch.ones(2, 2)}
     values, _ = hessian_eigenpairs(flat_loss, parameters, 3, seed=0)
     assert values.tolist() == [0.0, 0.0, 0.0]
-    assert hessian_trace(flat_loss, parameters, probes=3, seed=0) == (0.0, 0.0)
+    assert hessian_traces(flat_loss, parameters, probes=3, seed=0)["all"] == (0.0, 0.0)
 
 
 def test_loss_that_is_not_finite_gives_nan_and_says_so():
@@ -231,7 +230,7 @@ def test_loss_that_is_not_finite_gives_nan_and_says_so():
     assert np.isnan(values).all()
     assert torch.isnan(vectors[0]["x"]).all()
     with pytest.warns(UserWarning, match="gradient is not finite"):
-        assert all(map(math.isnan, hessian_trace(loss, parameters, probes=2, seed=0)))
+        assert all(map(math.isnan, hessian_traces(loss, parameters, probes=2, seed=0)["all"]))
     with pytest.warns(UserWarning, match="gradient is not finite"):
         assert np.isnan(spectral_density(loss, parameters, runs=2, seed=0).nodes).all()
 
@@ -249,7 +248,7 @@ def test_trace_of_a_diagonal_hessian_is_exact():
     # Signs squared are 1, so every probe gives the trace itself.
     scale = torch.tensor([1.0, -4.0, 2.5], dtype=torch.float64)
     parameters = {"x": torch.ones(3, dtype=torch.float64)}
-    assert hessian_trace(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters, probes=4, seed=0) == (
+    assert hessian_traces(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters, probes=4, seed=0)["all"] == (
         -0.5,
         0.0,
     )
@@ -259,7 +258,9 @@ def test_trace_covers_the_truth_as_its_standard_error_says(network):
     loss, parameters, hessian, _ = network
     score = [
         (estimate - np.trace(hessian)) / error
-        for estimate, error in (hessian_trace(loss, parameters, probes=50, seed=seed) for seed in range(40))
+        for estimate, error in (
+            hessian_traces(loss, parameters, probes=50, seed=seed)["all"] for seed in range(40)
+        )
     ]
     # 40 nearly normal scores: mean 0 +- 0.16, spread 1 +- 0.11; four standard errors each.
     assert abs(np.mean(score)) < 0.64
@@ -368,7 +369,7 @@ def test_gradients_match_autograd(network):
     [
         (lambda loss, p: hessian_eigenpairs(loss, p, 0, seed=0), "k"),
         (lambda loss, p: hessian_eigenpairs(loss, p, 10**6, seed=0), "k"),
-        (lambda loss, p: hessian_trace(loss, p, probes=1, seed=0), "probes"),
+        (lambda loss, p: hessian_traces(loss, p, probes=1, seed=0)["all"], "probes"),
         (lambda loss, p: spectral_density(loss, p, runs=0, seed=0), "runs"),
         (lambda loss, p: hessian_traces(loss, p, probes=2, seed=0, layer_of=lambda _: "all"), "layer_of"),
         (lambda loss, p: hessian_eigenpairs(loss, {}, 1, seed=0), "parameters"),

@@ -10,8 +10,9 @@ import pytest
 import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
-from toposcale.forecasting import advice as of_histories
-from toposcale.forecasting.curve_advice import amount, chart
+from toposcale.forecasting.advice import advise_on
+from toposcale.forecasting.curve_advice import amount
+from toposcale.forecasting.decision import Request
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}
@@ -69,13 +70,13 @@ def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alik
     assert [dict(one) for one in found[1:]] == [dict(found[0])] * 3
 
 
-def test_it_is_the_advice_of_the_history(curve):
-    """One way from a history to advice: that of the workflow, too."""
+def test_it_is_the_advice_on_the_training(curve):
+    """One way from a training to advice: that of the workflow, too."""
     live = run("this run", 1_000_000, until=0.5)
     log = {"step": live.checkpoint_steps, "loss": live.checkpoint_losses}
     advice = toposcale.advise(log, n_parameters=1e6, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
-    whole = of_histories.advise(advice.history, [], of_histories.Question())
-    assert dict(advice) == whole
+    whole = advise_on(advice.training, [], Request())
+    assert advice == whole
 
 
 def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
@@ -175,7 +176,7 @@ def test_a_finished_run_is_told_as_finished(capsys, tmp_path):
 
 def test_the_chart_shows_every_point_and_the_forecast_up_to_the_end(curve):
     advice = toposcale.advise(curve, n_parameters=1e6, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
-    rows = [line.partition("|")[2] for line in chart(advice, width=40, height=8).splitlines()[:8]]
+    rows = [line.partition("|")[2] for line in advice.chart(width=40, height=8).splitlines()[:8]]
     assert len(rows) == 8
     seen = [max(row.rfind("o") for row in rows), max(len(row) for row in rows)]
     assert 0 < seen[0] < seen[1] == 40
@@ -218,7 +219,10 @@ def with_end(*values):
 @pytest.mark.parametrize(
     ("curve", "reason"),
     [
-        (lambda: changed(lambda losses: np.full_like(losses, 3.5)), "the loss does not fall: it was 3.5"),
+        (
+            lambda: changed(lambda losses: np.full_like(losses, 3.5)),
+            "the loss does not fall as trainings do: by 0.0%",
+        ),
         (
             lambda: changed(lambda losses: 10.8 + 0.02 * np.random.default_rng(0).normal(size=len(losses))),
             "the loss does not fall",
@@ -287,6 +291,9 @@ def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
         (("--size", "0"), "sizes: 0, but it must be above 0"),
         (("--remaining", "-1"), "remaining: -1"),
         (("--target", "nan"), "target_loss: nan"),
+        (("--parameters", "25"), "n_parameters: 25 parameters make no language model; write 25e6 or 25M"),
+        (("--warmup", "4000"), "it lies between the end of the warm-up, 4000, and the end, 4000"),
+        (("--schedule", "cosine"), "decay_start: means nothing for cosine"),
         (("--schedule", "cosin"), "cosin: neither a shape (constant, linear, cosine, wsd) nor a file"),
     ],
 )
@@ -297,8 +304,14 @@ def test_a_number_that_fits_no_training_is_one_line(curve, capsys, arguments, li
 
 
 def test_numbers_may_be_written_as_people_do(curve, capsys):
-    plain, short = (told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e6", "4M"))
-    assert plain == short
+    plain, *others = (
+        told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e6", "4M", "4,000,000")
+    )
+    assert others == [plain] * 2
+    advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e6, "1M", "1,000,000")]
+    assert [dict(advice) for advice in advices] == [dict(advices[0])] * 3
+    with pytest.raises(UserError, match="n_parameters: '1,00' is no number"):
+        toposcale.advise(curve, **GIVEN | {"n_parameters": "1,00"})
     with pytest.raises(SystemExit):
         main(["advise", str(curve), "--parameters", "many"])
     assert "'many' is no number; write for example 25e6 or 25M" in capsys.readouterr().err
@@ -307,6 +320,24 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
 @pytest.mark.parametrize(
     ("curve", "given", "line"),
     [
+        (pd.Series([1.0, 2.0]), {}, "such as a data frame, but it is a Series"),
+        (None, {"known": ["f.csv"]}, 'known run 1: a mapping such as {"curve": "losses.csv"'),
+        (
+            None,
+            {"schedule": pd.DataFrame({"step": [1]})},
+            "a mapping of its fields, or a file, but it is a DataFrame",
+        ),
+        (
+            None,
+            {"schedule": SCHEDULE | {"shape": "constant", "decay_start": None}},
+            "final: means nothing for constant",
+        ),
+        (None, {"schedule": SCHEDULE | {"shape": "linear"}}, "decay_start: means nothing for linear"),
+        (
+            None,
+            {"schedule": None, "warmup_steps": 9000},
+            "warmup_steps: 9,000, but the plan ends at step 4,000",
+        ),
         ([1, 2], {}, "curve: a file, a folder, or columns by name such as a data frame, but it is a list"),
         ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
         ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
@@ -339,3 +370,198 @@ def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
     assert advice["candidates"]
     assert not advice["no_advice_because"]
     assert "start 4M" in str(advice)
+
+
+# ---- what means nothing is refused, and what is assumed is said
+
+
+@pytest.mark.parametrize("option", [("--final", "0.1"), ("--peak", "1e-3"), ("--decay-start", "3200")])
+def test_a_part_of_a_schedule_without_a_schedule_is_refused_by_name(curve, capsys, option):
+    plan = ("--parameters", "1e6", "--tokens-per-step", "1000", "--steps", str(FINAL))
+    status, _, [line] = told(capsys, curve, *plan, *option)
+    assert status == 1
+    assert f"{option[0]}: means nothing without --schedule" in line
+
+
+@pytest.fixture
+def plan_file(tmp_path):
+    path = tmp_path / "plan.csv"
+    pd.DataFrame({"step": np.arange(FINAL + 1), "lr": wsd()}).to_csv(path, index=False)
+    return path
+
+
+def test_a_schedule_file_tells_the_plan_and_nothing_goes_beside_it(curve, plan_file, capsys):
+    size = ("--parameters", "1e6", "--tokens-per-step", "1000")
+    status, text, _ = told(capsys, curve, *size, "--schedule", plan_file, "--json")
+    assert (status, json.loads(text)["final_step"]) == (0, FINAL)
+    for option in ("--steps", "--warmup", "--final", "--peak", "--decay-start"):
+        status, _, [line] = told(capsys, curve, *size, "--schedule", plan_file, option, "200")
+        assert status == 1
+        assert option in line
+        assert "means nothing beside" in line
+    with pytest.raises(UserError, match=r"steps \(--steps\): means nothing beside the schedule file"):
+        toposcale.advise(curve, **GIVEN | {"schedule": plan_file})
+
+
+WITHOUT_RATES = {name: values for name, values in columns().items() if name != "learning_rate"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_assumed"),
+    [
+        ({"shape": "cosine"}, True),
+        ({"shape": "cosine", "warmup_steps": 0}, False),
+        ({"shape": "cosine", "warmup_steps": 200}, False),
+    ],
+)
+def test_a_warmup_that_nobody_tells_of_is_said_and_is_a_doubt(plan, is_assumed):
+    advice = toposcale.advise(WITHOUT_RATES, **GIVEN | {"schedule": plan})
+    doubt = "whether the rate had a warm-up is not known"
+    assert (doubt in advice["unsure_because"]) == is_assumed
+    assert (
+        any("there was no warm-up: none was stated" in clause for clause in advice["assumed"]) == is_assumed
+    )
+    assert not (advice["sure"] and is_assumed)
+
+
+def test_logged_rates_tell_the_warmup():
+    plan = {"shape": "constant"}
+    flat = columns() | {"learning_rate": np.full(len(columns()["step"]), 1e-3)}
+    advice = toposcale.advise(flat, **GIVEN | {"schedule": plan})
+    assert not any("warm-up" in doubt for doubt in advice["unsure_because"])
+
+
+# ---- which loss is read
+
+
+def with_validation(*rows):
+    """The columns with validation losses at some steps, 0.5 above what was logged, or the values given."""
+    frame = pd.DataFrame(columns())
+    frame["val_loss"] = np.nan
+    for step, value in rows:
+        frame.loc[frame["step"] == step, "val_loss"] = value
+    return frame
+
+
+@pytest.mark.parametrize("rows", [[(250, 10.9)], [(250, 10.9), (600, 9.0), (950, 8.0)]])
+def test_a_stale_validation_loss_is_not_the_present_one(rows):
+    """The log goes on to step 2,000."""
+    stale, plain = toposcale.advise(with_validation(*rows), **GIVEN), toposcale.advise(columns(), **GIVEN)
+    assert stale["metric"] == "training loss"
+    for key in ("loss", "forecast", "choice", "at_stake"):
+        assert stale[key] == plain[key]
+    said = (
+        f"the validation loss was not read: its last is of step {rows[-1][0]:,}, in the first half of the log"
+    )
+    assert said in stale["assumed"]
+    assert "the training loss that was read, up to step 2,000, is in nats per token" in stale["assumed"]
+
+
+def test_a_validation_loss_of_the_second_half_is_the_present_one_and_its_step_is_said():
+    rows = [
+        (step, 0.5 + loss)
+        for step, loss in zip(columns()["step"], columns()["loss"], strict=True)
+        if step <= 1500
+    ]
+    advice = toposcale.advise(with_validation(*rows), **GIVEN)
+    assert (advice["metric"], advice["loss"]) == ("validation loss", rows[-1][1])
+    assert "the validation loss that was read, up to step 1,500, is in nats per token" in advice["assumed"]
+    assert "at step 1,500" in str(advice).splitlines()[0]
+
+
+def test_a_column_of_no_numbers_is_not_what_was_read(tmp_path):
+    frame = pd.DataFrame(columns()).assign(val_loss="nan")
+    frame.to_csv(tmp_path / "losses.csv", index=False)
+    for source in (frame.assign(val_loss=np.nan), tmp_path / "losses.csv"):
+        advice = toposcale.advise(source, **GIVEN)
+        assert advice["metric"] == "training loss"
+        assert advice["forecast"] == toposcale.advise(columns(), **GIVEN)["forecast"]
+
+
+def test_validation_losses_alone_are_forecast():
+    alone = {"step": columns()["step"], "val_loss": columns()["loss"]}
+    advice = toposcale.advise(alone, **GIVEN)
+    assert advice["metric"] == "validation loss"
+    assert advice["forecast_low"] < law(1_000_000, wsd(), [FINAL])[0] < advice["forecast_high"]
+
+
+def test_steps_that_were_logged_again_are_said():
+    once = columns()
+    again = {
+        name: np.concatenate([values[:20] * (1.5 if name == "loss" else 1), values])
+        for name, values in once.items()
+    }
+    advice = toposcale.advise(again, **GIVEN)
+    assert advice["forecast"] == toposcale.advise(once, **GIVEN)["forecast"]
+    assert (
+        "of 20 steps that were logged again, as after a restart, the last value counts" in advice["assumed"]
+    )
+
+
+def test_columns_of_other_names_may_be_named(tmp_path, capsys):
+    renamed = pd.DataFrame(columns()).rename(columns={"loss": "nll", "step": "batch"})
+    renamed.to_csv(tmp_path / "losses.csv", index=False)
+    names = ("--loss-column", "nll", "--step-column", "batch")
+    status, text, _ = told(capsys, tmp_path / "losses.csv", *RUN, *names, "--json")
+    assert status == 0
+    assert json.loads(text) == toposcale.advise(columns(), **GIVEN)
+    status, _, [line] = told(capsys, tmp_path / "losses.csv", *RUN)
+    assert status == 1
+    assert "no column for step and loss" in line
+    assert "--step-column" in line
+
+
+def test_tokens_in_the_place_of_steps_are_named():
+    tokens = columns() | {"step": columns()["step"] * 1000}
+    with pytest.raises(UserError, match=r"its steps are tokens: .*--tokens-per-step"):
+        toposcale.advise(tokens, **GIVEN)
+
+
+def test_a_log_that_starts_in_mid_run_needs_no_peak():
+    """The peak of a cosine follows from any stretch of it."""
+    at = np.arange(FINAL + 1)
+    rates = 3e-4 * np.where(
+        at < 200, (at + 1) / 200, 0.55 + 0.45 * np.cos(np.pi * (at - 200) / (FINAL - 200))
+    )
+    steps = np.arange(800, 2001, 25)
+    late = {"step": steps, "loss": law(1_000_000, rates, steps), "learning_rate": rates[steps]}
+    plan = {"shape": "cosine", "warmup_steps": 200}
+    advice = toposcale.advise(late, **GIVEN | {"schedule": plan | {"final": 0.1}})
+    stated = toposcale.advise(late, **GIVEN | {"schedule": plan | {"final": 3e-5, "peak": 3e-4}})
+    assert advice["learning_rate_at_the_end"] == pytest.approx(3e-5, rel=1e-6)
+    assert advice["forecast"] == pytest.approx(stated["forecast"], rel=1e-6)
+
+
+def test_a_known_run_is_called_by_its_file_whose_name_may_hold_colons(curve, tmp_path, capsys):
+    other = tmp_path / "lr=3e-4:seed=1:done.csv"
+    pd.DataFrame(columns(4_000_000, until=1.0)).to_csv(other, index=False)
+    status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e6:steps={FINAL}")
+    assert status == 0
+    assert "from this run and 1 other" in text
+    assert f"start {other.name}" in text
+
+
+def test_a_finished_trainers_folder_is_finished_where_its_log_ends_before(tmp_path, capsys):
+    """130 steps, of which every 50th is logged."""
+    log = [{"step": step, "loss": 5.0 - step / 100} for step in (50, 100)]
+    state = {"log_history": log, "max_steps": 130, "global_step": 130, "num_input_tokens_seen": 13_000}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    status, output, _ = told(capsys, tmp_path, "--parameters", "1e6")
+    assert status == 0
+    assert "finished at step 130" in output
+
+
+def test_no_line_is_longer_than_the_terminal(curve, capsys, monkeypatch):
+    whole = told(capsys, curve, *RUN, "--size", "4e6")[1]
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = told(capsys, curve, *RUN, "--size", "4e6")[1]
+    assert max(map(len, whole.splitlines())) > 60
+    assert max(map(len, narrow.splitlines())) <= 60
+    numbers = [text.split("=>")[1].split() for text in (whole, narrow)]
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("port", ["-1", "99999"])
+def test_a_port_that_is_none_is_one_line(tmp_path, capsys, port):
+    assert main(["watch", str(tmp_path), "--port", port]) == 1
+    assert f"--port {port}: a port is a number" in capsys.readouterr().err

@@ -36,11 +36,11 @@ def test_a_damaged_table_is_named_or_reads_as_before(tmp_path):
     refused = 0
     for position in damaged(path):
         try:
-            found = tables.read(schemas.TABLES["features"], path)
+            rows = tables.read(schemas.TABLES["features"], path)
         except UserError:
             refused += 1
         else:
-            assert found.equals(data), position
+            assert rows.equals(data), position
     assert refused > 100
 
 
@@ -55,12 +55,12 @@ def test_a_damaged_checkpoint_is_named(tmp_path, read):
     expected, refused = read(path), []
     for position in damaged(path):
         try:
-            found = read(path)
+            rows = read(path)
         except UserError as error:
             refused.append(f"{error}")
         else:
             # The word "sha256" itself was hit, so there is nothing to hold the file against; the rest is as it was.
-            np.testing.assert_array_equal(found["w"], expected["w"], err_msg=str(position))
+            np.testing.assert_array_equal(rows["w"], expected["w"], err_msg=str(position))
     assert len(refused) > 300
     assert all(line.startswith(f"{path}: ") and "\n" not in line for line in refused)
 

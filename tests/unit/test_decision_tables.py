@@ -8,9 +8,8 @@ import pytest
 
 from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
-from toposcale.analysis.decisions import candidate_table, decision_table
+from toposcale.analysis.decisions import candidate_table, decision_table, moments
 from toposcale.analysis.regret import POLICIES
-from toposcale.forecasting.candidates import rest_of
 
 DECISION = {"remaining": None, "sizes": [2]}
 
@@ -45,7 +44,7 @@ def test_regret_is_the_loss_given_up_at_the_same_total_compute():
 def test_an_alternative_that_was_trained_is_an_observed_truth():
     """A 4M run whose whole compute is that of the rest of the 1M run, under the same course of the rate."""
     small = run("1M", 1_000_000)
-    rest = rest_of(small.first(0.5))
+    rest = small.first(0.5).compute_left
     steps = int(rest / (6 * 4_000_000 * 1000))
     fitting, other = run("4M-short", 4_000_000, wsd(steps)), run("4M-long", 4_000_000)
     with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")
@@ -83,7 +82,7 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     table = decision_table(SIZES[:1])
     assert table.empty
     assert "regret" in table.columns
-    assert set(candidate_table(SIZES[:1])["candidate"]) == {"finish", "start 2 x 1M", "start 4 x 1M"}
+    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {"finish", "start 2 x 1M", "start 4 x 1M"}
 
 
 def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
@@ -104,7 +103,7 @@ def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
     assert silent.is_over
-    assert not candidate_table([silent, run("4M", 4_000_000)])["is_live"].any()
+    assert not candidate_table(moments([silent, run("4M", 4_000_000)]))["is_live"].any()
 
 
 def test_what_the_advice_refuses_is_told_in_the_report_too():
@@ -112,14 +111,14 @@ def test_what_the_advice_refuses_is_told_in_the_report_too():
     live = run("1M", 1_000_000, until=0.9)
     losses = live.checkpoint_losses.copy()
     losses[-3:] -= 1.0
-    [row] = candidate_table([replace(live, checkpoint_losses=losses)]).to_dict("records")
+    [row] = candidate_table(moments([replace(live, checkpoint_losses=losses)])).to_dict("records")
     assert row["candidate"] == ""
     assert row["reason"]
     assert row["is_live"]
 
 
 def test_seeds_of_a_cell_count_once(monkeypatch):
-    monkeypatch.setattr(decisions, "histories_from_tables", lambda *tables, **given: families())
+    monkeypatch.setattr(decisions, "trainings_from_tables", lambda *tables, **given: families())
     evaluated = {}
     for cell in ("the same", "its own"):
         models = pd.DataFrame({"model": [history.model for history in families()]})

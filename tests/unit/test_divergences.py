@@ -14,24 +14,24 @@ def cloud(seed, texts, d=4):
 
 def test_only_texts_that_both_models_read_count():
     first, second = cloud(0, range(0, 24)), cloud(1, range(4, 30), d=6)
-    found = divergence(first, second, repeats=0, seed=(1,))
+    measures = divergence(first, second, repeats=0, seed=(1,))
     common = cloud(0, range(4, 24)).points, cloud(1, range(4, 24), d=6).points
-    assert found == {"rtd": homology.representation_topology_divergence(*common)}
+    assert measures == {"rtd": homology.representation_topology_divergence(*common)}
 
 
 def test_the_spread_is_that_of_halves_and_the_same_each_time():
     first, second = cloud(0, range(20)), cloud(1, range(20))
-    found = divergence(first, second, repeats=3, seed=(1, "m"))
-    assert found == divergence(first, second, repeats=3, seed=(1, "m"))
+    measures = divergence(first, second, repeats=3, seed=(1, "m"))
+    assert measures == divergence(first, second, repeats=3, seed=(1, "m"))
     rng = homology.seeded_generator((1, "m"))
     halves = [np.sort(rng.choice(20, 10, replace=False)) for _ in range(3)]
     values = [
         homology.representation_topology_divergence(first.points[rows], second.points[rows])
         for rows in halves
     ]
-    assert found["rtd_spread"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
-    assert found["rtd_spread"] > 0
-    assert divergence(first, second, repeats=3, seed=(2, "m"))["rtd"] == found["rtd"]
+    assert measures["rtd_spread"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+    assert measures["rtd_spread"] > 0
+    assert divergence(first, second, repeats=3, seed=(2, "m"))["rtd"] == measures["rtd"]
 
 
 def test_what_has_no_divergence():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from toposcale import homology
 from toposcale.features import spectra
 from toposcale.features.embeddings import (
-    Settings,
+    EmbeddingSettings,
     compute_features,
     embedding_features,
     feature_spread,
@@ -136,7 +136,7 @@ def test_texts_that_cannot_be_used(texts, message):
 
 def test_a_model_that_gives_nan_has_the_same_features_all_nan():
     texts = [[1, 2, 3], [2, 3], [3, 1, 2], [1, 1]]
-    settings = Settings(repeats=2)
+    settings = EmbeddingSettings(repeats=2)
     found = {}
     for scale in (1.0, float("nan")):
         passed = forward_pass(causal_model(scale=scale), texts)
@@ -168,7 +168,7 @@ def test_the_decay_is_that_of_the_model_in_float64(dtype):
     for precision in (torch.float64, dtype):
         passed = forward_pass(normed_model(precision), texts)
         features, _ = compute_features(
-            passed.embeddings, Settings(repeats=0), model="m", precision=passed.precision
+            passed.embeddings, EmbeddingSettings(repeats=0), model="m", precision=passed.precision
         )
         decay[precision] = features["all"]["eigenspectrum_decay"]
     assert decay[dtype] == pytest.approx(decay[torch.float64], rel=1e-5 if dtype == torch.float32 else 0.05)
@@ -260,7 +260,7 @@ def test_clouds_that_are_none(points):
 
 
 def test_spread_is_the_deviation_over_subsets():
-    points, wanted = cloud(6), Settings(repeats=4, subset=0.5)
+    points, wanted = cloud(6), EmbeddingSettings(repeats=4, subset=0.5)
     spread = feature_spread(points, wanted, np.random.default_rng(9))
     rng = np.random.default_rng(9)
     draws = [embedding_features(points[np.sort(rng.choice(30, 15, replace=False))])[0] for _ in range(4)]
@@ -270,21 +270,21 @@ def test_spread_is_the_deviation_over_subsets():
 
 
 def test_the_whole_set_again_and_again_has_no_spread():
-    spread = feature_spread(cloud(7), Settings(repeats=2, subset=1.0), np.random.default_rng(0))
+    spread = feature_spread(cloud(7), EmbeddingSettings(repeats=2, subset=1.0), np.random.default_rng(0))
     assert set(spread.values()) == {0.0}
 
 
 def test_subsets_are_the_same_in_every_layer_and_at_every_step():
     points = cloud(8)
     features, diagrams = compute_features(
-        {"hidden.00": points, "all": points}, Settings(repeats=2), model="small"
+        {"hidden.00": points, "all": points}, EmbeddingSettings(repeats=2), model="small"
     )
     assert features["hidden.00"] == features["all"]
     assert "h0_total_spread" in features["all"]
     assert len(diagrams["all"]) == 2
-    other, _ = compute_features({"all": points}, Settings(repeats=2), model="large")
+    other, _ = compute_features({"all": points}, EmbeddingSettings(repeats=2), model="large")
     assert other["all"]["h0_total_spread"] != features["all"]["h0_total_spread"]
-    without, _ = compute_features({"all": points}, Settings(repeats=0), model="small")
+    without, _ = compute_features({"all": points}, EmbeddingSettings(repeats=0), model="small")
     assert not any(name.endswith("_spread") for name in without["all"])
 
 

@@ -116,10 +116,10 @@ def test_every_figure_is_drawn_from_the_tables_it_names(name, drawn):
 @pytest.mark.parametrize("name", DRAWABLE)
 def test_empty_tables_give_a_figure_that_says_what_is_missing(name, tables):
     entry = FIGURES[name]
-    given = {table: tables[entry.source][table] for table in entry.tables}
-    empty = {table: rows if table == "models" else rows.iloc[:0] for table, rows in given.items()}
-    said = [line for line in words(load(name)(**empty)).splitlines() if line.lower().startswith("no ")]
-    assert said
+    whole = {table: tables[entry.source][table] for table in entry.tables}
+    empty = {table: rows if table == "models" else rows.iloc[:0] for table, rows in whole.items()}
+    lines = [line for line in words(load(name)(**empty)).splitlines() if line.lower().startswith("no ")]
+    assert lines
 
 
 def with_odd_names(table: pd.DataFrame, models: set[str]) -> pd.DataFrame:
@@ -139,9 +139,9 @@ ODD = r"a$\frac{$"
 @pytest.mark.parametrize("name", DRAWABLE)
 def test_names_are_drawn_as_they_are(name, tables):
     entry = FIGURES[name]
-    own = tables[entry.source]
-    models = set(own["models"]["model"])
-    odd = {table: with_odd_names(own[table], models) for table in entry.tables}
+    of_source = tables[entry.source]
+    models = set(of_source["models"]["model"])
+    odd = {table: with_odd_names(of_source[table], models) for table in entry.tables}
     with matplotlib.style.context(["default", STYLE]):
         FigureCanvasAgg(load(name)(**odd)).draw()
 
@@ -246,8 +246,8 @@ def test_a_model_looks_the_same_in_every_figure_and_in_a_subset(run):
 
 
 def test_models_without_a_row_in_the_models_table_are_drawn_in_grey(run):
-    known = run["models"][run["models"]["model"] != "tiny-3k"]
-    lines = lines_of(over_training("neural_persistence", run["features"], known).axes[0])
+    listed = run["models"][run["models"]["model"] != "tiny-3k"]
+    lines = lines_of(over_training("neural_persistence", run["features"], listed).axes[0])
     red, green, blue = to_rgb(lines["tiny-3k"].get_color())
     assert red == green == blue
 
@@ -299,21 +299,22 @@ def test_a_model_with_nothing_but_nan_is_not_in_the_legend(run):
     figure = over_training("neural_persistence", features, run["models"])
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == list(figure_tables.SIZES)[1:]
-    assert f"{2 * len(figure_tables.CHECKPOINTS)} values not finite" in words(figure)
+    panels = len(figure.axes)  # each draws one feature of that model
+    assert f"{panels * len(figure_tables.CHECKPOINTS)} values not finite" in words(figure)
 
 
 def test_steps_that_span_decades_get_a_logarithmic_axis_with_step_0(run, tables):
     assert not spans_decades(figure_tables.CHECKPOINTS)
     assert spans_decades(figure_tables.LOG_STEPS)
     logarithmic = figure_tables.features_table(figure_tables.LOG_STEPS)
-    axes = over_training("weights_validation", logarithmic, run["models"]).axes[0]
+    axes = over_training("neural_persistence", logarithmic, run["models"]).axes[0]
     assert axes.get_xscale() == "symlog"
     assert axes.get_xlim()[0] <= 0
     assert axes.get_xticks()[0] == 0
     without = logarithmic[logarithmic["step"] > 0]
-    assert over_training("weights_validation", without, run["models"]).axes[0].get_xscale() == "log"
+    assert over_training("neural_persistence", without, run["models"]).axes[0].get_xscale() == "log"
     assert (
-        over_training("weights_validation", run["features"], run["models"]).axes[0].get_xscale() == "linear"
+        over_training("neural_persistence", run["features"], run["models"]).axes[0].get_xscale() == "linear"
     )
 
 
@@ -359,14 +360,15 @@ def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypat
     assert "weight norm" in words(verdict(*tables))
     monkeypatch.setattr(verdicts, "MAX_ROWS", 100)
     left, right = verdict(*tables).axes
-    family = verdicts.family_of(tables[0], "validation_loss")
-    asked = family[family["question"].isin(["follows_the_loss", "beyond_the_norm"])]
+    pooled = verdicts.pooled_verdicts(tables[0], "validation_loss")
+    drawn = ["follows_the_loss", "beyond_the_norm", "beyond_the_spectrum"]
+    asked = pooled[pooled["question"].isin(drawn)]
     answers = [text.get_text() for text in right.texts]
     for answer in ("yes", "no", "not tested"):
         assert answers.count(answer) == (asked["answer"] == answer).sum()
     assert answers.count("not tested") > 0
     whole = tables[1].query("metric == 'validation_loss' and layer == 'all'")
-    for control in ("nothing", "weight_norm", "step"):
+    for control in ("nothing", "weight_norm", "weight_norm_and_spectrum"):
         expected = np.sort(whole.loc[whole["control"] == control, "spearman"])
         drawn = [np.sort(line.get_xdata()) for line in left.get_lines()]
         assert any(np.array_equal(points, expected, equal_nan=True) for points in drawn)
@@ -383,15 +385,15 @@ def test_power_draws_the_curve_the_features_and_the_control(run):
         np.testing.assert_array_equal(lines["o", len(curve)].get_xdata(), curve["measured"])
         np.testing.assert_array_equal(lines["o", len(curve)].get_ydata(), 100 * curve["found"])
         assert lines["D", 1].get_xdata() == [own["correlation"]]
-        family = verdicts.family_of(run["verdicts"], "validation_loss")
-        seen = family[(family["question"] == own["question"]) & family["p"].notna()]["estimate"].abs()
+        pooled = verdicts.pooled_verdicts(run["verdicts"], "validation_loss")
+        seen = pooled[(pooled["question"] == own["question"]) & pooled["p"].notna()]["estimate"].abs()
         marks = [line.get_xdata() for line in axes.get_lines() if line.get_marker() == "|"]
         np.testing.assert_array_equal(np.sort(np.concatenate(marks)), np.sort(seen))
         assert f"{own['n_tested']} features" in axes.get_title("left")
-    found = run["verdicts"].assign(answer=run["verdicts"]["answer"].replace("no", "yes"))
+    all_yes = run["verdicts"].assign(answer=run["verdicts"]["answer"].replace("no", "yes"))
     colours = [
         {line.get_color() for line in axes.get_lines() if line.get_marker() == "|" and len(line.get_xdata())}
-        for verdict_table in (run["verdicts"], found)
+        for verdict_table in (run["verdicts"], all_yes)
         for axes in power(run["power"], run["sensitivity"], verdict_table).axes
     ]
     assert [len(each) for each in colours] == [1, 1]
@@ -472,14 +474,14 @@ def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
 
 def test_candidates_of_runs_under_way_are_drawn_alone(run):
     """Those of finished runs only where no run is under way, and then as finished."""
-    one = run["candidates"].iloc[0].to_dict() | {"model": "tiny-3k", "fraction": 0.5}
-    live = [one | {"is_live": True, "candidate": name} for name in ("finish", "start big")]
-    over = [one | {"is_live": False, "model": "xl-97k"}]
+    row = run["candidates"].iloc[0].to_dict() | {"model": "tiny-3k", "fraction": 0.5}
+    live = [row | {"is_live": True, "candidate": name} for name in ("finish", "start big")]
+    over = [row | {"is_live": False, "model": "xl-97k"}]
     text = words(decision_candidates(pd.DataFrame([*live, *over]), run["models"]))
     assert "tiny-3k at 50%" in text
     assert "xl-97k" not in text
     assert "finished since" not in text
-    unknown = one | {"is_live": True, "candidate": "unknown", "loss": np.nan}
+    unknown = row | {"is_live": True, "candidate": "unknown", "loss": np.nan}
     assert "unknown" not in words(decision_candidates(pd.DataFrame([*live, unknown]), run["models"]))
     assert "xl-97k at 50% (finished since)" in words(decision_candidates(pd.DataFrame(over), run["models"]))
 
@@ -515,8 +517,8 @@ def test_layers_stand_in_the_order_of_the_network():
 
 
 def test_a_figure_of_one_model_takes_the_largest(run):
-    said = words(layer_heat_map(run["features"], run["models"]))
-    assert "xl-97k" in said
+    text = words(layer_heat_map(run["features"], run["models"]))
+    assert "xl-97k" in text
     smaller = run["features"][run["features"]["model"] != "xl-97k"]
     assert "large-46k" in words(layer_heat_map(smaller, run["models"]))
 

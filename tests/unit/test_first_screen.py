@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 from figure_tables import WARMUP, features_table, metrics_table, models_table
+from toposcale.analysis.confirmation import confirmation_tables, findings_tables
 from toposcale.analysis.summary import summary_tables
 from toposcale.analysis.verdicts import verdict_tables
 from toposcale.features.names import feature_name
@@ -24,15 +25,17 @@ def screen():
     metrics.loc[loss, "value"] += 0.01 * rng.standard_normal(loss.sum())
     features = features[features["layer"] == "all"]
     tables = verdict_tables(features, metrics, models, seed=1, resamples=20)
+    findings = findings_tables(tables["verdicts"], metrics, models, tasks=[])["findings"]
+    nothing = [pd.DataFrame()] * 3
+    told = confirmation_tables(findings, *nothing, seed=1, confirm={"run": "fresh", "obstacle": ""})
     said = summary_tables(
         metrics,
         tables["verdicts"],
         tables["pooled_correlations"],
         tables["tested_features"],
         tables["sensitivity"],
-        pd.DataFrame(),
-        pd.DataFrame(),
-        pd.DataFrame(),
+        told["confirmation"],
+        *nothing,
     )["summary"].set_index("position")
     losses = metrics[loss].pivot(index="step", columns="model", values="value")
     series = {
@@ -112,4 +115,4 @@ def test_the_headline_repeats_the_answer(screen):
     if said.verdict[2] == "None found":
         assert f"{norm['detectable']:.2f}" in said.answer[0]
     else:
-        assert "topology" in said.answer[0]
+        assert "Found in a search of" in said.answer[0]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from planted_runs import family, tables
-from toposcale.analysis.forecasts import evaluate, forecast_table, histories_from_tables
+from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 
 
 def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
@@ -14,7 +14,7 @@ def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
         table.sample(frac=1, random_state=0) for table in tables(histories)
     )
     other_layer = features.assign(layer="blocks.0", value=-1.0)
-    found = histories_from_tables(pd.concat([features, other_layer]), metrics, training, models)
+    found = trainings_from_tables(pd.concat([features, other_layer]), metrics, training, models)
     for one, other in zip(found, histories, strict=True):
         assert one.model == other.model
         assert one.n_parameters == other.n_parameters
@@ -26,7 +26,7 @@ def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
 
 def test_losses_alone_are_enough():
     _, metrics, _, models = tables(family(2))
-    histories = histories_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), models)
+    histories = trainings_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), models)
     forecasts = forecast_table(histories, fractions=[0.5])
     made = forecasts.dropna(subset=["forecast"])
     assert set(made["method"]) == {"power_law"}
@@ -36,7 +36,7 @@ def test_losses_alone_are_enough():
 def test_a_stated_warmup_counts_where_no_rates_are_known():
     _, metrics, _, models = tables(family(2))
     stated = models.assign(warmup_steps=[20.0, np.nan])
-    found = histories_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), stated)
+    found = trainings_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), stated)
     assert [history.warmup_steps for history in found] == [20, 0]
 
 

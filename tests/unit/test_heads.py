@@ -118,7 +118,7 @@ def test_the_columns_of_a_head_without_values_change_nothing(saved):
 
 def test_heads_are_layers_and_the_whole_model_stays_as_it_is(saved):
     model, folder = saved
-    settings = weights.Settings(features=("topology", "norms"))
+    settings = weights.WeightSettings(features=("topology", "norms"))
     plain, _ = weights.compute_features(checkpoints.iterate_matrices(folder), settings, model="m")
     split = checkpoints.with_heads(checkpoints.iterate_matrices(folder), checkpoints.head_counts(folder))
     found, diagrams = weights.compute_features(split, settings, model="m")

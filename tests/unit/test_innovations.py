@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from toposcale.statistics.innovations import (
-    MIN_POINTS,
+    MIN_FOR_TEST,
     innovation_test,
     innovations,
     lagged,
@@ -187,7 +187,7 @@ def test_products_add_up_and_scale_does_not_matter():
 
 def test_too_few_points_are_an_error():
     with pytest.raises(ValueError, match="at least"):
-        innovation_test(np.zeros(MIN_POINTS - 1), np.zeros(MIN_POINTS - 1))
+        innovation_test(np.zeros(MIN_FOR_TEST - 1), np.zeros(MIN_FOR_TEST - 1))
 
 
 def test_what_other_runs_are_made_orthogonal_to_is_what_innovations_are_orthogonal_to():

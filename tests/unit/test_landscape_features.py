@@ -13,8 +13,9 @@ from toposcale.analysis.landscape_information import (
     intraclass_correlation,
     landscape_information_tables,
 )
-from toposcale.features import gradients
-from toposcale.features.landscape import Settings, compute_features, mean_and_spread
+from toposcale.features import gradient_clouds
+from toposcale.features.gradient_clouds import GradientCloudSettings
+from toposcale.features.landscape import LandscapeFeatureSettings, compute_features, mean_and_spread
 from toposcale.landscape import LandscapeSettings
 from toposcale.landscape.measure import VECTORS
 from toposcale.landscape.measures import TREE_FEATURES
@@ -22,7 +23,7 @@ from toposcale.landscape.measures import TREE_FEATURES
 MEASURED = LandscapeSettings(
     planes={"random": (1.0,), "negative": (1.0,)}, resolution=5, graphs=("grid8", "grid4"), trace_probes=4
 )
-SETTINGS = Settings(MEASURED, density_steps=4, gradients=gradients.Settings(max_points=10))
+SETTINGS = LandscapeFeatureSettings(MEASURED, density_steps=4, gradients=GradientCloudSettings(max_points=10))
 STEEP = {"first.weight": 3.0, "second.weight": 1.0, "bias": 0.5}
 
 
@@ -67,9 +68,9 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     assert found.gradient_features["first.weight"]["gradient_norm"] == pytest.approx(expected["first.weight"])
     assert found.gradient_features["all"]["gradient_norm"] == pytest.approx(math.hypot(*expected.values()))
     # H0 of the rows of the gradient: the spanning tree of the rows of the weight, three times as long.
-    own = gradients.compute_features({"w": point["first.weight"].numpy()}, gradients.Settings(), model="m")[
-        0
-    ]["w"]
+    own = gradient_clouds.compute_features(
+        {"w": point["first.weight"].numpy()}, GradientCloudSettings(), model="m"
+    )[0]["w"]
     assert found.gradient_features["first.weight"]["h0_total"] == pytest.approx(3 * own["h0_total"])
     assert set(found.gradient_diagrams) == {"first.weight", "second.weight"}
 
@@ -185,9 +186,11 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
     good = np.random.default_rng(0).normal(size=(4, 3))
     bad = good.copy()
     bad[0, 0] = np.inf
-    healthy, _ = gradients.compute_features({"a": good, "b": good}, gradients.Settings(), model="m")
+    healthy, _ = gradient_clouds.compute_features({"a": good, "b": good}, GradientCloudSettings(), model="m")
     with pytest.warns(RuntimeWarning, match="gradient of b"):
-        found, diagrams = gradients.compute_features({"a": good, "b": bad}, gradients.Settings(), model="m")
+        found, diagrams = gradient_clouds.compute_features(
+            {"a": good, "b": bad}, GradientCloudSettings(), model="m"
+        )
     assert found["a"] == healthy["a"]
     assert set(found["b"]) == set(healthy["b"])
     assert all(math.isnan(value) for value in found["b"].values())

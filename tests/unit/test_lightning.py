@@ -64,7 +64,7 @@ def fit(path, *, every=6, interval="step", resume_from=None, epochs=EPOCHS, **op
         every=every,
         when_busy="wait",
         tensorboard=False,
-        settings=weights.Settings(max_points=8),
+        settings=weights.WeightSettings(max_points=8),
         tokens_per_step=64,
     )
     trainer = lightning.Trainer(

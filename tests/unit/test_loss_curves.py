@@ -1,5 +1,6 @@
 """Loss curves as trackers leave them: what is read under which names, and one line for what is wrong."""
 
+import gzip
 import json
 
 import numpy as np
@@ -84,6 +85,103 @@ def test_rows_of_one_step_are_joined_and_contradictions_refused(tmp_path):
     assert metrics_of(curve)[5, "validation_loss"] == 2.5
 
 
+@pytest.mark.parametrize("name", ["losses.csv", "losses.parquet", "losses.jsonl", "columns", "state"])
+def test_of_a_step_that_was_logged_again_the_last_value_counts_in_every_reader(tmp_path, name):
+    """A training that was resumed at step 10 logs steps 20 and 30 again."""
+    columns = {"step": [10, 20, 30, 20, 30], "loss": [5.0, 4.0, 3.9, 4.1, 3.5]}
+    rows = pd.DataFrame(columns).to_dict("records")
+    if name == "columns":
+        curve = loss_curves.of_columns(columns)
+    elif name == "state":
+        curve = loss_curves.read(state_file(tmp_path, rows))
+    elif name == "losses.jsonl":
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+        curve = loss_curves.read(tmp_path / name)
+    else:
+        curve = loss_curves.read(written(tmp_path, columns, name))
+    assert curve.log()["loss"].to_pylist() == [5.0, 4.1, 3.5]
+    assert curve.repeated == 2
+
+
+def test_a_row_that_is_there_twice_is_no_repeated_step(tmp_path):
+    assert loss_curves.of_columns({"step": [1, 2, 2], "loss": [3.0, 2.0, 2.0]}).repeated == 0
+
+
+@pytest.mark.parametrize(
+    "names", [("step", "val_loss"), ("iter", "lm loss validation"), ("Step", "eval/loss")]
+)
+def test_validation_losses_alone_are_a_curve(tmp_path, names):
+    curve = loss_curves.read(written(tmp_path, dict(zip(names, ([1, 2], [4.5, 3.5]), strict=True))))
+    assert metrics_of(curve) == {(1, "validation_loss"): 4.5, (2, "validation_loss"): 3.5}
+    assert len(curve.log()) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["Loss/train", "lm loss", "train/CrossEntropyLoss", "cross_entropy", "train_loss", "Value"]
+)
+def test_further_names_of_the_loss(tmp_path, name):
+    columns = {"Wall time": [0.5, 0.6], "Step": [1, 2], name: [4.5, 3.5]}
+    assert loss_curves.read(written(tmp_path, columns)).log()["loss"].to_pylist() == [4.5, 3.5]
+
+
+def test_a_value_beside_a_loss_is_no_loss(tmp_path):
+    columns = {"step": [1, 2], "loss": [4.5, 3.5], "value": [0.1, 0.2]}
+    assert loss_curves.of_columns(columns).log()["loss"].to_pylist() == [4.5, 3.5]
+
+
+def test_columns_may_be_named(tmp_path):
+    columns = {"batch": [1, 2], "nll": [4.5, 3.5], "val_loss": [9.0, 8.0], "step": [7, 9]}
+    chosen = {"loss_column": "nll", "step_column": "batch"}
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, pd.DataFrame(columns).to_dict("records"))))
+    for curve in (
+        loss_curves.read(written(tmp_path, columns), **chosen),
+        loss_curves.read(tmp_path / "a.jsonl", **chosen),
+        loss_curves.of_columns(columns, **chosen),
+    ):
+        assert curve.log()["step"].to_pylist() == [1, 2]
+        assert curve.log()["loss"].to_pylist() == [4.5, 3.5]
+        assert curve.metrics == ()
+    with pytest.raises(UserError, match="no column ppl for the loss; its columns are batch, nll"):
+        loss_curves.of_columns(columns, loss_column="ppl")
+
+
+@pytest.mark.parametrize("name", ["losses.csv", "losses.jsonl", "losses.parquet"])
+def test_a_compressed_file_and_one_without_its_ending_are_read_by_their_content(tmp_path, name):
+    columns = {"step": [5, 10], "loss": [3.0, 2.0]}
+    path = tmp_path / name
+    if name == "losses.jsonl":
+        path.write_text("\n".join(map(json.dumps, pd.DataFrame(columns).to_dict("records"))))
+    else:
+        written(tmp_path, columns, name)
+    whole = loss_curves.read(path).log()
+    bare = tmp_path / "losses"
+    bare.write_bytes(path.read_bytes())
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    for copy in (bare, packed):
+        assert loss_curves.read(copy).log()["step"].to_pylist() == whole["step"].to_pylist() == [5, 10]
+        assert loss_curves.read(copy).log()["loss"].to_pylist() == whole["loss"].to_pylist() == [3.0, 2.0]
+
+
+def test_a_compressed_file_that_is_cut_is_one_line(tmp_path):
+    packed = gzip.compress(b"step,loss\n" + b"1,2\n" * 5000)
+    (tmp_path / "a.csv.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(UserError, match="not a readable Parquet or CSV table"):
+        loss_curves.read(tmp_path / "a.csv.gz")
+
+
+def test_numbers_as_texts_in_json_are_numbers(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"step": "5", "loss": "3.25", "note": "a"}\n{"step": 10, "loss": "2e0"}'
+    )
+    assert loss_curves.read(tmp_path / "a.jsonl").log()["loss"].to_pylist() == [3.25, 2.0]
+
+
+def test_tokens_in_the_place_of_steps_are_named():
+    with pytest.raises(UserError, match=r"are these tokens.*--tokens-per-step"):
+        loss_curves.of_columns({"step": [5e8, 1e9], "loss": [3.0, 2.0]})
+
+
 def test_checkpoints_are_where_the_validation_loss_is(tmp_path):
     path = written(
         tmp_path, {"step": [0, 1, 2, 3], "loss": [4.0, 3, 2, 1], "val_loss": [4.5, None, None, 1.5]}
@@ -100,11 +198,11 @@ def test_checkpoints_are_where_the_validation_loss_is(tmp_path):
 
 def test_a_checkpoint_between_logged_steps_has_the_loss_that_was_logged_next(tmp_path):
     curve = loss_curves.read(written(tmp_path, {"step": [10, 20], "loss": [4.0, 3.0]}))
-    found = metrics_of(curve, 0, 5, 10, 15, 25)
+    metrics = metrics_of(curve, 0, 5, 10, 15, 25)
     # The mean over steps 11 to 20 is logged at 20 and holds step 15; nothing was logged of step 0 or after 20.
-    assert found[5, "training_loss"] == 4.0
-    assert found[15, "training_loss"] == 3.0
-    assert not {(0, "training_loss"), (25, "training_loss")} & set(found)
+    assert metrics[5, "training_loss"] == 4.0
+    assert metrics[15, "training_loss"] == 3.0
+    assert not {(0, "training_loss"), (25, "training_loss")} & set(metrics)
 
 
 def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path):
@@ -176,10 +274,6 @@ def test_scalars_of_tensorboard_are_read(tmp_path):
             "no column for step; its columns are loss, time (separated by commas)",
         ),
         ({"step": [], "loss": []}, "no rows"),
-        (
-            {"step": [1, 2, 2], "loss": [1, 2, 3]},
-            "step 2 occurs more than once, with different values of loss",
-        ),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),
         ({"step": [-1], "loss": [1]}, "step holds -1"),
         ({"step": [1, None], "loss": [1, 2]}, "step is missing in 1 rows"),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
-from toposcale.analysis.forecasts import forecast_table, histories_from_tables
-from toposcale.forecasting import METHODS, Family, History, Prediction, make
+from toposcale.analysis.forecasts import forecast_table, trainings_from_tables
+from toposcale.forecasting import METHODS, Family, Prediction, TrainingRun, make
 from toposcale.forecasting import methods as every
 from toposcale.forecasting.ridge import Ridge, ridge_weights
 
@@ -106,7 +106,7 @@ def test_a_forecast_that_cannot_be_made_is_nan_with_a_reason(method, case, every
 )
 def test_no_short_series_is_an_error(values, method):
     steps = np.arange(len(values)) * 10
-    history = History(
+    history = TrainingRun(
         "short",
         10,
         10,
@@ -184,7 +184,7 @@ def test_the_method_to_trust_follows_from_the_plan():
 def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
     """Of a linear warm-up half the steps count: L = 5 (step - 20)^-0.4 + 2 is found exactly after 40 steps of it."""
     steps = np.arange(WARMUP, 500)
-    history = History(
+    history = TrainingRun(
         "moved",
         1,
         1,
@@ -212,7 +212,7 @@ def test_sizes_that_have_not_started_are_forecast_by_the_joint_law_alone():
             replace(h, losses=h.losses + more, checkpoint_losses=h.checkpoint_losses + more)
             for h, more in zip(family(3), moved, strict=True)
         ),
-        History("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
+        TrainingRun("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
     ]
     table = forecast_table(histories, fractions=[0.5], methods=["power_law", "joint"])
     planned = table[table["model"] == "planned"]
@@ -242,8 +242,8 @@ def test_vectors_are_matched_to_checkpoints_by_their_step():
     )
     models = pd.DataFrame([{"model": "m", "n_parameters": 10, "tokens_per_step": 1, "final_step": 2}])
     nothing = pd.DataFrame()
-    image = pd.DataFrame([[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]], index=[0, 1, 2])
-    [history] = histories_from_tables(
+    image = np.array([0, 1, 2]), np.array([[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]])
+    [history] = trainings_from_tables(
         nothing, metrics, nothing, models, vectors={"m": {"weights/persistence_image": image}}
     )
     assert history.features["weights/persistence_image"].tolist() == [[0.0, 0.5], [2.0, 2.5]]

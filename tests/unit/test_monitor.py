@@ -21,7 +21,7 @@ from toposcale.io.errors import UserError
 from toposcale.monitor import TopologyMonitor, loop
 from toposcale.monitor.folder import Folder
 
-SETTINGS = weights.Settings(max_points=12)
+SETTINGS = weights.WeightSettings(max_points=12)
 
 
 def small_model(seed=0):
@@ -108,7 +108,7 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
 
 
 def test_evaluations_between_snapshots_are_told(tmp_path, capfd):
-    model, tiny = small_model(), weights.Settings(max_points=4, features=("norms",))
+    model, tiny = small_model(), weights.WeightSettings(max_points=4, features=("norms",))
     for evaluated_every, final_step in ((50, 300), (40, 80), (20, 40), (10, 40)):
         name = f"every-{evaluated_every}"
         with monitor(tmp_path, name=name, every=20, final_step=final_step, settings=tiny) as watching:
@@ -291,7 +291,7 @@ def test_a_log_file_that_reaches_past_the_start_is_cut(tmp_path):
     ("model", "settings", "reason"),
     [
         (nn.LayerNorm(4), SETTINGS, "there is no matrix to monitor"),
-        (small_model(), weights.Settings(include=("absent*",)), "there is no matrix to monitor"),
+        (small_model(), weights.WeightSettings(include=("absent*",)), "there is no matrix to monitor"),
     ],
 )
 def test_nothing_to_monitor_is_a_line(tmp_path, capfd, model, settings, reason):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from toposcale.homology import neural_persistence, neural_persistence_diagram, spanning_tree_weights
+from toposcale.homology import neural_persistence, spanning_tree_weights
 from toposcale.homology.neural_persistence import neural_persistence_of_tree
 
 # The package exports the function under the same name, so the module is looked up by its full name.
@@ -163,24 +163,18 @@ def test_by_hand():
     assert neural_persistence(weight, p=2, scale=8.0) == pytest.approx(
         math.sqrt((1 + 0.25 + 0.390625 + 0.5625) / 3), rel=1e-15
     )
-    np.testing.assert_array_equal(neural_persistence_diagram(weight), [[1.0, 0.5], [1.0, 0.75]])
 
 
 def test_one_weight():
     assert neural_persistence([[-2.5]]) == 0.0
     assert neural_persistence([[-2.5]], p=2) == 1.0
     assert neural_persistence([[-2.5]], scale=5.0) == 0.5
-    assert neural_persistence_diagram([[-2.5]]).shape == (0, 2)
 
 
-def test_diagram_and_value_of_one_tree_agree():
+def test_the_tree_and_the_matrix_have_one_value():
     weight = np.random.default_rng(5).standard_normal((30, 20))
     tree = spanning_tree_weights(weight)
-    diagram = neural_persistence_diagram(weight)
-    persistences = diagram[:, 0] - diagram[:, 1]
-    assert (persistences > 0).all()
-    assert (np.diff(persistences) <= 0).all()
-    assert persistences.sum() / 49 == pytest.approx(neural_persistence(weight), rel=1e-13)
+    assert (1 - tree / tree.max()).sum() / 49 == pytest.approx(neural_persistence(weight), rel=1e-13)
     assert neural_persistence_of_tree(tree, p=2) == neural_persistence(weight, p=2)
 
 
@@ -205,11 +199,9 @@ def test_all_zero_matrix_is_nan_with_a_warning():
     with pytest.warns(RuntimeWarning, match="all-zero") as caught:
         assert math.isnan(neural_persistence(np.zeros((3, 4))))
     assert caught[0].filename == __file__
-    with pytest.warns(RuntimeWarning, match="all-zero"):
-        assert neural_persistence_diagram(np.zeros((3, 4))).shape == (0, 2)
 
 
-@pytest.mark.parametrize("function", [neural_persistence, neural_persistence_diagram, spanning_tree_weights])
+@pytest.mark.parametrize("function", [neural_persistence, spanning_tree_weights])
 @pytest.mark.parametrize(
     "weight",
     [
@@ -236,5 +228,3 @@ def test_bad_options_are_refused_by_name():
     for scale in (0.5, 0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=r"^scale must"):
             neural_persistence([[1.0]], scale=scale)
-        with pytest.raises(ValueError, match=r"^scale must"):
-            neural_persistence_diagram([[1.0]], scale=scale)

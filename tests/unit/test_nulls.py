@@ -7,10 +7,15 @@ import pytest
 from paths import ROOT
 from studies.nulls import __main__ as nulls
 from studies.nulls.cells import cells_of
+from studies.nulls.crossed import CrossedInnovations, rates, run_permutations
+from toposcale.analysis.controls import CONTROLS
+from toposcale.analysis.over_seeds import run_permutation_table
+from toposcale.analysis.pooled import joint_test
 from toposcale.analysis.simulated_early import SimulatedEarlyFeatures
 from toposcale.io.errors import UserError
 
-STUDY = ROOT / "studies/study/tables/study"
+STUDY, SECOND = ROOT / "studies/study/tables/study", ROOT / "studies/study2/tables"
+NORM = CONTROLS["weight_norm"]
 
 
 @pytest.fixture(scope="module")
@@ -41,25 +46,80 @@ def test_a_crossed_run_has_the_features_and_norm_of_one_run_and_the_losses_of_an
 
 
 def test_the_table_marks_what_is_above_its_limit_by_more_than_two_errors():
-    kept, above = [(0.0, 0.0)] * 7 + [(0.4, 1.0)], [(0.5, 1.0), (0.4, 1.0)] * 4
-    found = {"a": {"used": kept, "withdrawn: it": above}, "b": {"used": kept}}
-    for place in (0, 1):
-        table, all_kept = nulls.level_table(found, place)
-        assert all_kept
-        assert table.set_index("cell").loc["a", "withdrawn: it"].endswith(" !")
-        assert table.iloc[-1].tolist() == ["**kept**", "yes", "NO"]
-    assert table.loc[0, "used"] == "12.5 ± 12.5"
-    _, all_kept = nulls.level_table(found | {"b": {"used": above}}, 0)
-    assert not all_kept
+    row = {
+        "cell": "a",
+        "n_runs": 40,
+        "test": "t",
+        "feature": "h0_total",
+        "draws": 100,
+        "found": 0.12,
+        "error": 0.03,
+    }
+    rows = pd.DataFrame(
+        [row, row | {"cell": "b", "error": 0.02}, row | {"feature": "h0_mean", "found": 0.05}]
+    )
+    assert list(nulls.is_kept(rows)) == [True, False, True]
+    table = nulls.level_table(rows).set_index("cell")
+    assert list(table.columns) == ["h0_total", "h0_mean"]
+    assert table["h0_total"].tolist() == ["12.0 ± 3.0", "12.0 ± 2.0 !"]
+    assert table["h0_mean"].tolist() == ["5.0 ± 3.0", ""]
+    above = nulls.overview(rows).set_index("feature")["above the limit"]
+    assert (above["h0_total"], above["h0_mean"]) == ("b", "none")
 
 
-def test_unrelated_runs_of_the_larger_size_share_a_course_that_the_norm_takes_up(cells):
-    found = nulls.levels(cells["med-21k.lr0.003.wd0"], 25, nulls.GIVEN, over_seeds=False)
-    rate = {test: np.mean(draws, axis=0)[0] for test, draws in found.items()}
-    assert rate["withdrawn: given step, 5 runs together"] > 0.15
-    # 25 draws of two features at 5%: 16% has probability 0.003 if the features are independent.
-    assert rate["given norm, 5 runs together"] < 0.16
-    assert "given norm and variance, one run" not in rate
+def test_the_error_of_a_rate_is_that_over_runs():
+    """A test that finds something wherever run 0 or 1 takes part: draws do not make these runs more."""
+    random = np.random.default_rng(0)
+    runs = random.permuted(np.tile(np.arange(40), (20_000, 1)), axis=1)[:, :2]
+    found = np.column_stack([(runs <= 1).any(axis=1), random.random(len(runs)) < 0.1])
+    share, error = rates(found, runs, 40)
+    assert share[0] == pytest.approx(0.1, abs=0.01)
+    # Each of two of 40 runs makes its part alone: a share of 2 x 1/20 with an error of a twentieth of sqrt(2).
+    assert error[0] == pytest.approx(2 * np.sqrt(2 / 40 * 38 / 40 / 40), rel=0.15)
+    # Independent draws have the error of independent draws.
+    assert error[1] == pytest.approx(np.sqrt(0.1 * 0.9 / len(runs)), rel=0.7)
+
+
+def test_the_tests_on_arrays_are_those_of_the_report(cells):
+    """One run, five together, and the run permutation: the same p as from the tables of crossed runs."""
+    cell = cells["small-7k.lr0.01.wd0"]
+    names, features = list(cell.features), ["h0_total_scaled", "neural_persistence"]
+    crossed = CrossedInnovations(cell, features, NORM)
+    for size, tested in ((1, crossed.every_pair()), (5, crossed.together(5, 3))):
+        for draw in range(2):
+            chosen = [names[run] for run in tested.runs[draw]]
+            tables = cell.crossed(chosen[:size], chosen[size:], one_cell=False)
+            table = joint_test(*tables, NORM).set_index("feature")["p"]
+            np.testing.assert_allclose(tested.p[draw], table[features], rtol=1e-6)
+    tested = run_permutations(cell, features, NORM, 8, 2)
+    for draw in range(2):
+        chosen = [names[run] for run in tested.runs[draw]]
+        tables = cell.crossed(chosen[:8], chosen[8:], one_cell=True)
+        table = run_permutation_table(*tables, metric=cell.metric, seed=0).set_index("feature")["p"]
+        np.testing.assert_allclose(tested.p[draw], table[features], atol=1e-4)
+
+
+def test_every_ordered_pair_of_different_runs_is_tested_once(cells):
+    crossed = CrossedInnovations(cells["tiny-3k.lr0.01.wd0"], ["h0_total_scaled"], NORM)
+    pairs = set(map(tuple, crossed.every_pair().runs))
+    assert len(pairs) == 40 * 39
+    assert all(one != other for one, other in pairs)
+
+
+def test_five_unrelated_runs_keep_their_level_where_they_did_not_before():
+    """Unscaled H0 in small at rate 0.01 without decay: 13% before the trend had the course of the learning rate."""
+    [cell] = [cell for cell in cells_of(SECOND) if cell.name == "small-7k-again.lr0.01.wd0"]
+    tested = CrossedInnovations(cell, ["h0_total"], NORM).together(5, 1_000)
+    share, error = rates(tested.p <= 0.05, tested.runs, 40)
+    assert share[0] - 2 * error[0] <= 0.07
+    assert share[0] < 0.10
+
+
+def test_a_question_is_measured_where_its_controls_are(cells):
+    cell = cells["tiny-3k.lr0.01.wd0"]
+    assert nulls.tested_features(cell, NORM) == ["h0_total_scaled", "neural_persistence"]
+    assert nulls.tested_features(cell, CONTROLS["weight_norm_and_spectrum"]) == []
+    assert nulls.tested_features(cell, CONTROLS["weight_norm_and_variance"]) == []
 
 
 def test_features_simulated_between_runs_have_the_correlation_that_is_wanted(cells):

@@ -16,7 +16,7 @@ from studies.decisions.own import (
     policy_table_of_own,
     where_starting_was_right,
 )
-from toposcale.forecasting import History
+from toposcale.forecasting import TrainingRun
 from toposcale.training.schedules import Schedule
 
 TABLES = ROOT / "studies/decisions/tables"
@@ -32,7 +32,7 @@ def run(entry, size, steps, seed=1):
     at = np.unique(np.linspace(0, steps, 21).astype(int))
     log = np.arange(1, steps + 1)
     curve = 2 + 30 * size**-0.34 + 6 * log**-0.5
-    return History(
+    return TrainingRun(
         model=f"{entry}.seed{seed}",
         n_parameters=size,
         tokens_per_step=64,

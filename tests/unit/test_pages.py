@@ -53,23 +53,23 @@ def test_how_to_rerun_names_every_revision_and_says_when_files_were_changed():
         "metrics": stored,
         "summary": {"revision": "b" * 40 + "-dirty", "versions": json.dumps({"numpy": "2.5", "scipy": "1"})},
     }
-    told = provenance.rerun(tables, run="mine", lock_name="requirements.lock", lock_hash="0" * 64)
-    assert told["commands"].splitlines()[:2] == ["git checkout " + "a" * 40, "make run CONFIG=mine.yaml"]
-    assert told["revisions"] == [("a" * 40, "features, metrics"), ("b" * 40 + "-dirty", "summary")]
-    assert told["changed"]
-    assert told["versions"] == [("numpy", "2.4 and 2.5"), ("scipy", "1")]
+    facts = provenance.rerun(tables, run="mine", lock_name="requirements.lock", lock_hash="0" * 64)
+    assert facts["commands"].splitlines()[:2] == ["git checkout " + "a" * 40, "make run CONFIG=mine.yaml"]
+    assert facts["revisions"] == [("a" * 40, "features, metrics"), ("b" * 40 + "-dirty", "summary")]
+    assert facts["changed"]
+    assert facts["versions"] == [("numpy", "2.4 and 2.5"), ("scipy", "1")]
     assert not provenance.rerun({"features": stored}, run="mine", lock_name="x", lock_hash="0")["changed"]
 
 
 def test_a_run_is_exact_only_of_one_clean_revision():
-    def told(*revisions, patch=""):
+    def provenance_of(*revisions, patch=""):
         tables = {str(i): {"revision": one} for i, one in enumerate(revisions)}
         return provenance.rerun(tables, run="mine", lock_name="x", lock_hash="0", patch=patch)
 
-    assert told("a" * 40)["exact"]
-    assert not told("a" * 40, "b" * 40)["exact"]
-    assert not told("unknown")["exact"]
-    dirty = told("a" * 40 + "-dirty", patch="results/mine/changes.patch")
+    assert provenance_of("a" * 40)["exact"]
+    assert not provenance_of("a" * 40, "b" * 40)["exact"]
+    assert not provenance_of("unknown")["exact"]
+    dirty = provenance_of("a" * 40 + "-dirty", patch="results/mine/changes.patch")
     assert not dirty["exact"]
     assert dirty["patch"] == "changes.patch"
     assert dirty["commands"].splitlines()[:2] == [
@@ -118,7 +118,7 @@ TRAINING = {
 }
 
 
-def told(kinds, sources=("weights",), seeds=(42,)):
+def provenance_of(kinds, sources=("weights",), seeds=(42,)):
     """What the report says of a run with a model a kind."""
     names = [f"{kind}-model" for kind in kinds]
     config = {
@@ -132,29 +132,33 @@ def told(kinds, sources=("weights",), seeds=(42,)):
     )
     rows = [(name, step, source, "h0_total") for name in names for step in (0, 500) for source in sources]
     features = pd.DataFrame(rows, columns=["model", "step", "source", "feature"])
-    found = provenance.what_was_run(config, CORPUS, models, features)
-    return found["lede"], dict(found["facts"])
+    facts = provenance.what_was_run(config, CORPUS, models, features)
+    return facts["lede"], dict(facts["facts"])
 
 
 def test_a_run_that_trains_its_models_says_on_what():
-    lede, facts = told(["gpt"])
+    lede, facts = provenance_of(["gpt"])
     assert lede.startswith("1 language model of 1,000 parameters, trained for 500 steps on 9,000 tokens")
     assert "700 for validation" in facts["Text"]
     assert "500 steps of 4 × 16 tokens" in facts["Training"]
 
 
 def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_text_it_did_not_read():
-    lede, facts = told(["folder", "hub"])
+    lede, facts = provenance_of(["folder", "hub"])
     assert "1 downloaded from the Hugging Face Hub, 1 read from a folder" in lede
     assert "trained" not in lede
     assert not {"Training", "Text"} & set(facts)
-    _, facts = told(["folder"], sources=("weights", "embeddings"))
+    _, facts = provenance_of(["folder"], sources=("weights", "embeddings"))
     assert "for training" not in facts["Text"]
     assert "own tokenizers" in facts["Text"]
 
 
 def test_models_of_several_origins_are_counted():
-    lede, facts = told(["gpt", "folder", "table"])
+    assert (
+        "1 known by their loss curves alone, 1 planned and not yet started;"
+        in provenance_of(["planned", "table"])[0]
+    )
+    lede, facts = provenance_of(["gpt", "folder", "table"])
     assert "1 trained here, 1 read from a folder, 1 known by their loss curves alone" in lede
     assert "Training" in facts
 
@@ -164,8 +168,8 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
     tables = figure_tables.models_table(), figure_tables.features_table()
     figure = load("homology")(models=tables[0], features=tables[1])
     svg, png = style.save(figure, tmp_path / "homology")
-    one = report.Picture("homology", ENTRY, svg.read_text(), png.read_bytes())
-    drawn = report.drawing(one)
+    picture = report.Picture("homology", ENTRY, svg.read_text(), png.read_bytes())
+    drawn = report.drawing(picture)
     names = set(re.findall(r'\bid="([^"]+)"', drawn))
     assert names
     assert all(name.startswith("homology-") for name in names)
@@ -234,14 +238,14 @@ def test_every_bar_is_in_the_explorer_to_four_digits():
     diagrams.loc[diagrams.index[0], "death"] = np.inf
     made = parts(diagrams=diagrams)
     assert f"All {len(diagrams):,} bars of the run are in this page." in made["run"]["notes"]
-    found = []
+    rows = []
     for model in models_of(made):
         for part in model["diagrams"]:
             starts = part["starts"]
             for k, step in enumerate(part["steps"]):
                 ends = [part[end][starts[k] : starts[k + 1]] for end in ("births", "deaths")]
                 assert part["counts"][k] == len(ends[0])
-                found += [
+                rows += [
                     (
                         model["name"],
                         step,
@@ -253,11 +257,11 @@ def test_every_bar_is_in_the_explorer_to_four_digits():
                     for birth, death in zip(*ends, strict=True)
                 ]
     names = ["model", "step", "layer", "dimension", "birth", "death"]
-    found = pd.DataFrame(found, columns=names)
+    rows = pd.DataFrame(rows, columns=names)
     where = names[:4]
-    assert (found.groupby(where).size() == diagrams.groupby(where).size()).all()
+    assert (rows.groupby(where).size() == diagrams.groupby(where).size()).all()
     for end in ("birth", "death"):
-        ours, theirs = (table.sort_values([*where, end])[end].to_numpy() for table in (found, diagrams))
+        ours, theirs = (table.sort_values([*where, end])[end].to_numpy() for table in (rows, diagrams))
         assert np.isinf(theirs).sum() == (end == "death")
         assert ours == pytest.approx(theirs, rel=5.1e-4)
 
@@ -282,11 +286,11 @@ def test_a_large_run_keeps_the_longest_bars_and_says_so():
 
 def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
     features = figure_tables.features_table()
-    one = features[
+    series = features[
         (features["model"] == "tiny-3k") & (features["feature"] == "h0_total") & (features["layer"] == "all")
     ]
-    features.loc[one.index[0], "value"] = np.nan
-    made = parts(features=features.drop(one.index[1]))
+    features.loc[series.index[0], "value"] = np.nan
+    made = parts(features=features.drop(series.index[1]))
     model = models_of(made)[0]
     assert model["name"] == "tiny-3k"
     key = next(
@@ -296,9 +300,9 @@ def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
     )
     column = model["columns"][str(key)]
     steps = [model["steps"][place] for place in column["at"]]
-    assert steps == [step for k, step in enumerate(one["step"]) if k != 1]
+    assert steps == [step for k, step in enumerate(series["step"]) if k != 1]
     assert column["values"][0] is None
-    assert column["values"][1:] == pytest.approx(one["value"].to_numpy()[2:].tolist(), rel=1e-4)
+    assert column["values"][1:] == pytest.approx(series["value"].to_numpy()[2:].tolist(), rel=1e-4)
 
 
 def test_a_large_surface_is_thinned_and_its_merge_tree_is_whole():

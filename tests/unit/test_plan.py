@@ -1,11 +1,16 @@
 """Which models and checkpoints a configuration asks for."""
 
+import re
+
 import pytest
 
 import configuration
 import plan
+from config_schema import schema
+from paths import ROOT
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+from toposcale.io.model_kinds import MODEL_KINDS
 from toposcale.monitor.folder import Folder
 
 
@@ -95,6 +100,30 @@ def test_a_monitored_model_has_the_steps_and_facts_of_its_folder(tmp_path):
     assert (settings["n_parameters"], settings["tokens_per_step"], settings["final_step"]) == (10, 64, 400)
     with pytest.raises(UserError, match="no rows of a model named other; it has mine"):
         models(models={"other": monitored})
+
+
+def test_every_kind_of_model_is_one_entry_that_schema_and_documentation_know():
+    entries = schema()["properties"]["models"]["additionalProperties"]["oneOf"]
+    assert sorted(entry["properties"]["kind"]["const"] for entry in entries) == sorted(MODEL_KINDS)
+    rows = re.findall(r"^\| `(\w+)`", (ROOT / "docs/own-models.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(MODEL_KINDS)
+
+
+def test_a_kind_has_checkpoints_where_it_has_features(tmp_path):
+    """Those of a folder and of a monitor are read from disk, and tested where these are."""
+    plans = {"shape": "constant", "peak": 1e-3, "steps": 9}
+    entries = {
+        "gpt": {"d_model": 8, "n_layers": 1, "n_heads": 1},
+        "hub": {"repo": "me/model", "revisions": "step{step}", "steps": [2, 1]},
+        "table": {"path": str(tmp_path / "losses.csv"), "n_parameters": 9},
+        "planned": {"n_parameters": 9, "tokens_per_step": 9, "schedule": plans},
+    }
+    by_kind = models(models={kind: {"kind": kind, **entry} for kind, entry in entries.items()})
+    assert {kind: bool(model.steps) for kind, model in by_kind.items()} == {
+        kind: MODEL_KINDS[kind].has_features for kind in entries
+    }
+    assert all(model.kind is MODEL_KINDS[kind] for kind, model in by_kind.items())
+    assert by_kind["hub"].steps == (1, 2)
 
 
 def test_trainings_from_elsewhere_that_name_a_cell_are_its_seeds():

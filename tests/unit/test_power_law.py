@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from toposcale.forecasting.intervals import variance_inflation
-from toposcale.forecasting.power_law import fit_power_law
+from toposcale.forecasting.power_law import fit_loss_curve
 
 
 def test_an_exact_power_law_is_found():
     times = np.arange(1.0, 200.0)
-    law = fit_power_law(times, 3.0 * times**-0.37 + 1.2)
+    law = fit_loss_curve(times, 3.0 * times**-0.37 + 1.2)
     assert (law.a, law.b, law.c) == pytest.approx((3.0, 0.37, 1.2), rel=1e-6)
     low, high = law.interval(5000.0)
     assert low == pytest.approx(high, abs=1e-6)
@@ -19,7 +19,7 @@ def test_the_fit_is_no_worse_than_any_of_a_fine_grid():
     rng = np.random.default_rng(0)
     times = np.geomspace(10, 1000, 30)
     losses = 4 * times**-0.3 + 1 + 0.02 * rng.normal(size=30)
-    law = fit_power_law(times, losses)
+    law = fit_loss_curve(times, losses)
     found = np.sum((law(times) - losses) ** 2)
     for exponent in np.linspace(0.01, 3, 400):
         design = np.column_stack([times**-exponent, np.ones(30)])
@@ -41,7 +41,7 @@ def test_planted_power_laws_lie_in_their_intervals_at_the_stated_rate(points, co
         for i in range(1, points):
             noise[i] = correlation * noise[i - 1] + np.sqrt(1 - correlation**2) * noise[i]
         losses = 8 * times**-0.4 + 1.5 + 0.01 * noise[:-1]
-        low, high = fit_power_law(times, losses).interval(5000.0)
+        low, high = fit_loss_curve(times, losses).interval(5000.0)
         hits += low <= 8 * 5000.0**-0.4 + 1.5 + 0.01 * noise[-1] <= high
     # 200 draws: the standard error of a rate of 95% is 1.5%
     assert hits / draws >= least
@@ -49,8 +49,8 @@ def test_planted_power_laws_lie_in_their_intervals_at_the_stated_rate(points, co
 
 def test_flat_and_rising_curves_are_carried_on_flat():
     times = np.arange(1.0, 50.0)
-    assert fit_power_law(times, np.full(49, 2.0))(1e4) == pytest.approx(2.0)
-    assert fit_power_law(times, times)(1e4) == pytest.approx(times.mean())
+    assert fit_loss_curve(times, np.full(49, 2.0))(1e4) == pytest.approx(2.0)
+    assert fit_loss_curve(times, times)(1e4) == pytest.approx(times.mean())
 
 
 def test_variance_inflation_of_an_autoregression():

@@ -15,8 +15,8 @@ from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.judge import EXPECTED_REGRET, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import NONE, WIDTHS, learnt, prior_table, priors
 from studies.decisions.published import Run, moments, read
-from toposcale.forecasting.history import History
 from toposcale.forecasting.priors import PUBLISHED
+from toposcale.forecasting.training_run import TrainingRun
 
 TOKENS = 1e6
 KEYS = ["family", "shape", "setting", "usual"]
@@ -27,7 +27,7 @@ def a_run(name, size, steps, shape="constant", source="other"):
     losses = 2 + 30 * size**-0.2 + 5 * at**-0.5
     facts = {"steps": at, "losses": losses, "checkpoint_steps": at, "checkpoint_losses": losses}
     rates = np.ones(steps + 1) if shape == "constant" else np.linspace(1, 0.1, steps + 1)
-    history = History(name, size, TOKENS, steps, learning_rates=rates, family="f", plan="given", **facts)
+    history = TrainingRun(name, size, TOKENS, steps, learning_rates=rates, family="f", plan="given", **facts)
     return Run(source=source, family="f", size=name, shape=shape, warmup_steps=0, history=history)
 
 

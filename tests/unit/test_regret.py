@@ -63,7 +63,7 @@ def decisions(*given):
     """A table of (model, fraction, group, best, regret of finishing, regret of stopping)."""
     made = []
     for model, fraction, group, finishing, stopping in given:
-        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed", "probability": 0.7}
+        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed", "is_sure": False}
         made.append(where | {"policy": "always_finish", "choice": "finish", "regret": finishing})
         made.append(where | {"policy": "stop_now", "choice": "start b", "regret": stopping})
     return pd.DataFrame(made)
@@ -103,7 +103,7 @@ def test_a_decision_without_a_regret_is_left_out_of_its_policy_and_of_the_compar
 
 def test_sure_and_modelled_decisions_are_counted():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, 0.1))
-    table.loc[table["policy"] == "stop_now", "probability"] = [0.8, 0.79]
+    table.loc[table["policy"] == "stop_now", "is_sure"] = [True, False]
     table.loc[table["model"] == "two", "truth"] = "modelled"
     found = mean_regret(table, ["fraction"]).set_index("policy")
     assert found.loc["stop_now", ["n_sure", "n_modelled"]].tolist() == [1, 1]

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from paths import ROOT
 from toposcale.homology import (
     h0_lifetimes,
     mean_pairwise_distance,
+    nearest_distances,
+    nearest_neighbour_mean,
     pairwise_distances,
     rips,
     rips_diagrams,
@@ -209,7 +211,51 @@ def test_large_cloud_path_on_a_cloud_that_needs_it():
     np.testing.assert_allclose(h0_lifetimes(cloud), expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("function", [rips_diagrams, h0_lifetimes, pairwise_distances])
+def test_nearest_distances_of_exact_small_cases():
+    assert nearest_neighbour_mean(SQUARE) == 1.0
+    assert list(nearest_distances([[0.0], [1.0], [4.0], [4.0]])) == [1.0, 1.0, 0.0, 0.0]
+    # 1 and 2 are the nearest of each other; 7 lies 5 from 2.
+    assert nearest_neighbour_mean([[1.0], [7.0], [2.0]]) == pytest.approx(7 / 3, rel=1e-15)
+    with pytest.warns(RuntimeWarning, match="no nearest other point"):
+        assert math.isnan(nearest_neighbour_mean([[1.0, 2.0]]))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
+def test_the_nearest_distance_follows_the_scale_and_no_motion(seed, factor):
+    rng = np.random.default_rng(seed)
+    cloud = rng.standard_normal((20, 4))
+    rotation = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    moved = factor * cloud[rng.permutation(20)] @ rotation + 5.0
+    assert nearest_neighbour_mean(moved) == pytest.approx(factor * nearest_neighbour_mean(cloud), rel=1e-9)
+    # The edge to the nearest point is in every minimum spanning tree.
+    assert set(nearest_distances(cloud)) <= set(h0_lifetimes(cloud))
+
+
+@pytest.mark.parametrize("block", [1, 5_000, 1 << 23])
+@pytest.mark.parametrize("dense", [1, 2048])
+def test_nearest_distances_equal_scipy_on_both_paths(monkeypatch, dense, block):
+    monkeypatch.setattr(rips, "_DENSE_POINTS", dense)
+    monkeypatch.setattr(rips, "_BLOCK_ENTRIES", block)
+    rng = np.random.default_rng(8)
+    for cloud in (clustered(rng), rng.standard_normal((200, 30)), rng.integers(0, 9, (200, 3)) * 1.0):
+        distances = cdist(cloud, cloud)
+        np.fill_diagonal(distances, np.inf)
+        np.testing.assert_allclose(
+            nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0
+        )
+    assert not nearest_distances(np.ones((5, 3))).any()
+
+
+def test_the_nearest_row_of_a_layer_that_is_too_long_for_all_distances_at_once():
+    cloud = np.random.default_rng(9).standard_normal((rips._DENSE_POINTS + 300, 16)).astype(np.float32)
+    cloud[-1] = cloud[0]
+    distances = cdist(cloud.astype(np.float64), cloud.astype(np.float64))
+    np.fill_diagonal(distances, np.inf)
+    np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("function", [rips_diagrams, h0_lifetimes, pairwise_distances, nearest_distances])
 @pytest.mark.parametrize(
     "points", [np.ones(3), np.empty((0, 2)), np.empty((2, 0)), [[math.nan]], [[0.0], [math.inf]]]
 )
@@ -219,7 +265,7 @@ def test_bad_points_are_refused_by_name(function, points):
 
 
 def test_overflowing_distances_are_refused_by_name():
-    for function in (pairwise_distances, h0_lifetimes):
+    for function in (pairwise_distances, h0_lifetimes, nearest_distances):
         with np.errstate(over="ignore"), pytest.raises(ValueError, match=r"^points are so far apart"):
             function([[1e200], [-1e200]])
 

@@ -131,6 +131,81 @@ def test_a_falling_rate_is_recognised_and_a_constant_one_is_not(shape):
     assert "after step 400" in reason
 
 
+COSINE = {"shape": "cosine", "peak": 3e-4, "steps": 24000, "warmup_steps": 2160, "final": 3e-5}
+
+
+def printed(form):
+    """How a log prints its rates."""
+    return lambda rates: np.array([float(form % rate) for rate in rates])
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+@pytest.mark.parametrize(
+    "change", [{"steps": 23000}, {"steps": 25000}, {"final": 0.0}, {"peak": 3.05e-4}, {"shape": "linear"}]
+)
+@pytest.mark.parametrize("form", [None, "%.5e", "%.9f"])
+def test_a_plan_that_the_logged_rates_contradict_by_little_is_refused(share, change, form):
+    steps = np.arange(128, int(share * 24000), 128)
+    rates = Schedule(**COSINE).rates()[steps]
+    logged = rates if form is None else printed(form)(rates)
+    assert plan_of_training(24000, steps, logged, Schedule(**COSINE))[1] == "given"
+    wrong = Schedule(**COSINE | change)
+    with pytest.raises(UserError, match="but the log has"):
+        plan_of_training(wrong.steps, steps, logged, wrong)
+
+
+@pytest.mark.parametrize("form", ["%.2e", "%.1e", "%.5f", "%.3g"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_a_plan_meets_a_log_that_prints_few_digits_and_counts_its_own_way(form, shape, shift):
+    more = {"decay_start": 700} if shape == "wsd" else {}
+    plan = Schedule(shape, 6e-4, 1000, 100, 0.0 if shape == "constant" else 6e-5, **more)
+    steps = np.arange(10, 990, 10)
+    logged = printed(form)(plan.rates()[steps + shift])
+    rates, source = plan_of_training(1000, steps, logged, plan)
+    assert source == "given"
+    np.testing.assert_array_equal(rates, plan.rates())
+
+
+def test_a_plan_meets_a_log_of_32_bits_and_one_that_warms_up_from_above_0():
+    plan = Schedule(**COSINE)
+    steps = np.arange(100, 9600, 100)
+    rates = plan.rates()[steps].astype(np.float32).astype(float)
+    assert plan_of_training(24000, steps, rates, plan)[1] == "given"
+    warm = np.maximum(rates, np.where(steps < 2160, 1e-5, 0))
+    assert plan_of_training(24000, steps, warm, plan)[1] == "given"
+
+
+def test_a_plan_in_rows_meets_the_log_between_its_rows():
+    whole = Schedule(**COSINE).rates()
+    at = np.unique(np.append(np.arange(0, 24001, 500), 2160))
+    table = schedule_of({"at": at.tolist(), "values": whole[at].tolist()})
+    steps = np.arange(128, 9600, 128)
+    assert plan_of_training(24000, steps, whole[steps], table)[1] == "given"
+    with pytest.raises(UserError, match="but the log has"):
+        plan_of_training(24000, steps, Schedule(**COSINE | {"final": 0.0}).rates()[steps], table)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"decay_start": 20000}, "decay_start: means nothing for cosine"),
+        ({"shape": "constant"}, "final: means nothing for constant"),
+        ({"warmup_steps": 24000}, "warmup_steps: 24,000, but the plan ends at step 24,000"),
+    ],
+)
+def test_what_means_nothing_in_a_schedule_is_named(change, line):
+    with pytest.raises(UserError, match=line):
+        schedule_of(COSINE | change)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "lr", "train/learning_rate"])
+def test_the_rate_of_a_schedule_file_may_have_its_usual_names(tmp_path, name):
+    file = tmp_path / "plan.csv"
+    file.write_text(f"Step,{name}\n0,0\n10,1\n")
+    assert schedule_of(str(file)).rate(5) == 0.5
+
+
 def test_a_log_that_goes_on_after_the_schedule_is_named():
     given = Schedule("constant", 3e-4, 1000, 10)
     with pytest.raises(UserError, match=r"it ends at step 1,000, but the log goes to step 1,500"):

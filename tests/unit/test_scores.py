@@ -64,14 +64,14 @@ def test_the_interval_carries_the_error_of_the_loss_and_the_spread_of_the_points
     rng = np.random.default_rng(1)
     losses = np.linspace(2, 6, 200)
     law = fit_score_law(losses, np.clip(sigmoid(losses) + 0.02 * rng.normal(size=200), 0, 1))
-    known = law.predict(Prediction(3.0, 3.0, 3.0))
-    assert known.high - known.value == pytest.approx(1.96 * 0.02, rel=0.2)
+    prediction = law.predict(Prediction(3.0, 3.0, 3.0))
+    assert prediction.high - prediction.value == pytest.approx(1.96 * 0.02, rel=0.2)
     unsure = law.predict(Prediction(3.0, 2.8, 3.2))
     assert unsure.high - unsure.value == pytest.approx(
-        np.hypot(float(law(2.8) - law(3.0)), known.high - known.value)
+        np.hypot(float(law(2.8) - law(3.0)), prediction.high - prediction.value)
     )
     assert unsure.value - unsure.low == pytest.approx(
-        np.hypot(float(law(3.0) - law(3.2)), known.value - known.low)
+        np.hypot(float(law(3.0) - law(3.2)), prediction.value - prediction.low)
     )
 
 
@@ -98,30 +98,30 @@ def test_two_stages_beat_the_scores_own_curve_where_the_loss_tells_the_score():
 
 
 def test_nothing_of_the_future_is_read():
-    known = tables()
-    changed = {name: table.copy() for name, table in known.items()}
+    in_nats = tables()
+    changed = {name: table.copy() for name, table in in_nats.items()}
     late = changed["metrics"]["step"] > 1000
     changed["metrics"].loc[late & (changed["metrics"]["metric"] == "task.acc"), "value"] = 0.5
     raw = [
-        score_tables(**given, **SETTINGS)["score_forecasts"]
+        score_tables(**read, **SETTINGS)["score_forecasts"]
         .query("method == 'power_law'")["forecast"]
         .to_numpy()
-        for given in (known, changed)
+        for read in (in_nats, changed)
     ]
     assert np.array_equal(*raw)
-    own = [
-        score_tables(**given, **SETTINGS)["score_forecasts"]
+    from_the_loss = [
+        score_tables(**read, **SETTINGS)["score_forecasts"]
         .query("method == 'two_stages'")["forecast"]
         .to_numpy()
-        for given in (known, changed)
+        for read in (in_nats, changed)
     ]
-    assert np.array_equal(*own)
+    assert np.array_equal(*from_the_loss)
 
 
 def test_the_logarithm_of_a_perplexity_takes_the_place_of_the_loss():
     plain = score_tables(**tables(), **SETTINGS)["score_forecasts"]
-    given = tables(loss="task.ppl", transform=np.exp)
-    other = score_tables(**given, **SETTINGS | {"loss_metric": "task.ppl"})["score_forecasts"]
+    in_perplexity = tables(loss="task.ppl", transform=np.exp)
+    other = score_tables(**in_perplexity, **SETTINGS | {"loss_metric": "task.ppl"})["score_forecasts"]
     assert other["forecast"].to_numpy() == pytest.approx(plain["forecast"].to_numpy(), rel=1e-6)
 
 

@@ -12,6 +12,7 @@ from toposcale.features import spectra
 from toposcale.features.spectra import (
     effective_rank,
     eigenspectrum_decay,
+    nuclear_norm,
     participation_ratio,
     weight_eigenvalues,
 )
@@ -130,6 +131,46 @@ def test_stable_rank():
         assert math.isnan(stable_rank(np.zeros((2, 3))))
 
 
+def test_nuclear_norm_of_exact_small_cases():
+    assert nuclear_norm(np.eye(6)) == pytest.approx(6.0, rel=1e-15)
+    assert nuclear_norm(np.diag([3.0, -4.0])) == pytest.approx(7.0, rel=1e-15)
+    # One singular value, the product of both lengths.
+    assert nuclear_norm(np.outer([3.0, 4.0], [1.0, 2.0, 2.0])) == pytest.approx(15.0, rel=1e-14)
+    assert nuclear_norm(np.zeros((2, 3))) == 0.0
+
+
+@pytest.mark.parametrize("block", [3, 20, 2048])
+@pytest.mark.parametrize("shape", [(50, 20), (20, 50), (61, 7), (1, 9)])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float64])
+def test_singular_values_equal_numpy_also_where_a_matrix_is_read_in_blocks(monkeypatch, block, shape, dtype):
+    monkeypatch.setattr(spectra, "_BLOCK_ROWS", block)
+    weight = np.random.default_rng(10).standard_normal(shape).astype(dtype)
+    expected = np.linalg.svd(weight.astype(np.float64), compute_uv=False)
+    np.testing.assert_allclose(spectra.singular_values(weight), expected, rtol=1e-13)
+    assert nuclear_norm(weight) == pytest.approx(np.linalg.norm(weight.astype(np.float64), "nuc"), rel=1e-14)
+
+
+def test_small_singular_values_keep_their_digits_in_the_nuclear_norm():
+    rng = np.random.default_rng(11)
+    left, right = (np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2))
+    values = 10.0 ** -np.arange(12)
+    np.testing.assert_allclose(spectra.singular_values(left * values @ right), values, rtol=0, atol=1e-15)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
+def test_the_nuclear_norm_follows_the_scale_and_no_rotation(seed, factor):
+    rng = np.random.default_rng(seed)
+    weight = rng.standard_normal((9, 5))
+    rotation = np.linalg.qr(rng.standard_normal((9, 9)))[0]
+    assert nuclear_norm(-factor * rotation @ weight) == pytest.approx(
+        factor * nuclear_norm(weight), rel=1e-12
+    )
+    assert nuclear_norm(weight.T) == pytest.approx(nuclear_norm(weight), rel=1e-14)
+    frobenius = np.linalg.norm(weight)
+    assert frobenius <= nuclear_norm(weight) <= np.sqrt(5) * frobenius
+
+
 @pytest.mark.parametrize("factor", [1e-300, 1e-30, 1e30, 1e300])
 def test_weight_spectra_do_not_depend_on_scale(factor):
     weight = np.random.default_rng(4).standard_normal((20, 30))
@@ -206,6 +247,7 @@ def test_no_power_law_is_nan_with_a_warning(weight):
         (participation_ratio, "points"),
         (eigenspectrum_decay, "points"),
         (stable_rank, "weight"),
+        (nuclear_norm, "weight"),
         (powerlaw_alpha, "weight"),
     ],
 )

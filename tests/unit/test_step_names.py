@@ -20,9 +20,9 @@ from toposcale.io.step_names import steps_by_name
     ],
 )
 def test_steps_by_name(pattern, names, steps):
-    found = steps_by_name(pattern, names)
-    assert list(found) == steps
-    assert set(found.values()) <= set(names)
+    by_step = steps_by_name(pattern, names)
+    assert list(by_step) == steps
+    assert set(by_step.values()) <= set(names)
 
 
 @given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.integers(0, 12))

@@ -69,15 +69,47 @@ def sensitivity(found="yes", detectable=0.5, reason="", outside=""):
     )
 
 
+def confirmations(**found):
+    """What the search found beyond the norm, and what fresh runs say of it: nothing yet."""
+    row = {"question": "beyond_the_norm", "source": "weights", "layer": "all", "feature": "h1_total"}
+    row |= {
+        "metric": "validation_loss",
+        "control": "weight_norm",
+        "searched_estimate": -0.4,
+        "searched_q": 0.01,
+    }
+    row |= {"direction": "negative", "n_searched": 3, "n_seeds": 1, "fresh_run": "small-confirm"}
+    row |= {"estimate": np.nan, "p": np.nan, "p_holm": np.nan, "answer": "not tested"}
+    return pd.DataFrame([row | {"reason": "confirm it: make confirm CONFIG=..."} | found])
+
+
 def answers(
-    verdicts=VERDICTS, forecasts=None, decisions=None, power=None, metrics=METRICS, candidates=None, step=0.1
+    verdicts=VERDICTS,
+    forecasts=None,
+    decisions=None,
+    power=None,
+    metrics=METRICS,
+    advice=None,
+    step=0.1,
+    confirmation=None,
 ):
+    found = (verdicts["question"] == "beyond_the_norm") & (verdicts["answer"] == "yes")
+    nothing = confirmations()[:0]
+    confirmation = (confirmations() if found.any() else nothing) if confirmation is None else confirmation
     forecasts = pd.DataFrame() if forecasts is None else forecasts
     decisions = pd.DataFrame() if decisions is None else decisions
-    candidates = pd.DataFrame() if candidates is None else candidates
+    advice = pd.DataFrame() if advice is None else advice
     power = sensitivity() if power is None else power
     table = summary.summary_tables(
-        metrics, verdicts, correlations(verdicts, step), TESTED, power, forecasts, decisions, candidates
+        metrics,
+        verdicts,
+        correlations(verdicts, step),
+        TESTED,
+        power,
+        confirmation,
+        forecasts,
+        decisions,
+        advice,
     )["summary"]
     assert list(table["position"]) == list(range(len(table)))
     assert (table["answer"].str.split().str.len() <= 40).all()
@@ -116,6 +148,48 @@ def test_who_says_something_beyond_the_norm():
         in text
     )
     assert "H₀" not in text
+
+
+AGAIN = "Does what was found come back with fresh seeds?"
+
+
+def test_what_a_search_found_is_told_as_found_in_a_search_until_it_is_confirmed():
+    said = answers()
+    first = said["In one sentence"]
+    assert "Found in a search of 3 features, with one seed: 1 topological feature with more about" in first
+    assert "(none beyond the spectrum); confirm it: make confirm CONFIG=..." in first
+    assert "topology tells" not in " ".join(said.values())
+    assert said[AGAIN].startswith("Not tested. 1 finding of a search: confirm it: make confirm CONFIG=...")
+    both = pd.concat([confirmations(n_seeds=8), confirmations(question="beyond_the_spectrum")])
+    first = answers(confirmation=both)["In one sentence"]
+    assert "with 8 seeds a cell" in first
+    assert "(1 beyond the spectrum)" in first
+    assert AGAIN not in answers(NOTHING_FOUND)
+
+
+@pytest.mark.parametrize(
+    ("answer", "estimate", "first", "verdict"),
+    [
+        ("confirmed", -0.35, "Confirmed with fresh seeds: 1 of 1 topological feature tell", "1 of 1. "),
+        ("not confirmed", 0.05, "Not confirmed with fresh seeds: 1 topological feature", "Not confirmed. "),
+    ],
+)
+def test_what_fresh_runs_say_leads_with_both_numbers(answer, estimate, first, verdict):
+    fresh = confirmations(answer=answer, estimate=estimate, p=0.0123, p_holm=0.0456, reason="")
+    said = answers(confirmation=fresh)
+    assert first in said["In one sentence"]
+    both = f"had -0.40 in the search and has {estimate:.2f} with fresh seeds (p = 0.012)"
+    assert both in said["In one sentence"]
+    assert said[AGAIN].startswith(verdict)
+    assert (
+        f"{answer}, beyond the norm: H₁ total persistence of the weights {both}, 0.046 after Holm"
+        in said[AGAIN]
+    )
+
+
+def test_models_that_cannot_be_trained_again_say_so():
+    why = "not all of its models are trained here, so name another run as confirm.run"
+    assert why in answers(confirmation=confirmations(reason=why))["In one sentence"]
 
 
 def test_a_run_that_finds_nothing_says_what_it_could_have_found():
@@ -289,45 +363,33 @@ def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(cou
     assert "always stopping 0.200 (95% interval 0.100 to 0.300)" in text
 
 
-def candidate(name, probability, at_stake, **more):
-    row = {"model": "a", "fraction": 0.7, "candidate": name, "probability": probability, "at_stake": at_stake}
-    row |= {"gain": 0.0, "gain_low": 0.0, "gain_high": 0.0, "is_sure": False, "is_live": True, "reason": ""}
-    return row | more
+def advised(model, choice, sentence, **more):
+    row = {
+        "model": model,
+        "fraction": 0.7,
+        "is_live": True,
+        "choice": choice,
+        "sure": False,
+        "probability": 0.5,
+    }
+    return row | {"sentence": sentence} | more
 
 
 def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
-    rows = [candidate("finish", 0.95, 0.01, is_sure=True), candidate("start b", 0.05, 0.2)]
-    said = answers(VERDICTS[:0], candidates=pd.DataFrame(rows))
-    assert list(said)[:2] == ["In one sentence", "What should be done with the runs under way?"]
-    assert said["In one sentence"].startswith(". Finish.")
-    assert said["What should be done with the runs under way?"].startswith("Finish. ")
-    assert "a at 70%: Finish; sure: 95%." in said["What should be done with the runs under way?"]
+    rows = [advised("a", "finish", "Finish; sure: 95%.", sure=True), advised("b", "", "over", is_live=False)]
+    texts = answers(VERDICTS[:0], advice=pd.DataFrame(rows))
+    assert list(texts)[:2] == ["In one sentence", "What should be done with the runs under way?"]
+    assert texts["In one sentence"].startswith(". Finish.")
+    assert texts["What should be done with the runs under way?"].startswith("Finish. ")
+    assert "a at 70%: Finish; sure: 95%." in texts["What should be done with the runs under way?"]
 
 
 def test_runs_under_way_are_told_in_the_words_of_the_advice():
-    rows = [
-        candidate("start b", 0.5, 0.01, gain=0.04, gain_low=-0.02, gain_high=0.11),
-        candidate("start c", 0.3, 0.02),
-        candidate("finish", 0.2, 0.05),
-        candidate("", np.nan, np.nan, model="b", reason="the loss is rising: it is 4 now and was 3"),
-    ]
-    said = answers(VERDICTS[:0], candidates=pd.DataFrame(rows))[
-        "What should be done with the runs under way?"
-    ]
-    assert said.startswith("Leans to stop and start another size 1, no advice 1. ")
-    assert "a at 70%: Leans to start b (50%): 0.040 nats better than finishing (-0.020 to 0.110)" in said
-    assert "if that is wrong it costs 0.020 nats." in said
-    assert "That some start is better than finishing: 80%." in said
-    assert "b at 70%: No advice: the loss is rising: it is 4 now and was 3." in said
-
-
-def test_one_candidate_alone_is_no_choice_and_the_report_says_what_is_needed():
-    said = answers(VERDICTS[:0], candidates=pd.DataFrame([candidate("finish", 1.0, 0.0)]))
-    text = said["What should be done with the runs under way?"]
-    assert "a at 70%: Finish: there is nothing to choose between." in text
-    assert "100%" not in text
-    assert "`kind: planned`" in text
-    assert "decision.sizes" in text
+    rows = [advised("a", "start b", "Leans to start b (50%)."), advised("b", "", "No advice: it rises.")]
+    rows += [advised("c", "finish", "Finish: there is nothing to choose between.", probability=np.nan)]
+    text = answers(VERDICTS[:0], advice=pd.DataFrame(rows))["What should be done with the runs under way?"]
+    assert text.startswith("Leans to stop and start another size 1, no advice 1, finish 1. ")
+    assert "a at 70%: Leans to start b (50%). b at 70%: No advice: it rises." in text
 
 
 @pytest.mark.parametrize("question", range(6))

@@ -118,9 +118,9 @@ def test_rows_of_one_step_after_the_other():
         {"model": "a", "step": step, "metric": "loss", "value": value}
         for step, value in ((0, 1.0), (20, 2.0), (20, 3.0), (100, 4.0))
     ]
-    found = [
+    kept = [
         (step, part["value"].to_pylist())
         for step, part in tables.by_step(tables.from_rows(schemas.TABLES["metrics"], rows))
     ]
-    assert found == [(0, [1.0]), (20, [2.0, 3.0]), (100, [4.0])]
+    assert kept == [(0, [1.0]), (20, [2.0, 3.0]), (100, [4.0])]
     assert list(tables.by_step(schemas.TABLES["metrics"].schema.empty_table())) == []

@@ -6,18 +6,20 @@ import pytest
 import scipy.stats
 
 from planted_features import SIZES, STEPS, N, four_models, one, rows
-from toposcale.analysis.controls import NOTHING, Control
+from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.correlations import correlation_table
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
 from toposcale.analysis.partial_correlations import partial_correlation_table
-from toposcale.analysis.pooled import joint_test, pooled_test
+from toposcale.analysis.pooled import joint_test
 from toposcale.analysis.questions import QUESTIONS
+from toposcale.analysis.series import aligned_series
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.innovations import innovations, with_squares
 
-TREND = Control("step", step=True)
-"""The trend alone: what the innovation test takes out of every series."""
+TREND = Control("constant", ("h1_count",))
+"""Holds a constant fixed, so that the test takes out the trend and nothing else."""
+GIVEN_NORM = CONTROLS["weight_norm"]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def test_what_could_not_be_computed_is_there_with_its_reason(analysed):
     assert np.isnan(copy.spearman)
     assert copy.reason == "moves exactly with weight norm"
     untested = verdicts[(verdicts.model == "s") & (verdicts.feature == "h1_count")].set_index("question")
-    assert set(untested.index) == {"follows_the_loss", "beyond_the_norm", "beyond_the_step"}
+    assert set(untested.index) == {"follows_the_loss", "beyond_the_norm", "beyond_the_spectrum"}
     assert (untested.answer == "not tested").all()
     assert (untested.reason == "constant feature").all()
 
@@ -80,7 +82,7 @@ def test_without_a_weight_norm_only_the_step_is_given(run):
     assert norm.reason == "no weight norm at these checkpoints"
 
 
-@pytest.mark.parametrize("control", ["weight_norm", "step", "weight_norm_and_step"])
+@pytest.mark.parametrize("control", ["weight_norm", "step"])
 def test_the_partial_correlation_is_the_correlation_of_rank_residuals(run, analysed, control):
     features, metrics, _ = run
     ranks = {
@@ -117,18 +119,65 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     assert (naive.spearman_p < 1e-6).all()
 
 
-def test_given_the_step_alone_nothing_is_tested_since_runs_share_a_course(run, analysed):
-    correlations, together, verdicts = analysed
+def test_given_the_step_alone_nothing_is_tested_and_no_question_asks_it(run, analysed):
+    correlations, together, _ = analysed
     for table, p in ((correlations, "innovation_p"), (together, "p")):
         given = table[(table.control == "step") & (table.feature == "neural_persistence")]
         assert given[p].isna().all()
-        assert (given.reason == "the runs share a course").all()
         assert given.spearman.notna().all()
-    asked = verdicts[(verdicts.question == "beyond_the_step") & (verdicts.feature == "neural_persistence")]
+    assert joint_test(*run, CONTROLS["step"])["p"].isna().all()
+    assert "step" not in {question.control for question in QUESTIONS.values()}
+
+
+def with_spectrum(run):
+    """The run with a nuclear norm that feels the noise of the loss, and neural persistence a copy of it with noise."""
+    features, metrics, models = run
+    rng, felt = np.random.default_rng(9), features.feature == "neural_persistence"
+    spectrum = features[felt].assign(feature="nuclear_norm")
+    copy = features[felt].assign(value=features[felt].value + 0.004 * rng.standard_normal(felt.sum()))
+    features = pd.concat([features[~felt], copy])
+    return pd.concat([features, spectrum]), metrics, models
+
+
+def test_what_the_spectrum_tells_too_is_beyond_the_norm_and_not_beyond_the_spectrum(run):
+    """The nuclear norm repeats neural persistence; h0_mean has the noise of the loss without that of persistence."""
+    features, metrics, models = with_spectrum(run)
+    rng, own = np.random.default_rng(4), []
+    for model, losses in metrics.groupby("model"):
+        noise = losses["value"].to_numpy() - 2 / np.sqrt(np.arange(1, N + 1))
+        own.append(rows(model, "h0_mean", noise + 0.02 * rng.standard_normal(N)))
+    tables = verdict_tables(pd.concat([features, *own]), metrics, models, seed=1, resamples=20)
+    verdicts = tables["verdicts"]
+    verdicts = verdicts[verdicts.model == POOLED].set_index(["question", "feature"])
+    assert verdicts.answer["beyond_the_norm", "neural_persistence"] == "yes"
+    row = verdicts.loc[("beyond_the_spectrum", "neural_persistence")]
+    assert (row.answer, row.control) == ("no", "weight_norm_and_spectrum")
+    assert verdicts.answer["beyond_the_spectrum", "h0_mean"] == "yes"
+    # Of the nuclear norm itself nothing is left once it is held fixed.
+    assert verdicts.answer["beyond_the_spectrum", "nuclear_norm"] == "not tested"
+    assert set(tables["sensitivity"].question) >= {"beyond_the_norm", "beyond_the_spectrum"}
+
+
+def test_the_spectrum_of_a_layer_is_its_own(run):
+    features, metrics, _ = with_spectrum(run)
+    layer = features.assign(layer="one", value=features["value"] * 2)
+    groups = aligned_series(pd.concat([features, layer]), metrics, CONTROLS["weight_norm_and_spectrum"])
+    [group] = [
+        group
+        for group in groups
+        if group.model == "m" and set(group.keys["layer"]) == {"one"} and group.n == N
+    ]
+    own = layer[(layer["model"] == "m") & (layer["feature"] == "nuclear_norm")]["value"].to_numpy()
+    # Norm and nuclear norm of the model, and the same of the layer.
+    assert group.controls.shape == (4, N)
+    assert np.array_equal(group.controls[3], own)
+
+
+def test_without_the_nuclear_norm_the_reason_says_so(analysed):
+    asked = analysed[2].query("question == 'beyond_the_spectrum' and feature == 'neural_persistence'")
     assert len(asked) == len(SIZES) + 1
     assert (asked.answer == "not tested").all()
-    assert asked[["p", "q"]].isna().all(axis=None)
-    assert pooled_test(*run, given_norm=False)["p"].isna().all()
+    assert (asked.reason == "no norm or nuclear norm of the weights at these checkpoints").all()
 
 
 def test_what_lies_outside_of_where_the_level_was_measured_stands_beside_the_answer(run):
@@ -142,21 +191,21 @@ def test_what_lies_outside_of_where_the_level_was_measured_stands_beside_the_ans
     assert one(table, question="beyond_the_norm").outside == ""
 
 
-def test_q_is_that_of_one_family_and_stands_in_no_other_table(run):
+def test_q_is_corrected_within_a_question_and_stands_in_no_other_table(run):
     tables = verdict_tables(*run, seed=1, resamples=20)
     for name, table in tables.items():
         corrected = [column for column in table if column == "q" or column.endswith("_q")]
         assert not corrected or name in ("verdicts", "sensitivity")
     verdicts = tables["verdicts"]
-    for name, family in verdicts.groupby("family"):
-        [question] = set(family.question)
+    for name, together in verdicts.groupby("corrected_with"):
+        [question] = set(together.question)
         assert name.startswith(question)
-        expected = np.full(len(family), np.nan)
-        if family.p.notna().any():
-            expected[family.p.notna()] = scipy.stats.false_discovery_control(family.p.dropna())
-        np.testing.assert_allclose(family.q, expected)
-        answers = np.where(family.q.isna(), "not tested", np.where(family.q <= 0.05, "yes", "no"))
-        assert question == "follows_the_loss" or list(family.answer) == list(answers)
+        expected = np.full(len(together), np.nan)
+        if together.p.notna().any():
+            expected[together.p.notna()] = scipy.stats.false_discovery_control(together.p.dropna())
+        np.testing.assert_allclose(together.q, expected)
+        answers = np.where(together.q.isna(), "not tested", np.where(together.q <= 0.05, "yes", "no"))
+        assert question == "follows_the_loss" or list(together.answer) == list(answers)
     assert verdicts.loc[verdicts.question == "follows_the_loss", ["p", "q"]].isna().all(axis=None)
 
 
@@ -166,7 +215,7 @@ def test_a_question_has_a_row_where_it_is_asked_and_nowhere_else(analysed):
     assert not verdicts.duplicated(["model", "source", "layer", "feature", "metric", "question"]).any()
     counts = verdicts.question.value_counts()
     everywhere = len(plain(analysed[0])) + len(plain(analysed[1]))
-    asked = ("follows_the_loss", "beyond_the_norm", "beyond_the_step")
+    asked = ("follows_the_loss", "beyond_the_norm", "beyond_the_spectrum")
     assert [counts[question] for question in asked] == [everywhere] * 3
     assert set(verdicts[verdicts.question == "beyond_the_variance"].feature) == {"neural_persistence"}
     seeds = verdicts[verdicts.question.isin(["within_cells", "between_runs"])]
@@ -186,7 +235,7 @@ def test_a_missing_column_is_named(run, table, lost):
     with pytest.raises(ValueError, match=said):
         verdict_tables(*given)
     with pytest.raises(ValueError, match=said):
-        pooled_test(*given, given_norm=True)
+        joint_test(*given, GIVEN_NORM)
 
 
 def test_without_a_known_warmup_nothing_is_tested_and_the_reason_stands_there(run):
@@ -245,13 +294,13 @@ def test_power_is_that_of_the_test_itself(run):
         planted = []
         for model, own in metrics.groupby("model"):
             norm = norms[norms.model == model]["value"].to_numpy()
-            new = innovations(own["value"].to_numpy(), with_squares(norm))
+            new = innovations(own["value"].to_numpy(), with_squares(norm), half_cosine=True)
             size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own[
                 "value"
             ].std(ddof=0)
             noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
             planted.append(rows(model, "planted", noisy))
-        tested = pooled_test(pd.concat([*planted, norms]), metrics, models, given_norm=True)
+        tested = joint_test(pd.concat([*planted, norms]), metrics, models, GIVEN_NORM)
         found += one(tested, feature="planted").p <= 0.05 / row.n_tested
     assert 0.6 < found / 60 < 0.95
 
@@ -271,6 +320,7 @@ def test_pooled_drifts_that_have_nothing_to_do_with_the_loss_are_seldom_rejected
                 )
                 for i in range(40)
             ]
+            features.append(rows(model, "h1_count", np.full(N, 3.0)))
             loss = 2 * (time + 1) ** -0.4 + 0.03 * (shared + 0.5 * rng.standard_normal(N))
             metrics.append(pd.DataFrame({"model": model, "step": STEPS, "metric": "loss", "value": loss}))
         models = pd.DataFrame({"model": ["a", "b", "c", "d"], "warmup_steps": 0})

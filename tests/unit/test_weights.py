@@ -6,10 +6,12 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from paths import ROOT
 from toposcale import homology
 from toposcale.features import weights
+from toposcale.features.registry import group_of
 from toposcale.io.errors import UserError
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -21,7 +23,7 @@ def matrices(seed=0):
 
 
 def describe(named, **settings):
-    return weights.compute_features(iter(named), weights.Settings(**settings), model="m")
+    return weights.compute_features(iter(named), weights.WeightSettings(**settings), model="m")
 
 
 def test_a_square_has_one_loop():
@@ -68,7 +70,7 @@ def test_growth_alone_changes_totals_but_not_what_is_scale_free():
 def test_the_same_rows_at_every_step_and_others_for_another_model():
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((50, 3))
-    settings = weights.Settings(max_points=10)
+    settings = weights.WeightSettings(max_points=10)
 
     def total(matrix, model):
         return weights.compute_features([("layer", matrix)], settings, model=model)[0]["layer"]["h0_total"]
@@ -186,6 +188,23 @@ def test_what_explains_neural_persistence_stands_beside_it():
     for layer, weight in matrices():
         assert features[layer]["weight_variance"] == homology.weight_variance(weight)
         assert features[layer]["spatial_concentration"] == homology.spatial_concentration(weight)
+
+
+def test_the_plain_measures_of_spread_are_of_whole_layers():
+    features, _ = describe(matrices(), max_points=3)
+    for layer, weight in matrices():
+        values = np.linalg.svd(weight, compute_uv=False)
+        assert features[layer]["nuclear_norm"] == pytest.approx(values.sum(), rel=1e-13)
+        distances = cdist(weight, weight) + np.diag(np.full(len(weight), np.inf))
+        assert features[layer]["nearest_neighbour_mean"] == pytest.approx(
+            distances.min(axis=1).mean(), rel=1e-14
+        )
+    a, b, whole = features["a.weight"], features["b.weight"], features["all"]
+    assert whole["nuclear_norm"] == a["nuclear_norm"] + b["nuclear_norm"]
+    assert whole["nearest_neighbour_mean"] == pytest.approx(
+        (a["nearest_neighbour_mean"] + b["nearest_neighbour_mean"]) / 2
+    )
+    assert [group_of(name) for name in ("nuclear_norm", "nearest_neighbour_mean")] == ["spectrum", "norm"]
 
 
 GROUP_OF = {"neural_persistence": "topology", "frobenius_norm": "norms", "powerlaw_alpha": "spectra"}

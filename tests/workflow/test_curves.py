@@ -1,8 +1,12 @@
 """Loss curves without weights: forecasts, decisions and advice alone."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+
+import toposcale
 
 pytestmark = pytest.mark.workflow
 
@@ -60,9 +64,18 @@ def test_forecasts_and_decisions_need_no_weights(curves):
     assert "neural_persistence" not in drawn
     assert not (curves.results / "corpus").exists()
 
-    said = curves.snakemake("--nolock", "advice").stdout
-    assert "live: step 800 of 2,000 (40%)" in said
-    assert "=> " in said
+    printed = curves.snakemake("--nolock", "advice").stdout
+    assert "live: step 800 of 2,000 (40%)" in printed
+    # The same as the call from Python: tests/unit/test_doors.py holds the other doors against that.
+    facts = {"n_parameters": 1_000_000, "tokens_per_step": 1000, "steps": END}
+    advice = toposcale.advise(curves.path / "live.csv", **facts, name="live")
+    [written] = json.loads((curves.results / "advice.json").read_text())["models"]
+    assert written == dict(advice)
+    assert str(advice) in printed
+    assert (
+        pd.read_parquet(tables / "advice.parquet").set_index("model").loc["live", "sentence"]
+        == advice.sentence
+    )
 
 
 def test_a_wrong_loss_table_is_named_in_one_line(curves):

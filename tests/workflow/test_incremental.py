@@ -101,7 +101,7 @@ CHANGES = {
     "metrics.tasks": (["arc_*"], METRICS | {"figures_weights"}),
     "metrics.tables": (["scores.csv"], METRICS),
     "statistics.resamples": (20, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
-    "statistics.seed": (7, {"correlations", "ranking", "scaling", "forecasts", "decisions"}),
+    "statistics.seed": (7, {"confirmation", "correlations", "ranking", "scaling", "forecasts", "decisions"}),
     "forecasts.fractions": ([0.4], {"forecasts", "scores", "decisions"}),
     "forecasts.metrics": (["other.acc"], {"scores"}),
     "forecasts.loss": ("task.ppl", {"scores"}),
@@ -175,6 +175,7 @@ IDENTITY = {
         ),
         "another schedule, as its shape is",
     ),
+    "confirm.run": "another run is the second sample",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
     "training.checkpoint_every": "other checkpoints, and stretches of training between them",
     **dict.fromkeys(
@@ -185,7 +186,10 @@ IDENTITY = {
     "embeddings.every": "checkpoints that are added are embedded",
     "landscape.enabled": "landscapes are made, or leave the tables",
     "landscape.every": "checkpoints that are added have their landscape computed",
-    **{f"sweep.{key}": "runs that are added are made" for key in ("models", "seeds", *sweep.NAMES)},
+    **{
+        f"sweep.{key}": "runs that are added are made"
+        for key in ("models", "seeds", "first_seed", *sweep.NAMES)
+    },
     "models.{name}.training.steps": "the length of the learning-rate schedule, and other checkpoints",
     "models.{name}.training.checkpoint_every": "other checkpoints",
 }

@@ -75,7 +75,7 @@ def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(
     made, _ = monitored
     saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
     features, _ = weights.compute_features(
-        checkpoints.iterate_matrices(saved), weights.Settings(), model=NAME
+        checkpoints.iterate_matrices(saved), weights.WeightSettings(), model=NAME
     )
     file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
     rows = tables.read(schemas.TABLES["features"], file).to_pandas()

@@ -186,14 +186,42 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
         reasons, True
     )
 
+    # A damaged download is tried again by the next run of the same command, and by the one after it.
+    assert published.planned(*targets)["fetch"] == 1
+    published.snakemake("--", *targets)
+    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     hub.faults = []
+    published.snakemake("--", *targets)
+    assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 50}
+
     repository.branches |= whole
     assert published.planned(*targets) == {}
-    again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in reasons]
+    assert "the next run does so of itself after a damaged download" in noted["remedy"]["0"]
+    again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in ("10", "100")]
     published.snakemake("--forcerun", *again, "--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}
     assert set(pd.read_parquet(tables / "warnings.parquet")["model"]) == {"gguf"}
     assert published.planned(*targets) == {}
+
+
+def test_a_branch_that_moved_between_two_fetches_is_said(hub, published):
+    """With keep: false weights are fetched again when something else of them is asked for."""
+    repository = hub.repositories[REPO]
+    published.config["models"]["tiny"]["steps"] = [0, 10]
+    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    warnings = published.results / "tables" / "warnings.parquet"
+    target = str(warnings.relative_to(published.path))
+    published.snakemake("--", target)
+    assert not len(pd.read_parquet(warnings))
+    features = published.results / "features" / "weights" / "tiny" / "step-00000010.parquet"
+    before = pd.read_parquet(features)
+    repository.move("step10", padded(repository.branches["step100"], 8))
+    published.config["weights"]["max_points"] = 150
+    published.snakemake("--", target)
+    [row] = pd.read_parquet(warnings).to_dict("records")
+    assert f"{REPO}, revision step10: it was commit" in row["warning"]
+    assert "what is measured now is of the second" in row["warning"]
+    assert not before.equals(pd.read_parquet(features))
 
 
 def test_make_run_passes_the_files_of_a_remedy_on():

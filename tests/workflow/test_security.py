@@ -47,26 +47,35 @@ def test_a_malicious_checkpoint_is_refused_and_never_run(tmp_path):
     assert owned.exists()
 
 
-def test_a_malicious_checkpoint_beside_a_good_one_is_a_gap(tmp_path):
+def test_malicious_checkpoints_beside_a_good_one_are_gaps(tmp_path):
+    """The good one has a matrix without an entry, which is left out and said."""
+    torch = pytest.importorskip("torch")
     workspace = faults.smallest(tmp_path / "work")
     owned = tmp_path / "owned"
-    for step in (0, 1):
-        folder = workspace.path / "mixed" / f"step{step}"
+    folders = [workspace.path / "mixed" / f"step{step}" for step in range(5)]
+    for folder in folders:
         folder.mkdir(parents=True)
-        if step:
-            (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Payload(owned)}))
-        else:
-            save_file({"weight": np.eye(4, dtype=np.float32)}, folder / "model.safetensors")
+    weight = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    tensors = {"weight": weight, "empty": np.ones((0, 96), np.float32)}
+    save_file(tensors, folders[0] / "model.safetensors")
+    (folders[1] / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Payload(owned)}))
+    million = 1 << 20
+    odd = {
+        "has 1048576 x 1048576 entries": {"weight": torch.ones(1).expand(million, million)},
+        "is called 5": {5: torch.eye(4)},
+        "is sparse or nested": {"weight": torch.eye(4).to_sparse()},
+    }
+    for folder, content in zip(folders[2:], odd.values(), strict=True):
+        torch.save(content, folder / "pytorch_model.bin")
     workspace.config["models"] = {"mixed": {"kind": "folder", "path": "mixed"}}
     status, said = faults.run(workspace, "results/small/tables/warnings.parquet")
     assert status == 0, said
     assert not owned.exists()
-    warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")
-    assert (
-        warnings["warning"]
-        .str.contains("contains Python objects other than tensors, which are not loaded")
-        .any()
-    )
+    warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")["warning"]
+    for reason in (*odd, "contains Python objects other than tensors, which are not loaded"):
+        assert warnings.str.contains(reason).sum() == 1
+    assert warnings.str.startswith("empty: a matrix of 0 x 96 has no entry").sum() == 1
+    assert len(warnings) == 6  # the last one says that the model cannot read a text
 
 
 def test_code_beside_a_checkpoint_is_never_run(tmp_path):

@@ -13,11 +13,16 @@ ANALYSIS_SETTINGS = {
     "planes": config["landscape"]["planes"],
     "repeats": config["landscape"]["repeats"],
     "training_settings": training_settings(config["training"]),
-    "corpus_settings": {
-        key: config["corpus"][key]
-        for key in ("source", "train", "validation", "tokenizer")
-    },
+    "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
     "seeds": config["seeds"],
+    "confirm": {
+        "run": fresh.fresh_run(config),
+        "obstacle": (
+            "not all of its models are trained here, so name another run as confirm.run"
+            if set(WITH_FEATURES) != set(TRAINED) and not config["confirm"]["run"]
+            else ""
+        ),
+    },
 }
 # A run without loss landscapes has no surface to read through graphs, and no draws of one; scores are forecast if asked for.
 ANALYSED = {
@@ -29,8 +34,9 @@ ANALYSED = {
         "scores": bool(config["forecasts"]["metrics"]),
     }.get(name, True)
 }
-# Where each table lies: gathered, analysed, or published.
+# Where each table lies: gathered, analysed, published, or of the run with fresh seeds, where that is there.
 TABLE_FILES = {
+    **fresh_files(fresh.fresh_run(config)),
     "published": str(HOME / "workflow/published_values.csv"),
     "training": TRAINING_LOGS,
     "all_features": f"{TABLES}/features.parquet",
@@ -48,7 +54,7 @@ TABLE_FILES = {
 }
 
 
-# rule correlations, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
+# rule correlations, rule findings, rule confirmation, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
 # rule decisions, rule comparison, rule summary, rule graph_dependence, rule landscape_information
 for name, analysis in ANALYSED.items():
 
@@ -70,14 +76,31 @@ for name, analysis in ANALYSED.items():
         params:
             analysis=name,
             settings={key: ANALYSIS_SETTINGS[key] for key in analysis.settings},
-            code=code_of(
-                "analyse.py",
-                f"toposcale.analysis.{analysis.function.partition('.')[0]}",
-            ),
+            code=code_of("analyse.py", f"toposcale.analysis.{analysis.function.partition('.')[0]}"),
         message:
             analysis.title
         script:
             "../../scripts/analyse.py"
+
+
+rule findings_file:
+    input:
+        TABLE_FILES["findings"],
+    output:
+        f"{RUN}/confirm.json",
+    log:
+        f"{LOGS}/findings_file.log",
+    conda:
+        "../../envs/toposcale.yaml"
+    params:
+        run=config["run"],
+        seeds={name: MODELS[name].seed for name in WITH_FEATURES},
+        confirm=ANALYSIS_SETTINGS["confirm"],
+        code=code_of("findings.py"),
+    message:
+        "What was found, before fresh runs confirm it: {output}"
+    script:
+        "../../scripts/findings.py"
 
 
 rule warnings_table:
@@ -94,11 +117,7 @@ rule warnings_table:
         "../../envs/toposcale.yaml"
     params:
         gaps={name: dict(model.gaps) for name, model in MODELS.items() if model.gaps},
-        not_runnable={
-            name: model.not_runnable
-            for name, model in MODELS.items()
-            if model.not_runnable
-        },
+        not_runnable={name: model.not_runnable for name, model in MODELS.items() if model.not_runnable},
         leave_out=config["hub"]["duplicates"] == "leave_out",
         code=code_of("warnings_table.py"),
     message:
@@ -118,7 +137,7 @@ rule advice:
         models={name: model.facts for name, model in MODELS.items()},
         files=lambda wildcards: {name: files_so_far(name) for name in WITH_FEATURES},
         curves=CURVES,
-        planned=[name for name, model in MODELS.items() if model.kind == "planned"],
+        planned=names_of(model_kinds.PLANNED),
         tables=config["metrics"]["tables"],
         decision=config["decision"],
         output=f"{RUN}/advice.json",
@@ -132,17 +151,10 @@ rule advice:
 rule tables:
     input:
         f"{RUN}/config.yaml",
-        [
-            path
-            for table, path in TABLE_FILES.items()
-            if table not in ("published", "training")
-        ],
-        [
-            f"{TABLES}/{table}.csv"
-            for analysis in ANALYSED.values()
-            for table in analysis.makes
-        ],
+        [path for table, path in TABLE_FILES.items() if table not in ("published", "training", *FRESH)],
+        [f"{TABLES}/{table}.csv" for analysis in ANALYSED.values() for table in analysis.makes],
         TRAINING_LOGS,
         rules.landscape.input,
         rules.warnings_table.output,
+        rules.findings_file.output,
         [] if config["hub"]["keep"] else WORK["weights"].files(RELEASED, PUBLISHED),

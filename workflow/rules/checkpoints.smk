@@ -78,7 +78,8 @@ rule fetch:
         duplicates=ancient(DUPLICATES),
     output:
         manifest=unless_kept(MANIFEST),
-        size=SIZE,
+        # It says what the attempt before came to, so that it is not removed before the next one.
+        size=update(SIZE),
     log:
         f"{LOGS}/fetch/{{model}}/{{span}}.log",
     conda:
@@ -91,6 +92,8 @@ rule fetch:
     params:
         source=settings_of("repo", "revisions"),
         leave_out=config["hub"]["duplicates"] == "leave_out",
+        # One more of them makes the param another one: the next run fetches what this one got damaged.
+        damaged=damaged_downloads,
         code=code_of("fetch.py"),
     message:
         "Fetching {wildcards.model} at {wildcards.span}"

@@ -1,5 +1,6 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
 import causes
+import fresh
 import plan
 import re
 import sweep
@@ -7,7 +8,8 @@ import time
 from glob import glob
 
 from fingerprint import fingerprint
-from toposcale.io import lm_eval
+from toposcale import checkpoints
+from toposcale.io import lm_eval, model_kinds
 from toposcale.monitor.folder import Folder
 
 START = time.time()
@@ -18,31 +20,33 @@ with environment.mistakes_in_a_line():
     environment.refuse_read_only(Path(RUN))
     MODELS = plan.models(config)
 SWEPT = {run.name for run in sweep.runs(config["sweep"])}
-TRAINED = [name for name, model in MODELS.items() if model.kind == "gpt"]
-PUBLISHED = [name for name, model in MODELS.items() if model.kind == "hub"]
-# What a live monitor measured: models with features and without weights.
-MONITORED = [name for name, model in MODELS.items() if model.kind == "monitor"]
+
+
+def names_of(*kinds):
+    """The models of some kinds."""
+    return [name for name, model in MODELS.items() if model.kind in kinds]
+
+
+TRAINED = names_of(model_kinds.GPT)
+PUBLISHED = names_of(model_kinds.HUB)
+MONITORED = names_of(model_kinds.MONITOR)
 # Models whose losses stand in a file of the user's; of some there is nothing but this file.
 CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss_curve}
-WITH_FEATURES = [
-    name for name, model in MODELS.items() if model.kind not in ("table", "planned")
-]
+WITH_FEATURES = names_of(*(kind for kind in model_kinds.MODEL_KINDS.values() if kind.has_features))
+WITH_WEIGHTS = names_of(*(kind for kind in model_kinds.MODEL_KINDS.values() if kind.has_weights))
 # Plans that the user wrote into a file.
 SCHEDULE_FILES = {
     name: model.settings["schedule"]
     for name, model in MODELS.items()
     if isinstance(model.settings.get("schedule"), str)
 }
-WITH_WEIGHTS = [name for name in WITH_FEATURES if name not in MONITORED]
 # Models that can read a text.
 RUNNABLE = [name for name in WITH_WEIGHTS if not MODELS[name].not_runnable]
 # Checkpoints of which embeddings are computed, by model.
 EMBEDDED = {
     name: model.every(config["embeddings"]["every"])
     for name, model in MODELS.items()
-    if config["embeddings"]["enabled"]
-    and name in RUNNABLE
-    and model.settings.get("embeddings", True)
+    if config["embeddings"]["enabled"] and name in RUNNABLE and model.settings.get("embeddings", True)
 }
 # Checkpoints of which the loss landscape is computed, by model.
 LANDSCAPED = {
@@ -65,19 +69,11 @@ WORK = {
         ("weights", "weights", {name: MODELS[name].steps for name in WITH_FEATURES}),
         ("embeddings", "embeddings", EMBEDDED),
         ("landscape", "landscape", LANDSCAPED),
-        (
-            "gradients",
-            "landscape",
-            LANDSCAPED if config["landscape"]["gradients"] else {},
-        ),
+        ("gradients", "landscape", LANDSCAPED if config["landscape"]["gradients"] else {}),
     )
 }
 # Sources of features and diagrams, and the models of each.
-MODELS_OF = {
-    source: list(work.steps)
-    for source, work in WORK.items()
-    if source != "training" and work.steps
-}
+MODELS_OF = {source: list(work.steps) for source, work in WORK.items() if source != "training" and work.steps}
 
 
 def one_of(names):
@@ -85,15 +81,8 @@ def one_of(names):
 
     Runs of one cell of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
     """
-    cells = {
-        re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None
-        for name in names
-        if name in SWEPT
-    }
-    return (
-        "|".join([*(re.escape(name) for name in names if name not in SWEPT), *cells])
-        or "$."
-    )
+    cells = {re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None for name in names if name in SWEPT}
+    return "|".join([*(re.escape(name) for name in names if name not in SWEPT), *cells]) or "$."
 
 
 wildcard_constraints:
@@ -104,6 +93,7 @@ wildcard_constraints:
 # What takes seconds or needs the network: done where Snakemake runs, not on a node of a cluster.
 localrules:
     warnings_table,
+    findings_file,
     advice,
     tables,
     source,
@@ -201,8 +191,8 @@ def files_of_user(weights):
     """
 
     def state(wildcards):
-        kept = MODELS[wildcards.model].kind == "folder"
-        return checkpoints.state_of_files(weights(wildcards)) if kept else ""
+        is_folder = MODELS[wildcards.model].kind == model_kinds.FOLDER
+        return checkpoints.state_of_files(weights(wildcards)) if is_folder else ""
 
     return state
 
@@ -211,9 +201,7 @@ def corpus_files(key):
     """The user's files behind corpus.train or corpus.validation, in the order of the list, each glob sorted."""
     files = []
     for pattern in config["corpus"][key]:
-        matched = sorted(
-            path for path in glob(pattern, recursive=True) if Path(path).is_file()
-        )
+        matched = sorted(path for path in glob(pattern, recursive=True) if Path(path).is_file())
         if not matched and Path(pattern).is_file():
             matched = [pattern]  # a name with brackets or stars in it
         if not matched:

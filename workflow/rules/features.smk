@@ -69,14 +69,7 @@ rule embeddings:
         runtime=by_size(60, per_weight=60e-3),
         gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
     params:
-        settings=without(
-            config["embeddings"],
-            "enabled",
-            "every",
-            "jobs",
-            "threads",
-            "divergence",
-        ),
+        settings=without(config["embeddings"], "enabled", "every", "jobs", "threads", "divergence"),
         steps=steps_of("embeddings"),
         files=files_of_user(checkpoints_of("embeddings")),
         leave_gaps=not_made_here,
@@ -90,9 +83,7 @@ rule embeddings:
 
 rule diagram_distances:
     input:
-        lambda wildcards: WORK[wildcards.source].files(
-            DIAGRAMS, [wildcards.model], source=wildcards.source
-        ),
+        lambda wildcards: WORK[wildcards.source].files(DIAGRAMS, [wildcards.model], source=wildcards.source),
     output:
         features=DISTANCES,
     log:

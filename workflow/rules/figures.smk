@@ -6,8 +6,7 @@ FIGURE = f"{RUN}/figures/{{figure}}"
 DRAWN = {
     name: figure
     for name, figure in FIGURES.items()
-    if set(figure.tables) <= set(TABLE_FILES)
-    and figure.source in ["metrics", *MODELS_OF]
+    if set(figure.tables) <= set(TABLE_FILES) and figure.source in ["metrics", *MODELS_OF]
 }
 SUBJECTS = list(dict.fromkeys(figure.subject for figure in DRAWN.values()))
 
@@ -38,10 +37,7 @@ for subject in SUBJECTS:
             tasks=config["metrics"]["tasks"],
             code=code_of(
                 "figures.py",
-                *(
-                    f"toposcale.figures.{figure.module}"
-                    for figure in drawn_together(subject).values()
-                ),
+                *(f"toposcale.figures.{figure.module}" for figure in drawn_together(subject).values()),
             ),
         message:
             f"Figures: {subject}"

@@ -1,8 +1,4 @@
-# What rules read: input functions, and the files, sizes and facts of models; and the memory and time that jobs ask for.
-import errno
-import functools
-
-from toposcale import checkpoints
+# What rules read: input functions, and the files of models.
 
 
 def training_log_parts(wildcards):
@@ -14,97 +10,55 @@ def training_log_parts(wildcards):
 
 def weights_of(model, step):
     """What holds the weights of a checkpoint: a file of ours, the user's file or folder, or a manifest of a download."""
-    if MODELS[model].kind == "folder":
+    if MODELS[model].kind == model_kinds.FOLDER:
         return MODELS[model].settings["checkpoints"][step]
-    pattern = MANIFEST if MODELS[model].kind == "hub" else CHECKPOINT
+    pattern = MANIFEST if MODELS[model].kind == model_kinds.HUB else CHECKPOINT
     return pattern.format(model=model, span=plan.span_of(step))
 
 
 def checkpoints_of(source):
     """An input function: the weights of the checkpoints that a job on a source does."""
     steps = steps_of(source)
-    return lambda wildcards: [
-        weights_of(wildcards.model, step) for step in steps(wildcards)
-    ]
+    return lambda wildcards: [weights_of(wildcards.model, step) for step in steps(wildcards)]
 
 
 def consumers(wildcards):
     """Everything that reads the weights of a checkpoint."""
     step = plan.step_of(wildcards.span)
-    sources = [
-        source
-        for source in MODELS_OF
-        if step in WORK[source].steps.get(wildcards.model, ())
-    ]
+    sources = [source for source in MODELS_OF if step in WORK[source].steps.get(wildcards.model, ())]
     return expand(FEATURES, source=sources, **wildcards)
 
 
 def resident_before(wildcards):
-    """What must have left the cache before a checkpoint is fetched."""
+    """What must have left the cache before a checkpoint is fetched.
+
+    `ancient`: if one is fetched and removed again, those after it are not.
+    """
     if config["hub"]["keep"]:
         return []
     resources = workflow.resource_settings
     bound = config["hub"]["resident"] or (resources.cores or resources.nodes or 1) + 1
     chain = WORK["weights"].files(RELEASED, PUBLISHED)
     place = chain.index(RELEASED.format(**wildcards)) - bound
-    return chain[place] if place >= 0 else []
+    return [ancient(chain[place])] if place >= 0 else []
 
 
-@functools.cache
-def sizes_in_folder(model):
-    """Weights, and entries of the largest matrix, of a folder's checkpoints, which are of one shape."""
-    return checkpoints.stored_sizes(weights_of(model, MODELS[model].steps[-1]))
-
-
-def sizes_of(wildcards):
-    """Weights, and entries of the largest matrix, of a checkpoint from elsewhere; zeros where they are tiny or not usable.
-
-    FileNotFoundError: it was not fetched yet. Snakemake asks again when it was.
-    """
-    model = wildcards.model
-    if MODELS[model].kind == "folder":
-        return sizes_in_folder(model)
-    if MODELS[model].kind != "hub":
-        return checkpoints.Sizes(0, 0, 0)
-    manifest, size = (path.format(**wildcards) for path in (MANIFEST, SIZE))
-    if not os.path.exists(size):
-        raise FileNotFoundError(errno.ENOENT, "not fetched yet", manifest)
+def last_attempt(wildcards):
+    """What the last attempt to fetch a checkpoint noted: its sizes, its commit, and how many downloads were damaged."""
     try:
-        known = json.loads(Path(size).read_text(encoding="utf-8"))
-    except ValueError:  # left empty by something else, `--touch` for one
-        known = {}
-    return checkpoints.Sizes(
-        *(known.get(name) or 0 for name in checkpoints.Sizes._fields)
-    )
+        return json.loads(Path(SIZE.format(**wildcards)).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # `--touch` leaves an empty file
+        return {}
 
 
-def on_attempt(amount):
-    """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
-
-    def resource(wildcards, attempt):
-        return amount * attempt
-
-    return resource
-
-
-def by_size(base, per_weight=0.0, per_matrix=0.0):
-    """A resource: an amount for a tiny checkpoint, and more for each million weights or entries of the largest matrix."""
-
-    def resource(wildcards, input, attempt):
-        sizes = sizes_of(wildcards)
-        more = per_weight * sizes.n_parameters + per_matrix * sizes.largest_matrix
-        return int(base + more / 1e6) * attempt
-
-    return resource
+def damaged_downloads(wildcards):
+    """A param: how many attempts to fetch a checkpoint ended in a damaged download so far."""
+    return last_attempt(wildcards).get("damaged", 0)
 
 
 def last_checkpoints(wildcards):
     """The last checkpoint of each model that has its weights here: its size is the model's."""
-    return [
-        weights_of(model, MODELS[model].steps[-1])
-        for model in WITH_WEIGHTS
-        if model not in PUBLISHED
-    ]
+    return [weights_of(model, MODELS[model].steps[-1]) for model in WITH_WEIGHTS if model not in PUBLISHED]
 
 
 def monitored_files(kind, models=MONITORED):
@@ -136,9 +90,7 @@ def files_so_far(model):
         "features": [path for source in MODELS_OF for path in of(source, FEATURES)],
         # The weights of a published model may be gone again; its size was noted when they were fetched.
         "weights": (
-            [weights_of(model, step) for step in MODELS[model].steps]
-            if model not in PUBLISHED
-            else []
+            [weights_of(model, step) for step in MODELS[model].steps] if model not in PUBLISHED else []
         ),
         "sizes": of("weights", SIZE) if model in PUBLISHED else [],
     }
@@ -160,6 +112,16 @@ def table_files(*tables):
     return {table: f"{TABLES}/{table}.parquet" for table in tables} | {
         f"{table}_csv": f"{TABLES}/{table}.csv" for table in tables
     }
+
+
+FRESH = ("fresh_features", "fresh_metrics", "fresh_models")
+
+
+def fresh_files(run):
+    """The tables of the run with fresh seeds, by name; none of them before all are there."""
+    files = {name: f"results/{run}/tables/{name.removeprefix('fresh_')}.parquet" for name in FRESH}
+    there = all(os.path.exists(file) for file in files.values())
+    return files if there else dict.fromkeys(FRESH, [])
 
 
 def drawn_together(subject):

@@ -1,19 +1,10 @@
 # The loss around checkpoints: surfaces, curvature and gradients of each, and the training trajectory between them.
 
-LANDSCAPE_SETTINGS = without(
-    config["landscape"], "enabled", "every", "jobs", "path_resolution"
-)
+LANDSCAPE_SETTINGS = without(config["landscape"], "enabled", "every", "jobs", "path_resolution")
 # The landscape along the training trajectory is one surface and some lines.
 PATH_SETTINGS = {
     key: config["landscape"][key]
-    for key in (
-        "batch_size",
-        "max_tokens",
-        "repeats",
-        "resolution",
-        "path_resolution",
-        "device",
-    )
+    for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
 }
 
 
@@ -117,12 +108,6 @@ rule landscape:
         expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
         [
             f"{TABLES}/{table}.parquet"
-            for table in (
-                "surfaces",
-                "densities",
-                "profiles",
-                "path_surfaces",
-                "trajectories",
-            )
+            for table in ("surfaces", "densities", "profiles", "path_surfaces", "trajectories")
             if table in GATHERED
         ],

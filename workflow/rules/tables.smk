@@ -4,54 +4,32 @@ TABLES = f"{RUN}/tables"
 
 
 # A revision that serves another one's weights is no observation of its own.
-LEFT_OUT = (
-    expand(DUPLICATES, model=PUBLISHED)
-    if config["hub"]["duplicates"] == "leave_out"
-    else []
-)
+LEFT_OUT = expand(DUPLICATES, model=PUBLISHED) if config["hub"]["duplicates"] == "leave_out" else []
 
 
 # Diagrams of the last checkpoint of a model are shown of these sources.
-LAST = [
-    (source, model)
-    for source in ("weights", "embeddings", "landscape")
-    for model in WORK[source].steps
-]
+LAST = [(source, model) for source in ("weights", "embeddings", "landscape") for model in WORK[source].steps]
 # Sources whose diagrams are compared from checkpoint to checkpoint.
-MOVING = [
-    source
-    for source in MODELS_OF
-    if source != "weights" or config["weights"]["distances"]
-]
+MOVING = [source for source in MODELS_OF if source != "weights" or config["weights"]["distances"]]
 # Tables that only gather the files of producers, and these files.
 GATHERED = {
     "features": [
-        *(file for one in MODELS_OF for file in WORK[one].files(FEATURES, source=one)),
-        *(
-            file
-            for one in MOVING
-            for file in expand(DISTANCES, model=MODELS_OF[one], source=one)
-        ),
+        *(file for source in MODELS_OF for file in WORK[source].files(FEATURES, source=source)),
+        *(file for source in MOVING for file in expand(DISTANCES, model=MODELS_OF[source], source=source)),
         *expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
         *expand(DIVERGENCES, model=DIVERGING),
     ],
     "diagrams": WORK["embeddings"].files(DIAGRAMS, source="embeddings")
     + WORK["landscape"].files(DIAGRAMS, source="landscape"),
-    "last_diagrams": [
-        WORK[source].files(DIAGRAMS, [model], source=source)[-1]
-        for source, model in LAST
-    ],
+    "last_diagrams": [WORK[source].files(DIAGRAMS, [model], source=source)[-1] for source, model in LAST],
     "surfaces": WORK["landscape"].files(SURFACES),
     "densities": WORK["landscape"].files(DENSITIES),
-    "profiles": WORK["landscape"].files(PROFILES)
-    + expand(PATH_PROFILES, model=WITH_PATH),
+    "profiles": WORK["landscape"].files(PROFILES) + expand(PATH_PROFILES, model=WITH_PATH),
     "path_surfaces": expand(PATH_SURFACES, model=WITH_PATH),
     "trajectories": expand(TRAJECTORIES, model=WITH_PATH),
 }
 # Every run has a features table; the others are made where there is something to gather.
-GATHERED = {
-    table: parts for table, parts in GATHERED.items() if parts or table == "features"
-}
+GATHERED = {table: parts for table, parts in GATHERED.items() if parts or table == "features"}
 
 
 # rule features_table, rule diagrams_table, rule last_diagrams_table, rule surfaces_table, rule densities_table,
@@ -77,9 +55,7 @@ for table, parts in GATHERED.items():
             table=table,
             # One job's file may hold all checkpoints: of each part, the step whose rows count.
             only=(
-                [WORK[source].steps[model][-1] for source, model in LAST]
-                if table == "last_diagrams"
-                else []
+                [WORK[source].steps[model][-1] for source, model in LAST] if table == "last_diagrams" else []
             ),
             code=code_of("gather.py"),
         message:
@@ -142,11 +118,7 @@ rule metrics_table:
         harness=[config["metrics"]["harness"]],
         tasks=config["metrics"]["tasks"],
         evaluated={
-            name: {
-                key: model.settings[key]
-                for key in ("repo", "revisions")
-                if key in model.settings
-            }
+            name: {key: model.settings[key] for key in ("repo", "revisions") if key in model.settings}
             for name, model in MODELS.items()
             if config["metrics"]["harness"]
         },

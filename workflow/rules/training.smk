@@ -25,7 +25,7 @@ for number, (span, made, models) in enumerate(plan.trainings(WORK["training"]), 
             checkpoint=[] if whole else previous(CHECKPOINT),
             optimiser=[] if whole else previous(OPTIMISER),
         output:
-            checkpoints=[CHECKPOINT.replace("{span}", one) for one in made],
+            checkpoints=[CHECKPOINT.replace("{span}", each) for each in made],
             log=MODEL_LOG if whole else TRAINING_LOG,
             metrics=TRAINING_METRICS.replace("{span}", span),
             sketch=SKETCH.replace("{span}", span) if WITH_TRAJECTORY else [],
@@ -45,9 +45,7 @@ for number, (span, made, models) in enumerate(plan.trainings(WORK["training"]), 
         params:
             architecture=settings_of("d_model", "n_layers", "n_heads"),
             seed=lambda wildcards: MODELS[wildcards.model].seed,
-            training=lambda wildcards: training_settings(
-                MODELS[wildcards.model].training
-            ),
+            training=lambda wildcards: training_settings(MODELS[wildcards.model].training),
             sketch=config["training"]["sketch"] if WITH_TRAJECTORY else {},
             device=config["training"]["device"],
             steps=steps_of("training"),
@@ -91,13 +89,7 @@ rule training_log:
     log:
         f"{LOGS}/training_log/{{model}}.log",
     wildcard_constraints:
-        model=one_of(
-            [
-                model
-                for model in [*TRAINED, *MONITORED]
-                if model not in WORK["training"].whole
-            ]
-        ),
+        model=one_of([model for model in [*TRAINED, *MONITORED] if model not in WORK["training"].whole]),
     conda:
         "../../envs/toposcale.yaml"
     params:

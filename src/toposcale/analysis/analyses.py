@@ -24,93 +24,129 @@ class Analysis(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
-def _analysis(function: str, title: str, reads: str, makes: str, settings: str = "") -> Analysis:
-    return Analysis(function, title, tuple(reads.split()), tuple(makes.split()), tuple(settings.split()))
-
-
 ANALYSES = {
-    "correlations": _analysis(
+    "correlations": Analysis(
         "verdicts.verdict_tables",
         "Correlations of every feature with every metric, and the verdicts",
-        "features metrics models",
-        "correlations pooled_correlations over_seeds verdicts tested_features sensitivity power",
-        "seed resamples tasks",
+        reads=("features", "metrics", "models"),
+        makes=(
+            "correlations",
+            "pooled_correlations",
+            "over_seeds",
+            "verdicts",
+            "tested_features",
+            "sensitivity",
+            "power",
+        ),
+        settings=("seed", "resamples", "tasks"),
     ),
-    "ranking": _analysis(
+    "findings": Analysis(
+        "confirmation.findings_tables",
+        "What the search among the features found",
+        reads=("verdicts", "metrics", "models"),
+        makes=("findings",),
+        settings=("tasks",),
+    ),
+    "confirmation": Analysis(
+        "confirmation.confirmation_tables",
+        "Whether what was found comes back with fresh seeds",
+        reads=("findings", "fresh_features", "fresh_metrics", "fresh_models"),
+        makes=("confirmation",),
+        settings=("seed", "confirm"),
+    ),
+    "ranking": Analysis(
         "ranking.ranking_tables",
         "Topology against spectra, norms and curvature",
-        "features metrics",
-        "ranking",
-        "seed resamples",
+        reads=("features", "metrics"),
+        makes=("ranking",),
+        settings=("seed", "resamples"),
     ),
-    "scaling": _analysis(
+    "scaling": Analysis(
         "scaling.scaling_tables",
         "Power laws in model size",
-        "features metrics models",
-        "scaling",
-        "seed resamples",
+        reads=("features", "metrics", "models"),
+        makes=("scaling",),
+        settings=("seed", "resamples"),
     ),
-    "transitions": _analysis(
+    "transitions": Analysis(
         "transitions.transition_tables",
         "Transitions and change points",
-        "features metrics",
-        "transitions change_points",
+        reads=("features", "metrics"),
+        makes=("transitions", "change_points"),
     ),
-    "early_stopping": _analysis(
+    "early_stopping": Analysis(
         "early_stopping.early_stopping_tables",
         "Early stopping by features and by loss",
-        "features metrics",
-        "early_stopping early_stopping_summary",
+        reads=("features", "metrics"),
+        makes=("early_stopping", "early_stopping_summary"),
     ),
-    "forecasts": _analysis(
+    "forecasts": Analysis(
         "forecasts.forecast_tables",
         "Forecasts of the final loss",
-        "features metrics models training vectors schedules",
-        "forecasts forecast_evaluation",
-        "fractions seed resamples",
+        reads=("features", "metrics", "models", "training", "vectors", "schedules"),
+        makes=("forecasts", "forecast_evaluation"),
+        settings=("fractions", "seed", "resamples"),
     ),
-    "scores": _analysis(
+    "scores": Analysis(
         "scores.score_tables",
         "Forecasts of the scores of tasks",
-        "metrics models training schedules",
-        "score_forecasts score_evaluation",
-        "fractions score_metrics loss_metric",
+        reads=("metrics", "models", "training", "schedules"),
+        makes=("score_forecasts", "score_evaluation"),
+        settings=("fractions", "score_metrics", "loss_metric"),
     ),
-    "decisions": _analysis(
+    "decisions": Analysis(
         "decisions.decision_tables",
         "Finish, extend, or stop and start another size",
-        "features metrics models training schedules",
-        "candidates decisions decision_evaluation",
-        "fractions decision seed resamples",
+        reads=("features", "metrics", "models", "training", "schedules"),
+        makes=("advice", "candidates", "decisions", "decision_evaluation"),
+        settings=("fractions", "decision", "seed", "resamples"),
     ),
-    "comparison": _analysis(
+    "comparison": Analysis(
         "comparison.comparison_tables",
         "Published values beside those of this run",
-        "published features metrics models correlations scaling transitions forecast_evaluation",
-        "comparison",
-        "training_settings corpus_settings seeds",
+        reads=(
+            "published",
+            "features",
+            "metrics",
+            "models",
+            "correlations",
+            "scaling",
+            "transitions",
+            "forecast_evaluation",
+        ),
+        makes=("comparison",),
+        settings=("training_settings", "corpus_settings", "seeds"),
     ),
-    "summary": _analysis(
+    "summary": Analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        "metrics verdicts pooled_correlations tested_features sensitivity forecast_evaluation decision_evaluation "
-        "candidates",
-        "summary",
-        "tasks",
+        reads=(
+            "metrics",
+            "verdicts",
+            "pooled_correlations",
+            "tested_features",
+            "sensitivity",
+            "confirmation",
+            "forecast_evaluation",
+            "decision_evaluation",
+            "advice",
+        ),
+        makes=("summary",),
+        settings=("tasks",),
     ),
-    "graph_dependence": _analysis(
+    "graph_dependence": Analysis(
         "graph_dependence.graph_dependence_tables",
         "How much the features of the landscape depend on the choice of graph",
-        "all_features",
-        "graph_dependence",
-        "planes graphs",
+        reads=("all_features",),
+        makes=("graph_dependence",),
+        settings=("planes", "graphs"),
     ),
-    "landscape_information": _analysis(
+    "landscape_information": Analysis(
         "landscape_information.landscape_information_tables",
         "Which features of the landscape tell checkpoints apart",
-        "all_features",
-        "landscape_information",
-        "repeats",
+        reads=("all_features",),
+        makes=("landscape_information",),
+        settings=("repeats",),
     ),
 }
 """Every analysis by name, in the order of the work."""

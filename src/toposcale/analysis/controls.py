@@ -12,6 +12,8 @@ from toposcale.io.schemas import ALL_LAYERS
 
 NOTHING = "nothing"
 """The control of a plain correlation."""
+NUCLEAR_NORM = "nuclear_norm"
+"""The feature of weights that stands for their spectrum: the sum of the singular values (docs/study-3.md)."""
 VARIANCE = "weight_variance"
 """The feature of weights that explains most of neural persistence (Girrbach et al. 2023)."""
 
@@ -20,27 +22,32 @@ VARIANCE = "weight_variance"
 class Control:
     """One control.
 
-    name: as in the column `control` of the tables. of_model, of_layer: the features of the weights that are held fixed, of
-    the whole model, and of the layer that a feature is of. step: whether a partial correlation holds the step fixed too;
-    an innovation test always takes out the trend in the step. untested: why no innovation test given it is made, "" where
-    one is. asked_of: the features of the weights that have this control,
-    () for all. shares: the control on whose resamples it is computed, where that holds the same series. missing: what is
-    said where a series to hold fixed is not there.
+    name: as in the column `control` of the tables. of_model: features of the weights of the whole model that are held
+    fixed. of_layer: those of one layer, held fixed for the features of that layer. step: whether the partial rank
+    correlation holds the training step fixed. asked_of: the only features of the weights that have this control; () for
+    every feature of every source. missing: the reason in the tables where a series to hold fixed was not measured.
     """
 
     name: str
     of_model: tuple[str, ...] = ()
     of_layer: tuple[str, ...] = ()
     step: bool = False
-    untested: str = ""
     asked_of: tuple[str, ...] = ()
-    shares: str = ""
     missing: str = ""
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether an innovation test is made given this control.
+
+        The test takes out the trend in the step, whatever is held fixed. With nothing else it finds relations where there
+        are none, because runs share a course that the trend does not take up (docs/statistics.md, "Withdrawn").
+        """
+        return bool(self.of_model)
 
     def is_asked_of(self, keys: pd.DataFrame) -> np.ndarray:
         """Which rows of source, layer and feature have this control."""
-        known = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
-        return known.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
+        named = (keys["source"] == WEIGHT_NORM.source) & keys["feature"].isin(self.asked_of)
+        return named.to_numpy() if self.asked_of else np.ones(len(keys), dtype=bool)
 
     def keys(self, layer: str) -> dict[tuple[str, str, str], bool]:
         """The series that are held fixed for the features of a layer, and whether each must be there.
@@ -55,16 +62,17 @@ class Control:
 
 
 _NORM = WEIGHT_NORM.feature
-_NO_NORM = "no weight norm at these checkpoints"
 
 CONTROLS = {
     control.name: control
     for control in (
-        Control("weight_norm", (_NORM,), (_NORM,), missing=_NO_NORM),
-        # Unrelated runs share a course that the trend does not take up: docs/statistics.md, "Withdrawn".
-        Control("step", step=True, untested="the runs share a course", shares="weight_norm"),
+        Control("step", step=True),
+        Control("weight_norm", (_NORM,), (_NORM,), missing="no weight norm at these checkpoints"),
         Control(
-            "weight_norm_and_step", (_NORM,), (_NORM,), step=True, shares="weight_norm", missing=_NO_NORM
+            "weight_norm_and_spectrum",
+            (_NORM, NUCLEAR_NORM),
+            (_NORM, NUCLEAR_NORM),
+            missing="no norm or nuclear norm of the weights at these checkpoints",
         ),
         Control(
             "weight_norm_and_variance",

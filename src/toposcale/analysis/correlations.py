@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, Aligned, aligned_series, joined
+from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, Aligned, aligned_series, joined
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import (
     MAX_PERMUTED,
@@ -68,7 +68,7 @@ def _plain(group: Aligned, seed: int, resamples: int) -> dict[str, Floats]:
     for name, (correlate, bootstrap) in kinds.items():
         names = [name, f"{name}_low", f"{name}_high", f"{name}_block_low", f"{name}_block_high", f"{name}_p"]
         columns.update({column: np.full(shape, np.nan) for column in names})
-        if group.n < MIN_POINTS:
+        if group.n < MIN_FOR_CORRELATION:
             continue
         columns[name] = correlate(group.values, group.targets)
         for infix, counts in (
@@ -93,7 +93,7 @@ def _differences(group: Aligned, seed: int, resamples: int) -> dict[str, Floats]
     shape = (len(group.values), len(group.metrics))
     names = ["spearman_differences", "spearman_differences_low", "spearman_differences_high", "differences_p"]
     columns = dict.fromkeys([*names, "n_effective"], np.full(shape, np.nan))
-    if group.n > MIN_POINTS:
+    if group.n > MIN_FOR_CORRELATION:
         x, y = np.diff(group.values, axis=1), np.diff(group.targets, axis=1)
         counts = moving_block_counts(group.n - 1, resamples, group.generator(seed, DIFFERENCES))
         low, high = percentile_interval(bootstrap_spearman(x, y, counts))

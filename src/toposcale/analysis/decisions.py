@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import FRACTIONS
-from toposcale.analysis.histories import histories_from_tables
-from toposcale.analysis.regret import (
-    POLICIES,
-    Choice,
-    Outcome,
-    judged,
-    mean_regret,
-    usual_choices,
-)
+from toposcale.analysis.regret import POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 from toposcale.analysis.series import cells_of
-from toposcale.forecasting.advice import USUAL, Question, decide, trusted_law
-from toposcale.forecasting.candidates import (
-    FINISH,
-    Candidate,
-    candidates,
-    compute_of,
-    course_gap,
-    rest_of,
-)
-from toposcale.forecasting.history import History
+from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.forecasting.advice import Advice, advise_on
+from toposcale.forecasting.decision import FINISH, USUAL, Candidate, Request, candidates, course_gap
 from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.prediction import NoForecast
+from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas
 
 RANDOM_STOPS = 8
@@ -54,179 +38,173 @@ def decision_tables(
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
     """The tables candidates, decisions and decision_evaluation; `decision` is that section of the configuration."""
-    histories = histories_from_tables(features, metrics, training, models, schedules=schedules)
-    question = Question(decision["remaining"], decision["sizes"])
-    considered = candidate_table(histories, fractions=fractions, question=question, seed=seed)
-    decided = decision_table(histories, fractions=fractions, seed=seed)
-    by_cell = decided.assign(cell=decided["model"].map(cells_of(models)))
-    evaluated = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
-    evaluated = schemas.TABLES["decision_evaluation"].frame(evaluated.drop(columns=["n_models"]))
-    return {"candidates": considered, "decisions": decided, "decision_evaluation": evaluated}
+    trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules)
+    request = Request(decision["remaining"], decision["sizes"])
+    advised = moments(trainings, fractions, request)
+    evaluated = decision_table(trainings, fractions=fractions)
+    by_cell = evaluated.assign(cell=evaluated["model"].map(cells_of(models)))
+    means = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
+    means = schemas.TABLES["decision_evaluation"].frame(means.drop(columns=["n_models"]))
+    return {
+        "advice": advice_table(advised),
+        "candidates": candidate_table(advised),
+        "decisions": evaluated,
+        "decision_evaluation": means,
+    }
 
 
-def candidate_table(
-    histories: Sequence[History],
-    *,
+class Moment(NamedTuple):
+    """The advice on a training at a share of its steps; is_live: as it stands now, else as it stood then."""
+
+    share: float
+    is_live: bool
+    advice: Advice
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The columns that name it."""
+        return {"model": self.advice.training.model, "fraction": self.share, "is_live": self.is_live}
+
+
+def moments(
+    trainings: Sequence[TrainingRun],
     fractions: Sequence[float] = FRACTIONS,
-    question: Question = USUAL,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """The `candidates` table: of runs under way now, and of finished runs as they stood at the first of `fractions`."""
-    rows = []
-    for history in histories:
-        is_live = not history.is_over
-        share = history.last_step / history.final_step if is_live else min(fractions)
-        if is_live:
-            others = [run for run in _family(history, histories) if run.model != history.model]
+    request: Request = USUAL,
+) -> list[Moment]:
+    """Of trainings under way now, and of finished ones as they stood at the first of `fractions`."""
+    made = []
+    for training in trainings:
+        if training.is_over:
+            share, others = min(fractions), _smaller(training, trainings)
+            advice = advise_on(training.first(share), others, request)
         else:
-            others = _smaller(history, histories)
-        try:
-            now = history if is_live else history.first(share)
-            decision = decide(trusted_law(now, others), now, others, question, seed)
-        except NoForecast as error:
-            rows.append(
-                {
-                    "model": history.model,
-                    "fraction": share,
-                    "candidate": "",
-                    "reason": str(error),
-                    "is_live": is_live,
-                }
-            )
+            share = training.last_step / training.final_step
+            advice = advise_on(training, trainings, request)
+        made.append(Moment(share, not training.is_over, advice))
+    return made
+
+
+def advice_table(rows: Sequence[Moment]) -> pd.DataFrame:
+    """The `advice` table: what to do, a row a training."""
+    columns = schemas.TABLES["advice"].names
+    made = []
+    for moment in rows:
+        values = {name: value for name, value in moment.advice.items() if name in columns}
+        doubts = {"sentence": moment.advice.sentence, "unsure_because": "; ".join(moment.advice.doubts)}
+        made.append(values | doubts | moment.key)
+    return schemas.TABLES["advice"].frame(made)
+
+
+def candidate_table(rows: Sequence[Moment]) -> pd.DataFrame:
+    """The `candidates` table: a row for each way to spend the compute that is left."""
+    made = []
+    for moment in rows:
+        advice = moment.advice
+        if advice.decision is None:
+            made.append(moment.key | {"candidate": "", "is_sure": False, "reason": advice.no_advice_because})
             continue
-        rows += [
-            {
-                "model": history.model,
-                "fraction": share,
-                **option.told,
-                "compute": option.candidate.compute,
-                "is_sure": option.is_sure and history.plan_known and len(decision.options) > 1,
-                "is_live": is_live,
-                "reason": "",
-            }
-            for option in decision.options
-        ]
-    return schemas.TABLES["candidates"].frame(rows)
+        for option in advice.decision.options:
+            is_sure = advice.is_sure and option is advice.decision.best
+            options = option.as_row() | {"compute": option.candidate.compute}
+            made.append(moment.key | options | {"is_sure": is_sure, "reason": ""})
+    return schemas.TABLES["candidates"].frame(made)
 
 
-def _family(history: History, histories: Sequence[History]) -> list[History]:
-    return [other for other in histories if other.family == history.family]
+def _finished_of_family(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[TrainingRun]:
+    return [other for other in trainings if other.family == training.family and other.is_finished]
 
 
-def _smaller(history: History, histories: Sequence[History]) -> list[History]:
+def _smaller(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[TrainingRun]:
     """What is taken as known at a moment of a finished run, beside its own beginning: the smaller sizes."""
-    return [
-        other
-        for other in _family(history, histories)
-        if other.n_parameters < history.n_parameters and other.is_finished
-    ]
+    family = _finished_of_family(training, trainings)
+    return [other for other in family if other.n_parameters < training.n_parameters]
 
 
 def decision_table(
-    histories: Sequence[History], *, fractions: Sequence[float] = FRACTIONS, seed: int = 0
+    trainings: Sequence[TrainingRun], *, fractions: Sequence[float] = FRACTIONS
 ) -> pd.DataFrame:
     """The `decisions` table: every finished run that has a larger size in its family, at every fraction, by every policy.
 
     The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
     run would still spend is spent either way. The advice takes the candidate of the least expected regret, and finishes
-    where there is no forecast to be believed; `stop_now` starts the next larger size; `stop_at_random` does so after a
+    where there is none; `stop_now` starts the next larger size; `stop_at_random` does so after a
     random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That of a start
     was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}
-    for history in histories:
-        family = [other for other in _family(history, histories) if other.is_finished]
-        larger = [other for other in family if other.n_parameters > history.n_parameters]
-        if not larger or not history.is_finished or not np.isfinite(history.tokens_per_step):
+    for training in trainings:
+        family = _finished_of_family(training, trainings)
+        larger = [other for other in family if other.n_parameters > training.n_parameters]
+        if not larger or not training.is_finished or not np.isfinite(training.tokens_per_step):
             continue
-        if history.family not in laws:
-            laws[history.family] = Joint().fit(family)  # to all finished runs that it reads
+        if training.family not in laws:
+            laws[training.family] = Joint().fit(family)  # to all finished runs that it reads
         for fraction in fractions:
-            smaller = _smaller(history, histories)
-            rows += _decision(history, smaller, larger, laws[history.family], fraction, seed)
+            rows += _decision(
+                training, _smaller(training, trainings), larger, laws[training.family], fraction
+            )
     return schemas.TABLES["decisions"].frame(rows)
 
 
 def _decision(
-    history: History,
-    smaller: Sequence[History],
-    larger: Sequence[History],
+    training: TrainingRun,
+    smaller: Sequence[TrainingRun],
+    larger: Sequence[TrainingRun],
     law: Joint,
     fraction: float,
-    seed: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one decision, or a row of every policy with the reason why there is none."""
-    now = history.first(fraction)
+    now = training.first(fraction)
     # Sizes that have not started: their plan alone is known, not one loss.
-    others = [*(_unstarted(other) for other in larger), *smaller]
-    found = candidates(now, others, multiples=())
-    starts = [candidate for candidate in found if candidate.is_start]
+    others = [*(other.unstarted() for other in larger), *smaller]
+    ways = candidates(now, others, multiples=())
+    starts = [candidate for candidate in ways if candidate.is_start]
     moment = {
-        "model": history.model,
+        "model": training.model,
         "fraction": fraction,
-        "spent": float(compute_of(now, now.last_step)),
-        "remaining": rest_of(now),
-        "n_candidates": len(found),
+        "spent": now.compute(now.last_step),
+        "remaining": now.compute_left,
+        "n_candidates": len(ways),
     }
-    if not starts or not len(now.loss_curve[0]):
-        for policy in POLICIES:
-            yield moment | {
-                "policy": policy,
-                "reason": "no other size can be started" if not starts else "no loss",
-            }
+    if not starts or not now.has_begun:
+        reason = "no other size can be started" if not starts else "no loss"
+        yield from (moment | {"policy": policy, "reason": reason} for policy in POLICIES)
         return
-    outcomes = {candidate.name: _outcome(candidate, history, larger, law) for candidate in found}
-    bigger = [candidate for candidate in starts if candidate.target.n_parameters > history.n_parameters]
+    outcomes = {candidate.name: _outcome(candidate, training, larger, law) for candidate in ways}
+    bigger = [candidate for candidate in starts if candidate.target.n_parameters > training.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
-    choices = usual_choices(_advised(now, others, seed), following.name if following else "")
+    advice = advise_on(now, others, Request(sizes=()))
+    choices = usual_choices(Choice.of(advice), following.name if following else "")
     at_random = Outcome(np.nan)
     if following:  # else the rest buys no training of a larger size
-        at_random = _random_stop(now, history, following, larger, law, outcomes[FINISH])
+        at_random = _random_stop(now, training, following, larger, law, outcomes[FINISH])
     for row in judged(choices, outcomes, at_random):
         yield moment | row
 
 
-def _advised(now: History, others: Sequence[History], seed: int) -> Choice:
-    """The advice; a run of which there is no forecast goes on as planned."""
-    try:
-        best = decide(trusted_law(now, others), now, others, Question(sizes=()), seed).best
-    except NoForecast as error:
-        return Choice(FINISH, reason=str(error))
-    return Choice(best.candidate.name, best.probability)
-
-
-def _unstarted(history: History) -> History:
-    nothing = np.empty(0)
-    return replace(
-        history,
-        steps=nothing,
-        losses=nothing,
-        gradient_norms=nothing,
-        checkpoint_steps=nothing,
-        checkpoint_losses=nothing,
-        features={},
-    )
-
-
-def _outcome(candidate: Candidate, history: History, larger: Sequence[History], law: Joint) -> Outcome:
+def _outcome(
+    candidate: Candidate, training: TrainingRun, larger: Sequence[TrainingRun], law: Joint
+) -> Outcome:
     if candidate.name == FINISH:
-        return Outcome(history.final_loss)
+        return Outcome(training.final_loss)
     for other in larger:
-        whole = float(compute_of(other, other.final_step))
-        same_size = other.n_parameters == candidate.target.n_parameters
-        if same_size and other.plan_known and abs(whole / candidate.compute - 1) <= SAME_COMPUTE:
-            plan = other.rates_to(other.final_step)
-            if course_gap(plan, candidate.target.learning_rates) <= 0.1:
-                return Outcome(other.final_loss)
+        whole = other.compute(other.final_step)
+        if (
+            other.n_parameters == candidate.target.n_parameters
+            and other.plan_known
+            and abs(whole / candidate.compute - 1) <= SAME_COMPUTE
+            and course_gap(other.whole_plan, candidate.target.learning_rates) <= 0.1
+        ):
+            return Outcome(other.final_loss)
     return Outcome(float(law.predict([candidate.target])[0][0]), False)
 
 
 def _random_stop(
-    now: History,
-    history: History,
+    now: TrainingRun,
+    training: TrainingRun,
     following: Candidate,
-    larger: Sequence[History],
+    larger: Sequence[TrainingRun],
     law: Joint,
     finished: Outcome,
 ) -> Outcome:
@@ -234,8 +212,8 @@ def _random_stop(
     like = [other for other in larger if other.n_parameters == following.target.n_parameters]
     truths = []
     for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-        found = candidates(now, [_unstarted(like[0])], (1 - share) * rest_of(now), ())
-        starts = [candidate for candidate in found if candidate.is_start]
+        ways = candidates(now, [like[0].unstarted()], (1 - share) * now.compute_left, ())
+        starts = [candidate for candidate in ways if candidate.is_start]
         # Too little is left to start anything: it was as good as finished.
-        truths.append(_outcome(starts[0], history, like, law) if starts else finished)
+        truths.append(_outcome(starts[0], training, like, law) if starts else finished)
     return Outcome(float(np.mean([t.loss for t in truths])), all(t.observed for t in truths))

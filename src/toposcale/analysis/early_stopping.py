@@ -39,16 +39,16 @@ def early_stopping_table(
         values, loss = series["value"].to_numpy(np.float64), series["value_metric"].to_numpy(np.float64)
         best = np.minimum.accumulate(loss)
         for wait in patience:
-            own = patience_stop(values, wait, mode=MODES.get(str(key[-1]), "either"))
+            stop_at = patience_stop(values, wait, mode=MODES.get(str(key[-1]), "either"))
             reference = patience_stop(loss, wait, mode="lower")
-            at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (own, reference))
+            at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (stop_at, reference))
             saved, given_up = int(steps[reference_at] - steps[at]), float(best[at] - best[reference_at])
             rows.append(
                 dict(zip(["model", *SERIES_KEY], key, strict=True))
                 | {
                     "patience": int(wait),
                     "stop_step": int(steps[at]),
-                    "triggered": own is not None,
+                    "triggered": stop_at is not None,
                     "metric_stop_step": int(steps[reference_at]),
                     "metric_triggered": reference is not None,
                     "steps_saved": saved,
@@ -61,9 +61,9 @@ def early_stopping_table(
 def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Mean over models of steps_saved and loss_given_up, with Student intervals (NaN for a single model)."""
     groups = table.groupby([*SERIES_KEY, "patience"], sort=True)
-    found = groups.size().rename("n_models").to_frame()
-    quantile = stdtrit(found["n_models"] - 1.0, 0.975)
+    summary = groups.size().rename("n_models").to_frame()
+    quantile = stdtrit(summary["n_models"] - 1.0, 0.975)
     for name in ("steps_saved", "loss_given_up"):
         mean, half = groups[name].mean(), quantile * groups[name].sem()
-        found = found.assign(**{name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
-    return schemas.TABLES["early_stopping_summary"].frame(found.reset_index())
+        summary = summary.assign(**{name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
+    return schemas.TABLES["early_stopping_summary"].frame(summary.reset_index())

@@ -1,4 +1,4 @@
-"""Answers about the features: which follow the loss, which tell more than the norm and the step, and what could be found.
+"""Answers about the features: which follow the loss, which tell more than norm and spectrum, and what could be found.
 
 At most 40 words an answer, the numbers apart; every number is one of the tables verdicts, tested_features and sensitivity.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.levels import MEASURED
+from toposcale.analysis.false_positives import MEASURED
 from toposcale.analysis.questions import NOT_TESTED, YES, Question
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
@@ -29,71 +29,72 @@ class Answer(NamedTuple):
     numbers: str = ""
 
 
-def following(family: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
+def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     """How many features follow the metric, the closest of topology, and the plain norm beside them.
 
-    pooled: the table `pooled_correlations`, of the features and the metric of `family`.
+    verdicts: of whole models over all runs, on the headline metric; pooled: the table `pooled_correlations` of these.
     """
-    asked = family[family["question"] == "follows_the_loss"].drop(columns="control")
+    asked = verdicts[verdicts["question"] == "follows_the_loss"].drop(columns="control")
     plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
-    known = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
-    if known.empty:
+    correlated = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
+    if correlated.empty:
         return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
-    followers = known[known["answer"] == YES]
-    text = f"{len(followers)} of {len(known)} features follow it in every cell that has both. Drift alone can cause that."
-    numbers, verdict = [], f"{len(followers)} of {len(known)}"
+    followers = correlated[correlated["answer"] == YES]
+    count = f"{len(followers)} of {len(correlated)}"
+    text = f"{count} features follow it in every cell that has both. Drift alone can cause that."
+    numbers = []
     topological = followers[is_topology(followers)]
     if len(topological):
         closest = topological.iloc[topological["estimate"].abs().argmax()]
         text += f" The closest topological feature is {name_of(closest)}."
         numbers.append(f"{name_of(closest)}: {_rho(closest)}")
-    norm = known[(known[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
+    norm = correlated[(correlated[SERIES_KEY] == list(WEIGHT_NORM)).all(axis=1)]
     if len(norm):
         follows = norm["answer"].iloc[0] == YES
         text += f" The norm of the weights {'follows it too' if follows else 'does not follow it'}."
         numbers.append(f"norm: {_rho(norm.iloc[0])}")
-    return Answer(verdict, text, ". ".join(numbers) + "." if numbers else "")
+    return Answer(count, text, ". ".join(numbers) + "." if numbers else "")
 
 
 def beyond(
-    family: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
+    verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
     """What was found beyond a control, and what could have been: the positive control and the power."""
-    what, own = question.beyond, row_of(sensitivity, question.name)
+    what, power = question.beyond, row_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
-    if own is None or own["found"] == NOT_TESTED:
-        why = "nothing was measured" if own is None else own["reason"]
+    if power is None or power["found"] == NOT_TESTED:
+        why = "nothing was measured" if power is None else power["reason"]
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
-    asked = family[family["question"] == question.name]
-    found = asked[asked["answer"] == YES].sort_values("q")
+    asked = verdicts[verdicts["question"] == question.name]
+    passed = asked[asked["answer"] == YES].sort_values("q")
     control = (
-        f"Positive control ({metric_name(metric)} with noise, innovation correlation {own['correlation']:.2f}): "
-        f"p = {own['p']:.2g}, q = {own['q']:.2g}. "
+        f"Positive control ({metric_name(metric)} with noise, innovation correlation {power['correlation']:.2f}): "
+        f"p = {power['p']:.2g}, q = {power['q']:.2g}. "
     )
     numbers, limit = f"{control}Tested: {counts}", ""
-    if own["outside"]:
-        limit = f" Its level was not measured at {own['outside']}."
+    if power["outside"]:
+        limit = f" Its level was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += (
             f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
             f"p = {row['p']:.2g}, q = {row['q']:.2g}."
         )
-    if len(found):
-        verdict = f"{len(found)} of {int(own['n_tested'])}"
+    if len(passed):
+        verdict = f"{len(passed)} of {int(power['n_tested'])}"
         text = (
-            f"{counting(len(found), 'feature')} of {int(own['n_tested'])} tested told more about the {metric_name(metric)} "
-            f"than {what}; the clearest is {name_of(found.iloc[0])}."
+            f"{counting(len(passed), 'feature')} of {int(power['n_tested'])} tested told more about the "
+            f"{metric_name(metric)} than {what}; the clearest is {name_of(passed.iloc[0])}."
         )
         # Where something was found, the limit comes first.
         if limit:
-            return Answer(verdict, text + limit, f"{numbers} {could(own['detectable'])}.")
-        return Answer(verdict, f"{text} {could(own['detectable'])}.", numbers)
-    if own["found"] != YES:
+            return Answer(verdict, text + limit, f"{numbers} {could(power['detectable'])}.")
+        return Answer(verdict, f"{text} {could(power['detectable'])}.", numbers)
+    if power["found"] != YES:
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
     return Answer(
-        "None found", f"Nothing was found beyond {what}. {could(own['detectable'])}.{limit}", numbers
+        "None found", f"Nothing was found beyond {what}. {could(power['detectable'])}.{limit}", numbers
     )
 
 
@@ -116,8 +117,8 @@ def counted(tested: pd.DataFrame) -> str:
 
 def coinciding(pooled: pd.DataFrame) -> str:
     """That the rank correlations given the norm and given the step are the same in every cell, where they are."""
-    given = pooled.set_index(SERIES_KEY)
-    norm, step = (given[given["control"] == name] for name in ("weight_norm", "step"))
+    by_series = pooled.set_index(SERIES_KEY)
+    norm, step = (by_series[by_series["control"] == name] for name in ("weight_norm", "step"))
     columns = ["spearman", "spearman_lowest", "spearman_highest"]
     apart = (norm[columns] - step[columns]).dropna()
     if len(apart) and np.allclose(apart, 0.0, rtol=0, atol=1e-9):

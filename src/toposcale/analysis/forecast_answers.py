@@ -12,13 +12,11 @@ import pandas as pd
 from toposcale.analysis.feature_answers import UNTESTED, Answer
 from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, rivals
 from toposcale.forecasting.methods import METHODS
-from toposcale.forecasting.words import headline
 from toposcale.statistics.multiple_testing import holm
 
 LEVEL = 0.05
 MOST_NAMED = 5
-FEWEST_RUNS = 10
-FEWEST_DECISIONS = 10
+FEWEST_FOR_A_VERDICT = 10
 """Runs and decisions below which there is no verdict."""
 
 
@@ -52,7 +50,8 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     """Each method that reads topology against the best that reads the loss alone or the size alone.
 
     At the smallest share of training. Yes only for a method whose gain is above 0 with its interval and passes Holm's
-    correction for all of them, over at least `FEWEST_RUNS` cells that both forecast; the seeds of a cell count once.
+    correction for all of them, over at least `FEWEST_FOR_A_VERDICT` cells that both forecast; the seeds of a cell count
+    once.
     """
     rows = _first(evaluation)
     rivals = rows[rows["method"] == rows["baseline"]] if "baseline" in rows else rows[:0]
@@ -67,7 +66,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         f"From the first {rival['fraction']:.0%} of training, the best forecast without topology, "
         f"{_words(rival['method'])}, misses the final loss by {rival['mae']:.3f} nats over {runs} runs."
     )
-    said = []
+    comparisons = []
     topological = [name for name, method in METHODS.items() if method.reads == "topology"]
     judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
     for row in judged.to_dict("records"):
@@ -75,23 +74,25 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        said.append(f"{_words(row['method'])} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
-    numbers = "; ".join(said) + ("." if said else "")
+        comparisons.append(
+            f"{_words(row['method'])} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}"
+        )
+    numbers = "; ".join(comparisons) + ("." if comparisons else "")
     if judged.empty:
         return Answer(UNTESTED, text + " No method that reads topology could forecast at that point.")
     best = judged.iloc[judged["improvement_percent"].argmax()]
     word = "closer" if best["improvement_percent"] >= 0 else "further off"
     text += f" With topology it comes {abs(best['improvement_percent']):.0f}% {word} at best."
     compared = int(judged["n_compared"].max())
-    if compared < FEWEST_RUNS:
+    if compared < FEWEST_FOR_A_VERDICT:
         return Answer(
             f"Not tested: {compared} runs",
             text,
-            f"{numbers} Below {FEWEST_RUNS} runs that are more than seeds of one another there is no verdict.",
+            f"{numbers} Below {FEWEST_FOR_A_VERDICT} runs that are more than seeds of one another there is no verdict.",
         )
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
-    enough = judged["n_compared"] >= FEWEST_RUNS
+    enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
     gained = judged[enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)]
     if len(gained):
         return Answer("Yes", text, numbers)
@@ -108,8 +109,8 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     by: dict[Any, Any] = rows.set_index("policy").to_dict("index") if len(rows) else {}
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
-    own = by["advice"]
-    count, modelled = int(own["n_decisions"]), int(own["n_modelled"])
+    advised = by["advice"]
+    count, modelled = int(advised["n_decisions"]), int(advised["n_modelled"])
     costs = "; ".join(
         f"{words} {by[policy]['regret']:.3f} "
         + _interval(by[policy]["regret_low"], by[policy]["regret_high"], ".3f")
@@ -122,66 +123,45 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
         if policy in by
     )
     text = (
-        f"Decided at {own['fraction']:.0%} of training, the compute already spent counted, the advice gives up "
-        f"{own['regret']:.3f} nats against the best choice, over {count} decisions."
+        f"Decided at {advised['fraction']:.0%} of training, the compute already spent counted, the advice gives up "
+        f"{advised['regret']:.3f} nats against the best choice, over {count} decisions."
     )
     numbers = (
         f"Loss given up: {costs}. In {modelled} of the {count} decisions the truth is a law fitted to all runs and not a "
         "training."
     )
-    if count < FEWEST_DECISIONS:
-        numbers += f" Below {FEWEST_DECISIONS} decisions there is no verdict."
+    if count < FEWEST_FOR_A_VERDICT:
+        numbers += f" Below {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
         return Answer(f"Not tested: {count} decisions", text, numbers)
-    against = _interval(own["against_finish_low"], own["against_finish_high"], ".3f")
-    numbers += f" Against always finishing it gains {own['against_finish']:.3f} {against}."
-    if own["against_finish_low"] > 0:
+    against = _interval(advised["against_finish_low"], advised["against_finish_high"], ".3f")
+    numbers += f" Against always finishing it gains {advised['against_finish']:.3f} {against}."
+    if advised["against_finish_low"] > 0:
         return Answer("Yes, against always finishing", text, numbers)
     return Answer(
-        "No, it would have cost loss" if own["against_finish_high"] < 0 else "Not shown", text, numbers
+        "No, it would have cost loss" if advised["against_finish_high"] < 0 else "Not shown", text, numbers
     )
 
 
-def now(candidates: pd.DataFrame) -> Answer | None:
+def now(advice: pd.DataFrame) -> Answer | None:
     """What is best for every run under way, in the words of the advice; None where there is none."""
-    live = candidates[candidates["is_live"].astype(bool)] if len(candidates) else candidates
+    live = advice[advice["is_live"].astype(bool)].sort_values("model") if len(advice) else advice
     if live.empty:
         return None
-    advised = {
-        f"{model} at {rows['fraction'].iloc[0]:.0%}": _advice(rows)
-        for model, rows in live.groupby("model", sort=True)
-    }
-    said = [f"{run}: {headline(advice)}" for run, advice in list(advised.items())[:MOST_NAMED]]
-    more = len(advised) - MOST_NAMED
-    text = " ".join(said) + (f" {more} more are in the table candidates." if more > 0 else "")
-    short = [_short(advice) for advice in advised.values()]
+    rows = live.to_dict("records")
+    sentences = [f"{row['model']} at {row['fraction']:.0%}: {row['sentence']}" for row in rows[:MOST_NAMED]]
+    more = len(rows) - MOST_NAMED
+    text = " ".join(sentences) + (f" {more} more are in the table advice." if more > 0 else "")
+    short = [_short(row) for row in rows]
     counted = {words: short.count(words) for words in dict.fromkeys(short)}
     verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counted.items())
     return Answer(verdict[:1].upper() + verdict[1:], "`make advice` says why and what it assumes.", text)
 
 
-def _advice(rows: pd.DataFrame) -> dict[str, Any]:
-    """What `forecasting.words.headline` reads, from the candidates of one run."""
-    ordered = rows.sort_values(["at_stake", "candidate"]).to_dict("records")
-    best, alone = ordered[0], len(ordered) == 1
-    odds = best["probability"]
-    told = {
-        "probability": None if alone else odds,
-        "stop_probability": sum(
-            row["probability"] for row in ordered if row["candidate"].startswith("start ")
-        ),
-        "cost_if_wrong": best["at_stake"] / (1 - odds) if odds < 1 else 0.0,
-        "choice": best["candidate"],
-        "sure": bool(best["is_sure"]),
-        "no_advice_because": best["reason"],
-    }
-    return told | {key: best[key] for key in ("gain", "gain_low", "gain_high", "at_stake")}
-
-
-def _short(advice: Mapping[str, Any]) -> str:
-    if not advice["choice"]:
+def _short(row: Mapping[Any, Any]) -> str:
+    if not row["choice"]:
         return "no advice"
-    words = "stop and start another size" if advice["choice"].startswith("start ") else advice["choice"]
-    return words if advice["sure"] or advice["probability"] is None else f"leans to {words}"
+    words = "stop and start another size" if row["choice"].startswith("start ") else row["choice"]
+    return words if row["sure"] or pd.isna(row["probability"]) else f"leans to {words}"
 
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:

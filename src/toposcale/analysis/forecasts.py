@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.histories import histories_from_tables, vectors_by_model
 from toposcale.analysis.series import cells_of
+from toposcale.analysis.training_runs import trainings_from_tables, vectors_by_model
 from toposcale.forecasting.calibration import calibrate_on_others
-from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import METHODS, Family, forecast, make
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.ridge import Problem, Ridge
+from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas
 
 FRACTIONS = (0.2, 0.3, 0.5)
@@ -47,16 +47,16 @@ def forecast_tables(
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
     """The tables forecasts and forecast_evaluation."""
-    histories = histories_from_tables(
+    trainings = trainings_from_tables(
         features, metrics, training, models, schedules=schedules, vectors=vectors_by_model(vectors)
     )
-    forecasts = forecast_table(histories, fractions=fractions, seed=seed)
-    evaluated = evaluate(forecasts, histories, cells_of(models), resamples=resamples, seed=seed)
+    forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
+    evaluated = evaluate(forecasts, trainings, cells_of(models), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}
 
 
 def forecast_table(
-    histories: Sequence[History],
+    trainings: Sequence[TrainingRun],
     *,
     fractions: Sequence[float] = FRACTIONS,
     methods: Sequence[str] = tuple(METHODS),
@@ -67,84 +67,87 @@ def forecast_table(
     Intervals are calibrated over the finished runs, each without itself. A run that is under way has rows up to where it
     has come. Fraction 0 is the joint law without any run of that size.
     """
-    finals = {history.model: history.final_loss for history in histories}
-    finished = {history.model: history for history in histories if history.is_finished}
+    finals = {training.model: training.final_loss for training in trainings}
+    finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
-    begun = [history for history in histories if len(history.loss_curve[0]) or len(history.features)]
+    begun = [training for training in trainings if len(training.loss_curve[0]) or len(training.features)]
     for fraction in fractions:
-        family = [history.first(fraction) for history in begun]
+        family = [whole.first(fraction) for whole in begun]
         # A run that has not come so far has no first part of this length.
         due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
         actual = [finals[cut.model] for cut in due]
         for method in methods:
             forecaster = make(method, Family(family, finished, seed))
-            predictions = [forecast(forecaster, history) for history in due]
+            predictions = [forecast(forecaster, training) for training in due]
             rows += calibrated_rows(due, predictions, actual, fraction=fraction, method=method)
     if "joint" in methods:
-        rows += _rows_of_sizes_not_seen(histories, finals)
+        rows += _rows_of_sizes_not_seen(trainings, finals)
     return schemas.TABLES["forecasts"].frame(rows)
 
 
 def calibrated_rows(
-    histories: Sequence[History], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
+    trainings: Sequence[TrainingRun],
+    predictions: Sequence[Prediction],
+    actual: Sequence[float],
+    **where: object,
 ) -> list[dict[str, object]]:
-    """A row of each history, its interval calibrated over the other finished ones; `where`: columns that all have."""
+    """A row of each training, its interval calibrated over the other finished ones; `where`: columns that all have."""
     calibrated = calibrate_on_others(predictions, actual)
     return [
-        where | _row(history, own, shown, coverage, truth)
-        for history, own, (shown, coverage), truth in zip(
-            histories, predictions, calibrated, actual, strict=True
+        where | _row(training, raw, shown, coverage, truth)
+        for training, raw, (shown, coverage), truth in zip(
+            trainings, predictions, calibrated, actual, strict=True
         )
     ]
 
 
 def _rows_of_sizes_not_seen(
-    histories: Sequence[History], finals: Mapping[str, float]
+    trainings: Sequence[TrainingRun], finals: Mapping[str, float]
 ) -> list[dict[str, object]]:
     """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
     fits: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []
-    for history in histories:
-        key = history.family, history.n_parameters
+    for training in trainings:
+        key = training.family, training.n_parameters
         if key not in fits:
             others = [
                 other
-                for other in histories
+                for other in trainings
                 if other.is_finished and other.family == key[0] and other.n_parameters != key[1]
             ]
             fits[key] = _law_of(others)
         law = fits[key]
         if isinstance(law, NoForecast):
-            if len(history.loss_curve[0]):
+            if len(training.loss_curve[0]):
                 continue  # no other size: nothing to say, and nothing was asked
-            own = Prediction.none(str(law))
-        elif not history.plan_known:
-            own = Prediction.none(history.plan or "its schedule is not known")
+            prediction = Prediction.none(str(law))
+        elif not training.plan_known:
+            prediction = Prediction.none(training.plan or "its schedule is not known")
         else:
-            own = law.forecast(history)
-        row = _row(history, own, own, np.nan, finals[history.model])
+            prediction = law.forecast(training)
+        row = _row(training, prediction, prediction, np.nan, finals[training.model])
         rows.append({"fraction": 0.0, "method": "joint"} | row)
     return rows
 
 
-def _law_of(histories: Sequence[History]) -> Joint | NoForecast:
+def _law_of(trainings: Sequence[TrainingRun]) -> Joint | NoForecast:
     try:
-        return Joint().fit(histories)
+        return Joint().fit(trainings)
     except NoForecast as error:
         return error
 
 
 def _row(
-    history: History, own: Prediction, shown: Prediction, coverage: float, actual: float
+    training: TrainingRun, raw: Prediction, shown: Prediction, coverage: float, actual: float
 ) -> dict[str, object]:
     return {
-        "model": history.model,
+        "model": training.model,
         "forecast": shown.value,
         "low": shown.low,
         "high": shown.high,
         "calibrated_to": coverage,
-        "own_low": own.low,
-        "own_high": own.high,
+        "own_low": raw.low,
+        "own_high": raw.high,
         "actual": actual,
         "error": shown.value - actual,
         "reason": shown.reason,
@@ -153,7 +156,7 @@ def _row(
 
 def evaluate(
     forecasts: pd.DataFrame,
-    histories: Sequence[History] = (),
+    trainings: Sequence[TrainingRun] = (),
     cells: Mapping[str, str] | None = None,
     *,
     resamples: int = 1000,
@@ -167,7 +170,7 @@ def evaluate(
     read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models that any of them does, the one with
     the least error. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast,
     n_compared of them. improvement_p: two-sided signed-rank test of the absolute errors against the baseline's. For
-    ridge, with `histories` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
+    ridge, with `trainings` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
     permutation_p, the share of deals at least as good (own deal counted).
     """
     rows = []
@@ -180,8 +183,8 @@ def evaluate(
         row.update(_against_baseline(group, here[here["method"] == best], cells or {}, resamples, seed))
         power_law = _against_baseline(group, here[here["method"] == POWER_LAW], cells or {}, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
-        if method.startswith("ridge") and len(histories):
-            row.update(_permutation(method, fraction, histories, row["mae"], permutations, seed))
+        if method.startswith("ridge") and len(trainings):
+            row.update(_permutation(method, fraction, trainings, row["mae"], permutations, seed))
         row["note"] = _note(int(group["actual"].notna().sum()), float(row["interval_coverage"]))  # type: ignore[arg-type]
         rows.append(row)
     return schemas.TABLES["forecast_evaluation"].frame(rows)
@@ -229,29 +232,29 @@ def _against_baseline(
 
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])
-    own, base = (by_cell(pair[name].abs(), pair["model"], cells) for name in ("error", "error_baseline"))
-    if len(own) < 2 or base.sum() == 0:
-        return {"n_compared": len(own)}
-    draws = np.random.default_rng(seed).integers(0, len(own), size=(resamples, len(own)))
+    errors, base = (by_cell(pair[name].abs(), pair["model"], cells) for name in ("error", "error_baseline"))
+    if len(errors) < 2 or base.sum() == 0:
+        return {"n_compared": len(errors)}
+    draws = np.random.default_rng(seed).integers(0, len(errors), size=(resamples, len(errors)))
     totals = base[draws].sum(axis=1)
-    improvements = 100 * (1 - own[draws].sum(axis=1)[totals > 0] / totals[totals > 0])
+    improvements = 100 * (1 - errors[draws].sum(axis=1)[totals > 0] / totals[totals > 0])
     low, high = np.quantile(improvements, (0.025, 0.975))
-    same = np.allclose(own, base, rtol=0, atol=1e-15)
+    same = np.allclose(errors, base, rtol=0, atol=1e-15)
     return {
-        "improvement_percent": float(100 * (1 - own.sum() / base.sum())),
+        "improvement_percent": float(100 * (1 - errors.sum() / base.sum())),
         "improvement_low": float(low),
         "improvement_high": float(high),
-        "n_compared": len(own),
-        "improvement_p": 1.0 if same else float(wilcoxon(own, base).pvalue),
+        "n_compared": len(errors),
+        "improvement_p": 1.0 if same else float(wilcoxon(errors, base).pvalue),
     }
 
 
 def _permutation(
-    method: str, fraction: float, histories: Sequence[History], mae: object, permutations: int, seed: int
+    method: str, fraction: float, trainings: Sequence[TrainingRun], mae: object, permutations: int, seed: int
 ) -> dict[str, object]:
-    finals = {h.model: h.final_loss for h in histories if np.isfinite(h.final_loss)}
-    family = [history.first(fraction) for history in histories]
-    ridge = Ridge(method, family, {h.model: h for h in histories if h.model in finals})
+    finals = {h.model: h.final_loss for h in trainings if np.isfinite(h.final_loss)}
+    family = [training.first(fraction) for training in trainings]
+    ridge = Ridge(method, family, {h.model: h for h in trainings if h.model in finals})
     problems = {h.model: _problem_of(ridge, h) for h in family if h.model in finals}
     solvable = {model: problem for model, problem in problems.items() if problem}
     if not solvable or not isinstance(mae, float) or not np.isfinite(mae):
@@ -268,9 +271,9 @@ def _permutation(
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 
 
-def _problem_of(ridge: Ridge, history: History) -> Problem | None:
+def _problem_of(ridge: Ridge, training: TrainingRun) -> Problem | None:
     try:
-        return ridge.problem(history)
+        return ridge.problem(training)
     except NoForecast:
         return None
 

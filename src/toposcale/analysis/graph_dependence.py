@@ -31,8 +31,8 @@ def graph_dependence_tables(
     own_source = all_features["source"] == "landscape"
     whole = all_features[own_source & (all_features["layer"] == ALL_LAYERS)]
     rows = []
-    for model, own in whole.groupby("model", sort=True):
-        table = own.pivot(index="step", columns="feature", values="value").sort_index()
+    for model, rows_of_model in whole.groupby("model", sort=True):
+        table = rows_of_model.pivot(index="step", columns="feature", values="value").sort_index()
         for kind, extents in planes.items():
             for feature, extent in product(TREE_FEATURES, extents):
                 name = f"{feature}_{plane_name(kind, extent)}"
@@ -44,18 +44,18 @@ def graph_dependence_tables(
 def _row(table: pd.DataFrame, names: Sequence[str], graphs: Sequence[str]) -> dict[str, Any]:
     values = table[list(names)].to_numpy(dtype=float)  # checkpoints by graphs
     means = values.mean(axis=0)
-    known = bool(np.isfinite(means).all())
-    low, high = (int(means.argmin()), int(means.argmax())) if known else (0, 0)
+    all_finite = bool(np.isfinite(means).all())
+    low, high = (int(means.argmin()), int(means.argmax())) if all_finite else (0, 0)
     repeats = table.get(f"{names[0]}_spread")
-    pairs = combinations(range(len(names)), 2) if known else ()
+    pairs = combinations(range(len(names)), 2) if all_finite else ()
     agreements = [float(spearman(values[None, :, i], values[None, :, j])[0, 0]) for i, j in pairs]
     return {
         "n_checkpoints": len(values),
         "n_graphs": len(names),
         "lowest": means[low],
-        "lowest_graph": graphs[low] if known else "",
+        "lowest_graph": graphs[low] if all_finite else "",
         "highest": means[high],
-        "highest_graph": graphs[high] if known else "",
+        "highest_graph": graphs[high] if all_finite else "",
         "spread_over_graphs": float(_deviation(values, axis=1).mean()),
         "spread_over_repeats": np.nan if repeats is None else float(repeats.to_numpy(dtype=float).mean()),
         "spread_over_training": float(_deviation(values[:, 0], axis=0)),

@@ -25,9 +25,9 @@ def landscape_information_tables(all_features: pd.DataFrame, *, repeats: int) ->
     `intraclass_correlation_trained` over those after the first. `verdict`: uninformative where the feature is constant
     or the correlation is below 0.5, not tested where it cannot be known, and the reason.
     """
-    own = all_features[(all_features["source"] == "landscape") & (all_features["layer"] == ALL_LAYERS)]
+    landscape = all_features[(all_features["source"] == "landscape") & (all_features["layer"] == ALL_LAYERS)]
     rows = []
-    for model, of_model in own.groupby("model", sort=True):
+    for model, of_model in landscape.groupby("model", sort=True):
         table = of_model.pivot(index="step", columns="feature", values="value").sort_index()
         rows += [
             {"model": model, "feature": feature, **_row(table, feature, 1 + repeats)}

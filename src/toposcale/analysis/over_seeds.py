@@ -27,7 +27,7 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.permutations import DRAWS, with_more_draws
 from toposcale.statistics.run_permutation import MIN_SEEDS, pair_correlations, permute_pairs
-from toposcale.statistics.testable import MIN_POINTS
+from toposcale.statistics.testable import MIN_FOR_TEST
 
 NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
 EARLY, SHARE = 0.2, 0.3
@@ -98,7 +98,7 @@ def paired_innovations(
     for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
-        if used.n >= MIN_POINTS and not used.missing:
+        if used.n >= MIN_FOR_TEST and not used.missing:
             grids = runs.setdefault(group.model, {})
             # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
             earlier = grids.get(tuple(used.steps))

@@ -1,7 +1,7 @@
 """What is left of a correlation given a control, and the innovation test of each run.
 
 The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
-stretch alone. It always takes out the trend in the step, so its p given the norm is that given norm and step.
+stretch alone. Whatever is held fixed, it takes out the trend in the step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.correlations import BLOCKS, RESAMPLES
-from toposcale.analysis.series import MIN_POINTS, Aligned, Columns, aligned_series, joined, warmups_of
+from toposcale.analysis.series import (
+    MIN_FOR_CORRELATION,
+    Aligned,
+    Columns,
+    aligned_series,
+    joined,
+    warmups_of,
+)
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import (
     Floats,
@@ -51,25 +58,14 @@ def partial_correlation_table(
     """Partial Spearman correlations and innovation tests, a row of `correlations` for each run, pair and control."""
     warmups = warmups_of(models)
     rows: list[Columns] = []
-    for first in (control for control in CONTROLS.values() if not control.shares):
-        alike = [control for control in CONTROLS.values() if first.name in (control.name, control.shares)]
-        for group in aligned_series(features, metrics, first):
-            estimates = _estimates(group, alike, seed, resamples)
-            tests = {
-                holds: _tested(_given(group, holds), warmups)
-                for holds in {bool(control.of_model) for control in alike if not control.untested}
-            }
-            for control in alike:
-                own = _no_test(group, control.untested) if control.untested else tests[bool(control.of_model)]
-                columns = estimates[control.name] | own
-                said = columns.pop("test_reason")
-                columns["reason"] = np.where(columns["reason"] != "", columns["reason"], said)
-                rows.append(group.rows(columns | {"control": control.name}))
+    for control in CONTROLS.values():
+        for group in aligned_series(features, metrics, control):
+            estimates, test = _estimates(group, control, seed, resamples), _tested(group, control, warmups)
+            untested = test.pop("untested")
+            columns = estimates | test | {"control": control.name}
+            columns["reason"] = np.where(columns["reason"] != "", columns["reason"], untested)
+            rows.append(group.rows(columns))
     return schemas.TABLES["correlations"].frame(joined(rows))
-
-
-def _given(group: Aligned, holds: bool) -> Aligned:
-    return group if holds else group.without_controls()
 
 
 def run_test(
@@ -87,69 +83,50 @@ def run_test(
     return test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
 
 
-def _tested(group: Aligned, warmups: Mapping[str, float]) -> dict[str, Column]:
-    test, cut, reason = run_test(group, warmups)
+def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Column]:
+    """The columns of the innovation test, and `untested`: why a pair has no p, "" where it has one or is never tested."""
+    test, cut, reason = run_test(group, warmups) if control.is_tested else (None, group, "")
     if test is None:
-        return _no_test(group, reason)
+        shape = (len(group.values), len(group.metrics))
+        nothing = np.full(shape, np.nan)
+        return {
+            "n_tested": np.zeros(shape, dtype=np.int64),
+            "innovation_correlation": nothing,
+            "innovation_p": nothing,
+            "untested": np.full(shape, reason, dtype=object),
+        }
     return {
         "n_tested": np.full(test.p.shape, cut.n),
         "innovation_correlation": test.correlation,
         "innovation_p": test.p,
-        "test_reason": np.where(np.isnan(test.p), NO_VARIATION_LEFT, "").astype(object),
+        "untested": np.where(np.isnan(test.p), NO_VARIATION_LEFT, "").astype(object),
     }
 
 
-def _no_test(group: Aligned, reason: str) -> dict[str, Column]:
-    shape = (len(group.values), len(group.metrics))
-    nothing = np.full(shape, np.nan)
-    return {
-        "n_tested": np.zeros(shape, dtype=np.int64),
-        "innovation_correlation": nothing,
-        "innovation_p": nothing,
-        "test_reason": np.full(shape, reason, dtype=object),
-    }
-
-
-def _estimates(
-    group: Aligned, controls: list[Control], seed: int, resamples: int
-) -> dict[str, dict[str, Column]]:
-    """Partial Spearman correlations with their moving-block intervals, by control."""
-    shape = (len(group.values), len(group.metrics))
-    nothing = np.full(shape, np.nan)
+def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Column]:
+    """Partial Spearman correlations with their moving-block intervals."""
     names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
-    if group.n < MIN_POINTS:
-        unknown = dict.fromkeys(names, nothing) | {"reason": group.reasons()}
-        return {control.name: dict(unknown) for control in controls}
-    held = np.vstack([group.controls, group.steps])
+    nothing = np.full((len(group.values), len(group.metrics)), np.nan)
+    reasons = group.reasons()
+    if group.n < MIN_FOR_CORRELATION or group.missing:
+        reasons[reasons == ""] = group.missing
+        return dict.fromkeys(names, nothing) | {"reason": reasons}
+    held = np.vstack([group.controls, group.steps]) if control.step else group.controls
     counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-    point = _correlations(spearman, group, held)
-    drawn = _correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, held)
+    estimate = _partial(_correlations(spearman, group, held))
+    low, high = _interval(_correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, held))
+    reasons[(reasons == "") & np.isnan(estimate)] = f"moves exactly with {control.name.replace('_', ' ')}"
+    p = correlation_p_value(estimate, group.n, len(held))
     n_effective = effective_sample_size(group.values, group.targets)
-    found = {}
-    for control in controls:
-        # The step is the last of what is held.
-        chosen = slice(None if control.of_model else -1, None if control.step else -1)
-        if control.of_model and group.missing:
-            estimate = low = high = nothing
-            without = group.missing
-        else:
-            estimate, (low, high) = _partial(point, chosen), _interval(drawn, chosen)
-            without = f"moves exactly with {control.name.replace('_', ' ')}"
-        reasons = group.reasons()
-        reasons[(reasons == "") & np.isnan(estimate)] = without
-        p = correlation_p_value(estimate, group.n, len(held[chosen]))
-        known = np.where(np.isnan(estimate), np.nan, n_effective)
-        found[control.name] = dict(zip(names, (estimate, low, high, p, known), strict=True)) | {
-            "reason": reasons
-        }
-    return found
+    n_effective = np.where(np.isnan(estimate), np.nan, n_effective)
+    return dict(zip(names, (estimate, low, high, p, n_effective), strict=True)) | {"reason": reasons}
 
 
-def _interval(drawn: list[Floats], chosen: slice) -> tuple[Floats, Floats]:
+def _interval(drawn: list[Floats]) -> tuple[Floats, Floats]:
     """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
     xy, xz, yz, zz = drawn
     bounds = [
-        percentile_interval(_partial([xy[:, rows], xz[:, rows], yz, zz], chosen))
+        percentile_interval(_partial([xy[:, rows], xz[:, rows], yz, zz]))
         for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
     ]
     return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
@@ -167,6 +144,6 @@ def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floa
     ]
 
 
-def _partial(parts: list[Floats], chosen: slice) -> Floats:
+def _partial(parts: list[Floats]) -> Floats:
     xy, xz, yz, zz = parts
-    return partial_correlation(xy, xz[..., chosen], yz[..., chosen], zz[..., chosen, chosen])
+    return partial_correlation(xy, xz, yz, zz)

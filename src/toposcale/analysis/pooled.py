@@ -30,16 +30,13 @@ def pooled_table(
     correlations: the table of that name from the same tables.
     """
     table = over_cells(correlations, POOLED_KEY, ["spearman", "innovation_correlation"], cells_of(models))
-    tests: dict[object, pd.DataFrame] = {}
-    judged = []
-    for control in CONTROLS.values():
-        holds = (control.of_model, control.of_layer)
-        if holds not in tests:
-            tests[holds] = joint_test(features, metrics, models, control)
-        judged.append(tests[holds].assign(control=control.name))
-    table = table.merge(pd.concat(judged), on=POOLED_KEY, how="left", validate="one_to_one")
-    unknown = (table["control"] == NOTHING) & table["spearman"].isna()
-    table.loc[unknown, "reason"] = "no run has a correlation"
+    tests = pd.concat(
+        joint_test(features, metrics, models, control).assign(control=control.name)
+        for control in CONTROLS.values()
+    )
+    table = table.merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
+    without = (table["control"] == NOTHING) & table["spearman"].isna()
+    table.loc[without, "reason"] = "no run has a correlation"
     return schemas.TABLES["pooled_correlations"].frame(table)
 
 
@@ -50,38 +47,31 @@ def over_cells(
     named = rows.assign(cell=rows["model"].map(cells).fillna(rows["model"]))
     by_cell = named.groupby([*key, "cell"], sort=True)[columns].mean().reset_index()
     grouped = by_cell.groupby(key, sort=True)
-    found = named.groupby(key, sort=True)[columns[0]].count().rename("n_runs").to_frame()
-    found["n_cells"] = grouped[columns[0]].count()
+    table = named.groupby(key, sort=True)[columns[0]].count().rename("n_runs").to_frame()
+    table["n_cells"] = grouped[columns[0]].count()
     for column in columns:
-        found[column] = grouped[column].median()
-        found[f"{column}_lowest"], found[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
-    return found.reset_index()
-
-
-def pooled_test(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, given_norm: bool
-) -> pd.DataFrame:
-    """The innovation test of all runs together, given the norm of the weights; given the step alone none is made.
-
-    A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
-    the words of most of them.
-    """
-    require(models, "models", ["model"])
-    return joint_test(features, metrics, models, CONTROLS["weight_norm" if given_norm else "step"])
+        table[column] = grouped[column].median()
+        table[f"{column}_lowest"], table[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
+    return table.reset_index()
 
 
 def joint_test(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
 ) -> pd.DataFrame:
-    """`pooled_test` given any control."""
+    """The innovation test of all runs together, given a control.
+
+    A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
+    the words of most of them. Given a control that is not tested, p is NaN without a reason.
+    """
+    require(models, "models", ["model"])
     warmups, cells = warmups_of(models), cells_of(models)
     groups = list(aligned_series(features, metrics, control))
     if not groups:
         return pd.DataFrame(columns=[*TESTED_KEY, "p", "n_tested", "reason"])
     keys = [group.pairs() for group in groups]
     pairs = joined(keys)[TESTED_KEY].drop_duplicates(ignore_index=True)
-    if control.untested:
-        return pairs.assign(p=np.nan, n_tested=0, reason=control.untested)
+    if not control.is_tested:
+        return pairs.assign(p=np.nan, n_tested=0, reason="")
     place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
     weights = run_weights({group.model for group in groups}, cells)
@@ -89,16 +79,16 @@ def joint_test(
     for group, key in zip(groups, keys, strict=True):
         rows = np.array([place[pair] for pair in zip(*(key[name] for name in TESTED_KEY), strict=True)])
         test, cut, reason = run_test(group, warmups, alone=False)
-        said = group.reasons().ravel()
+        without_correlation = group.reasons().ravel()
         if test is None:
-            for row, own in zip(rows, said, strict=True):
-                reasons[row][own or reason] += 1
+            for row, words in zip(rows, without_correlation, strict=True):
+                reasons[row][words or reason] += 1
             continue
         pool.add(test, cut.steps, rows=rows, weight=weights[group.model])
-        known = np.isfinite(test.correlation).ravel()
-        n_tested[rows] += known
-        for row, own in zip(rows[~known], said[~known], strict=True):
-            reasons[row][own or NO_VARIATION_LEFT] += 1
+        testable = np.isfinite(test.correlation).ravel()
+        n_tested[rows] += testable
+        for row, words in zip(rows[~testable], without_correlation[~testable], strict=True):
+            reasons[row][words or NO_VARIATION_LEFT] += 1
     why = [
         "" if n else max(counted, key=lambda words: (counted[words], words), default="")
         for n, counted in zip(n_tested, reasons, strict=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.correlations import RESAMPLES
-from toposcale.analysis.series import MIN_POINTS, SERIES_KEY, aligned_series, whole_model
+from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, aligned_series, whole_model
 from toposcale.features.registry import WEIGHT_NORM, group_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats, spearman
@@ -47,7 +47,7 @@ def _strengths(
     for group in aligned_series(features, metrics):
         columns = group.pairs()
         pairs = zip(*(columns[name] for name in _KEY), strict=True)
-        if group.n < MIN_POINTS:
+        if group.n < MIN_FOR_CORRELATION:
             point = np.full((len(group.values), len(group.metrics)), np.nan)
             drawn = np.full((resamples, *point.shape), np.nan)
         else:

@@ -1,4 +1,4 @@
-"""What each policy gives up: the rows of a decision whose outcomes are known, and their means."""
+"""What each policy gives up: the rows of a decision whose outcomes are judged_rows, and their means."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import bootstrap_interval
-from toposcale.forecasting.candidates import FINISH
-from toposcale.forecasting.decision import SURE
+from toposcale.forecasting.advice import Advice
+from toposcale.forecasting.decision import FINISH
 
 ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = "advice", "always_finish", "stop_now", "stop_at_random"
 POLICIES = (ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM)
@@ -38,11 +38,20 @@ class Outcome(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The candidate that a policy chose, with its probability to be the best; or "" and the reason why there is none."""
+    """The candidate that a policy chose, its probability to be the best, and whether that is sure; or "" and the reason
+    why there is none."""
 
     candidate: str
     probability: float = np.nan
     reason: str = ""
+    is_sure: bool = False
+
+    @classmethod
+    def of(cls, advice: Advice) -> Choice:
+        """The choice of the advice; a training of which there is none goes on as planned."""
+        if advice.decision is None:
+            return cls(FINISH, reason=advice.no_advice_because)
+        return cls(advice.choice, advice.decision.best.probability, is_sure=advice.is_sure)
 
 
 def usual_choices(advised: Choice, next_start: str = "") -> dict[str, Choice]:
@@ -67,7 +76,7 @@ NO_OUTCOME = Outcome(np.nan)
 def judged(
     choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], at_random: Outcome = NO_OUTCOME
 ) -> list[dict[str, Any]]:
-    """A row for each policy: policy, choice, probability, loss, best, best_loss, regret, truth and reason.
+    """A row for each policy: policy, choice, probability, is_sure, loss, best, best_loss, regret, truth and reason.
 
     choices: of each policy, a candidate, or `AT_RANDOM`, which leads to `at_random`. outcomes: of every candidate; all
     spend the same compute in total. The columns mean what the table `decisions` says.
@@ -84,6 +93,7 @@ def judged(
                 "policy": policy,
                 "choice": choice.candidate,
                 "probability": choice.probability,
+                "is_sure": choice.is_sure,
                 "loss": outcome.loss,
                 "best": best,
                 "best_loss": outcomes[best].loss,
@@ -110,17 +120,17 @@ def mean_regret(
     value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
     Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
-    known = decisions.dropna(subset=["regret"])
-    finish = known.loc[known["policy"] == ALWAYS_FINISH, [*key, "regret"]]
+    judged_rows = decisions.dropna(subset=["regret"])
+    finish = judged_rows.loc[judged_rows["policy"] == ALWAYS_FINISH, [*key, "regret"]]
     finish = finish.rename(columns={"regret": "of_finishing"})
-    known = known.merge(finish, on=list(key), how="left", validate="many_to_one")
-    known["against_finish"] = known["of_finishing"] - known["regret"]
+    judged_rows = judged_rows.merge(finish, on=list(key), how="left", validate="many_to_one")
+    judged_rows["against_finish"] = judged_rows["of_finishing"] - judged_rows["regret"]
     rows = []
-    for which, part in known.groupby([*by, "policy"], sort=True):
+    for which, part in judged_rows.groupby([*by, "policy"], sort=True):
         row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True))
         row["n_decisions"] = len(part)
         row["n_models"] = part["model"].nunique()
-        row["n_sure"] = int((part["probability"] >= SURE).sum())
+        row["n_sure"] = int(part["is_sure"].sum())
         row["n_modelled"] = int((part["truth"] == MODELLED).sum())
         row["share_best"] = float((part["regret"] <= 0).mean())
         for column in ("regret", "against_finish"):

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import calibrated_rows
-from toposcale.analysis.histories import histories_from_tables
+from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.forecasting.history import History
 from toposcale.forecasting.methods import Family, default_method, forecast, make
-from toposcale.forecasting.power_law import fit_power_law
+from toposcale.forecasting.power_law import fit_loss_curve
 from toposcale.forecasting.prediction import Prediction
 from toposcale.forecasting.scores import ScoreLaw, fit_score_law
+from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas
 from toposcale.io.errors import UserError
 
@@ -43,13 +43,13 @@ def score_tables(
         training = training.iloc[:0]
         metrics = pd.concat([metrics[metrics["metric"].isin(score_metrics)], _as_loss(metrics, loss_metric)])
     none = pd.DataFrame(columns=schemas.TABLES["features"].names)
-    histories = histories_from_tables(none, metrics, training, models, schedules=schedules)
+    trainings = trainings_from_tables(none, metrics, training, models, schedules=schedules)
     rows = []
     for name in score_metrics:
         series = _series(metrics, name)
-        begun = [history for history in histories if history.model in series]
+        begun = [whole for whole in trainings if whole.model in series]
         for fraction in fractions:
-            family = [history.first(fraction) for history in begun]
+            family = [whole.first(fraction) for whole in begun]
             due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
             actual = [_final(whole, series) for whole in begun if whole.reaches(fraction)]
             seen = {cut.model: _until(series[cut.model], fraction * cut.final_step) for cut in family}
@@ -92,20 +92,24 @@ def _as_loss(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
 def _series(metrics: pd.DataFrame, name: str) -> dict[str, pd.Series]:
     """A score by step, of each model that has it."""
     rows = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
-    return {str(model): one.set_index("step")["value"].sort_index() for model, one in rows.groupby("model")}
+    return {
+        str(model): curve.set_index("step")["value"].sort_index() for model, curve in rows.groupby("model")
+    }
 
 
 def _until(series: pd.Series, step: float) -> pd.Series:
     return series[series.index <= step + 1e-6]
 
 
-def _final(history: History, series: Mapping[str, pd.Series]) -> float:
-    scores = series[history.model]
-    return float(scores.iloc[-1]) if history.is_finished and scores.index[-1] >= history.last_step else np.nan
+def _final(training: TrainingRun, series: Mapping[str, pd.Series]) -> float:
+    scores = series[training.model]
+    return (
+        float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.last_step else np.nan
+    )
 
 
 def _two_stages(
-    family: Sequence[History], due: Sequence[History], seen: Mapping[str, pd.Series]
+    family: Sequence[TrainingRun], due: Sequence[TrainingRun], seen: Mapping[str, pd.Series]
 ) -> list[Prediction]:
     laws = {
         name: _shared_law([cut for cut in family if cut.family == name], seen)
@@ -120,13 +124,13 @@ def _two_stages(
     return made
 
 
-def _shared_law(family: Sequence[History], seen: Mapping[str, pd.Series]) -> ScoreLaw | str:
+def _shared_law(family: Sequence[TrainingRun], seen: Mapping[str, pd.Series]) -> ScoreLaw | str:
     """One sigmoid for all models of a family, from the checkpoints at which both were measured; or why there is none."""
     losses, scores = [], []
     for cut in family:
-        known = pd.Series(cut.checkpoint_losses, index=cut.checkpoint_steps).dropna()
-        common = known.index.intersection(seen[cut.model].index)
-        losses.append(known[common].to_numpy())
+        curve = pd.Series(cut.checkpoint_losses, index=cut.checkpoint_steps).dropna()
+        common = curve.index.intersection(seen[cut.model].index)
+        losses.append(curve[common].to_numpy())
         scores.append(seen[cut.model][common].to_numpy())
     try:
         return fit_score_law(np.concatenate(losses), np.concatenate(scores))
@@ -138,7 +142,7 @@ def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
     """A power law of what is missing to a score of 1, over the steps: the plain rival, which reads no loss."""
     later = seen[seen.index > 0]
     try:
-        law = fit_power_law(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())
+        law = fit_loss_curve(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())
     except ValueError as error:
         return Prediction.none(str(error))
     low, high = law.interval(float(final_step))

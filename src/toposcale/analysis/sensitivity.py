@@ -1,7 +1,7 @@
 """What a run could have shown: a positive control, and the power of the tests of all runs together on runs of this shape.
 
 The positive control is the metric itself, with noise that leaves the test a correlation of about 0.9. It goes through the
-same test as one more feature of the same family. Where it is not found, a "no" of the run means nothing.
+same test as one more feature. Where it is not found, a "no" of the run means nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.levels import outside
+from toposcale.analysis.false_positives import outside
 from toposcale.analysis.questions import LEVEL, NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats
@@ -34,21 +34,23 @@ def sensitivity_tables(
     for question in QUESTIONS.values():
         if question.simulation is None:
             continue
-        family = verdicts[verdicts["question"] == question.name]
-        p_values = family["p"].to_numpy(np.float64)
+        asked = verdicts[verdicts["question"] == question.name]
+        p_values = asked["p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(p_values).sum())
         simulated = question.simulation(features, metrics, models)
         row = {"question": question.name, "control": question.control, "n_tested": n_tested}
         row["n_runs"] = len(simulated.names)
         row["outside"] = outside(models, simulated.names, simulated.most_runs)
         if not simulated.names or not n_tested:
-            rows.append(row | {"found": NOT_TESTED, "reason": _why_not(family)})
+            rows.append(row | {"found": NOT_TESTED, "reason": _why_not(asked)})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
         q = float(benjamini_hochberg(np.append(p_values, p))[-1])
         effects = np.repeat(EFFECTS, SIMULATIONS)
-        measured, found = simulated.test(effects, seed, POWER)
-        curve = pd.DataFrame({"planted": effects, "measured": measured, "found": found <= LEVEL / n_tested})
+        measured, simulated_p = simulated.test(effects, seed, POWER)
+        curve = pd.DataFrame(
+            {"planted": effects, "measured": measured, "found": simulated_p <= LEVEL / n_tested}
+        )
         curve = curve.groupby("planted").mean().reset_index()
         curves.append(curve.assign(question=question.name, simulations=SIMULATIONS))
         rows.append(
@@ -69,10 +71,10 @@ def sensitivity_tables(
     }
 
 
-def _why_not(family: pd.DataFrame) -> str:
+def _why_not(verdicts: pd.DataFrame) -> str:
     """The reason that most features of the weights give, which have every checkpoint; without any, most features."""
-    of_weights = family[family["source"] == "weights"]
-    return most_common(of_weights["reason"]) or most_common(family["reason"]) or "nothing was measured"
+    of_weights = verdicts[verdicts["source"] == "weights"]
+    return most_common(of_weights["reason"]) or most_common(verdicts["reason"]) or "nothing was measured"
 
 
 def most_common(reasons: pd.Series) -> str:
@@ -81,13 +83,13 @@ def most_common(reasons: pd.Series) -> str:
     return str(common.iloc[0]) if len(common) else ""
 
 
-def detectable(correlations: Floats, found: Floats) -> float:
+def detectable(correlations: Floats, shares: Floats) -> float:
     """The correlation from which on at least `POWER_WANTED` of the simulated features are found; NaN where none is."""
-    enough = found >= POWER_WANTED
+    enough = shares >= POWER_WANTED
     if not enough[-1]:
         return float("nan")
     if enough.all():
         return float(correlations[0])
     last = int(np.flatnonzero(~enough)[-1])
-    share = (POWER_WANTED - found[last]) / (found[last + 1] - found[last])
+    share = (POWER_WANTED - shares[last]) / (shares[last + 1] - shares[last])
     return float(correlations[last] + share * (correlations[last + 1] - correlations[last]))

@@ -20,7 +20,7 @@ from toposcale.statistics.testable import testable_stretch
 SERIES_KEY = ["source", "layer", "feature"]
 FEATURE_COLUMNS = ("model", "step", *SERIES_KEY, "value")
 METRIC_COLUMNS = ("model", "step", "metric", "value")
-MIN_POINTS = 4
+MIN_FOR_CORRELATION = 4
 """Fewer common checkpoints than this give no correlation."""
 
 PREFERRED_METRICS = ("validation_loss", "perplexity")
@@ -127,8 +127,8 @@ class Aligned:
     def reasons(self) -> NDArray[np.object_]:
         """Why a pair (S, M) has no correlation: text, "" where it has one."""
         reasons = np.full((len(self.values), len(self.metrics)), "", dtype=object)
-        if self.n < MIN_POINTS:
-            reasons[:] = f"{self.n} common checkpoints; at least {MIN_POINTS} are needed"
+        if self.n < MIN_FOR_CORRELATION:
+            reasons[:] = f"{self.n} common checkpoints; at least {MIN_FOR_CORRELATION} are needed"
             return reasons
         reasons[:, is_constant(self.targets)] = "constant metric"
         reasons[is_constant(self.values), :] = "constant feature"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.levels import BETWEEN
+from toposcale.analysis.false_positives import BETWEEN
 from toposcale.analysis.over_seeds import early_values
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.between_runs import between_runs, fit_of_cell

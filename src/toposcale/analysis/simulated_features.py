@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import Control
-from toposcale.analysis.levels import TOGETHER
+from toposcale.analysis.false_positives import TOGETHER
 from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import innovation_products, innovations, with_squares
+from toposcale.statistics.innovations import Innovations, innovation_products, innovations, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
 
 
@@ -30,7 +30,7 @@ class SimulatedFeatures:
         best: dict[str, Aligned] = {}
         for group in aligned_series(whole_model(features), metrics, control):
             test, cut, _ = run_test(group, warmups, alone=False)
-            if test is None or np.isnan(innovations(cut.targets, with_squares(cut.controls)).values).any():
+            if test is None or np.isnan(_innovations(cut).values).any():
                 continue
             if group.model not in best or cut.n > best[group.model].n:
                 best[group.model] = cut
@@ -53,15 +53,19 @@ class SimulatedFeatures:
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
         measured, total = np.zeros(len(effects)), 0.0
         for place, run in enumerate(self.runs):
-            controls = with_squares(run.controls)
-            new = innovations(run.targets, controls)
+            new = _innovations(run)
             size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
             random = np.random.default_rng([seed, purpose, place])
             scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-            test = innovation_products(noisy, run.targets, controls)
+            test = innovation_products(noisy, run.targets, with_squares(run.controls))
             weight = self._weights[run.model]
             pool.add(test, run.steps, weight=weight)
             measured += weight * np.nan_to_num(test.correlation[:, 0])
             total += weight
         return measured / total, pool.p_values()
+
+
+def _innovations(run: Aligned) -> Innovations:
+    """Those of the metric, as `innovation_test` takes them."""
+    return innovations(run.targets, with_squares(run.controls), half_cosine=True)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import pandas as pd
 
 from toposcale.analysis import feature_answers
+from toposcale.analysis.confirmation import CONFIRMED
 from toposcale.analysis.feature_answers import UNTESTED, Answer
 from toposcale.analysis.forecast_answers import deciding, forecasting, now, trusted
 from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
-from toposcale.analysis.series import headline_metric, whole_model
-from toposcale.analysis.verdicts import family_of
+from toposcale.analysis.series import SERIES_KEY, headline_metric, whole_model
+from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features.names import metric_name
 from toposcale.io import schemas
 
@@ -28,29 +29,37 @@ def summary_tables(
     pooled_correlations: pd.DataFrame,
     tested_features: pd.DataFrame,
     sensitivity: pd.DataFrame,
+    confirmation: pd.DataFrame,
     forecast_evaluation: pd.DataFrame,
     decision_evaluation: pd.DataFrame,
-    candidates: pd.DataFrame,
+    advice: pd.DataFrame,
     *,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
     """The table summary: a row for the headline, at position 0, and one a question; what cannot be answered says why.
 
-    The answers on features are over all runs, of features of whole models, on the headline metric. A run of loss curves
-    alone leads with its forecasts and what to do.
+    The answers on features are over all runs, of features of whole models, on the headline metric. Until it is confirmed,
+    what passed is told as found in a search. A run of loss curves alone leads with its forecasts and what to do.
     """
     metric = headline_metric(metrics["metric"], tasks)
     name = metric_name(metric) if metric else "loss"
-    first, said = _on_features(metric, metrics, verdicts, pooled_correlations, tested_features, sensitivity)
+    first, by_question = _on_features(
+        metric, metrics, verdicts, pooled_correlations, tested_features, sensitivity, confirmation
+    )
     on_features = {
-        f"Which features follow the {name}?": said.pop("follows_the_loss"),
+        f"Which features follow the {name}?": by_question.pop("follows_the_loss"),
         **{
             f"Which say something beyond {QUESTIONS[question].beyond}?": answer
-            for question, answer in said.items()
+            for question, answer in by_question.items()
         },
+        **(
+            {}
+            if confirmation.empty
+            else {"Does what was found come back with fresh seeds?": again(confirmation)}
+        ),
         "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
     }
-    live = now(candidates)
+    live = now(advice)
     on_runs = {
         **({} if live is None else {"What should be done with the runs under way?": live}),
         "Which forecast of the final loss can be trusted?": trusted(forecast_evaluation),
@@ -76,23 +85,74 @@ def summary_tables(
     }
 
 
-def headline(family: pd.DataFrame, sensitivity: pd.DataFrame, metric: str) -> str:
-    """The run in one sentence: does topology tell more of the metric than the norm does, and could that have been seen?"""
-    name, own = metric_name(metric), feature_answers.row_of(sensitivity, "beyond_the_norm")
-    asked = family[family["question"] == "beyond_the_norm"]
-    if own is None or own["found"] == NOT_TESTED:
-        why = "nothing was measured" if own is None else own["reason"]
+def topology_sentence(
+    verdicts: pd.DataFrame, sensitivity: pd.DataFrame, confirmation: pd.DataFrame, metric: str
+) -> str:
+    """The run in one sentence: does topology tell more of the metric than the norm does, does that come back with fresh
+    seeds, and could it have been seen?"""
+    name, power = metric_name(metric), feature_answers.row_of(sensitivity, "beyond_the_norm")
+    if power is None or power["found"] == NOT_TESTED:
+        why = "nothing was measured" if power is None else power["reason"]
         return f"This run could not test whether topology tells more than the norm does: {why}."
-    found = asked[(asked["answer"] == YES) & feature_answers.is_topology(asked)]
-    if len(found):
-        clearest = feature_answers.name_of(found.iloc[found["q"].argmin()])
-        what = f"In this run topology tells something about the {name} that the norm does not"
-        return f"{what}: {feature_answers.counting(len(found), 'feature')}; the clearest is {clearest}."
-    if own["found"] != YES:
+    asked = confirmation[confirmation["question"] == "beyond_the_norm"] if len(confirmation) else confirmation
+    findings = asked[feature_answers.is_topology(asked)] if len(asked) else asked
+    if len(findings):
+        return found_sentence(findings, confirmation, name)
+    if power["found"] != YES:
         what = "This run could not have shown that topology tells more than the norm does"
         return f"{what}: its test does not even find the {name} itself."
-    could = feature_answers.could(own["detectable"], "the run")
+    could = feature_answers.could(power["detectable"], "the run")
     return f"In this run no test found that topology adds anything to the norm; {could}."
+
+
+def found_sentence(findings: pd.DataFrame, confirmation: pd.DataFrame, metric: str) -> str:
+    """What the search for topology beyond the norm found, and whether fresh runs confirm it.
+
+    findings: the rows of `confirmation` that are about it; at least one.
+    """
+    clearest = findings.sort_values("searched_q").iloc[0]
+    count = feature_answers.counting(len(findings), "topological feature")
+    tells = f"more about the {metric} than the norm"
+    if (findings["answer"] == NOT_TESTED).all():
+        of_spectrum = confirmation[confirmation["question"] == "beyond_the_spectrum"]
+        also = len(findings.merge(of_spectrum, on=SERIES_KEY))
+        seeds = "one seed" if clearest["n_seeds"] == 1 else f"{clearest['n_seeds']} seeds a cell"
+        return (
+            f"Found in a search of {clearest['n_searched']} features, with {seeds}: {count} with {tells} "
+            f"({also or 'none'} beyond the spectrum); {clearest['reason']}."
+        )
+    confirmed = findings[findings["answer"] == CONFIRMED]
+    if confirmed.empty:
+        return f"Not confirmed with fresh seeds: {count} seemed to tell {tells}; {both_numbers(clearest)}."
+    best = confirmed.sort_values("p_holm").iloc[0]
+    return f"Confirmed with fresh seeds: {len(confirmed)} of {count} tell {tells}; {both_numbers(best)}."
+
+
+def both_numbers(row: pd.Series) -> str:
+    """ "H₀ total persistence of the weights had 0.26 in the search and has -0.05 with fresh seeds (p = 0.88)"."""
+    return (
+        f"{feature_answers.name_of(row)} had {row['searched_estimate']:.2f} in the search and has {row['estimate']:.2f} "
+        f"with fresh seeds (p = {row['p']:.2g})"
+    )
+
+
+def again(confirmation: pd.DataFrame) -> Answer:
+    """How much of what was found came back, each with both numbers."""
+    tested = confirmation[confirmation["answer"] != NOT_TESTED]
+    count = feature_answers.counting(len(confirmation), "finding")
+    if tested.empty:
+        return Answer("Not tested", f"{count} of a search: {confirmation['reason'].iloc[0]}.")
+    confirmed = tested[tested["answer"] == CONFIRMED]
+    numbers = [
+        f"{row['answer']}, {QUESTIONS[row['question']].title}: {both_numbers(row)}, {row['p_holm']:.2g} after Holm"
+        for _, row in tested.iterrows()
+    ]
+    text = (
+        f"Of {count} {len(tested)} could be tested anew, alone and on fresh seeds (run {tested['fresh_run'].iloc[0]}); "
+        f"{len(confirmed)} passed again with the same sign."
+    )
+    verdict = f"{len(confirmed)} of {len(tested)}" if len(confirmed) else "Not confirmed"
+    return Answer(verdict, text, ". ".join(numbers) + ".")
 
 
 def _on_features(
@@ -102,21 +162,24 @@ def _on_features(
     pooled: pd.DataFrame,
     tested_features: pd.DataFrame,
     sensitivity: pd.DataFrame,
+    confirmation: pd.DataFrame,
 ) -> tuple[str, dict[str, Answer]]:
-    """The headline, and by question the answers on what follows the metric and what tells more than its control."""
+    """The first sentence, and by question the answers on what follows the metric and what tells more than its control."""
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
     if metric is None:
         why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
         names = ["follows_the_loss", *(question.name for question in powered)]
         return why, dict.fromkeys(names, Answer(UNTESTED, why))
-    family, own = family_of(verdicts, metric), whole_model(pooled[pooled["metric"] == metric])
+    asked, correlations = pooled_verdicts(verdicts, metric), whole_model(pooled[pooled["metric"] == metric])
     answers = {
-        question.name: feature_answers.beyond(family, tested_features, sensitivity, question, metric)
+        question.name: feature_answers.beyond(asked, tested_features, sensitivity, question, metric)
         for question in powered
     }
     norm = answers["beyond_the_norm"]
-    answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + feature_answers.coinciding(own))
-    return headline(family, sensitivity, metric), {
-        "follows_the_loss": feature_answers.following(family, own),
+    answers["beyond_the_norm"] = norm._replace(
+        numbers=norm.numbers + feature_answers.coinciding(correlations)
+    )
+    return topology_sentence(asked, sensitivity, confirmation, metric), {
+        "follows_the_loss": feature_answers.following(asked, correlations),
         **answers,
     }

@@ -21,16 +21,16 @@ def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str
     for key, rows in both.groupby(_KEY, sort=True):
         named = dict(zip(_KEY, map(str, key), strict=True))
         steps, values = rows["step"].to_numpy(), rows["value"].to_numpy(np.float64)
-        found, changes = largest_change(steps, values), change_points(values)
+        largest, changes = largest_change(steps, values), change_points(values)
         transitions.append(
             {
                 **named,
                 "n": len(steps),
-                "transition_step": found.step,
-                "change": found.change,
-                "settled_step": found.settled_step,
+                "transition_step": largest.step,
+                "change": largest.change,
+                "settled_step": largest.settled_step,
                 "n_change_points": len(changes),
-                "reason": "constant or a single value" if np.isnan(found.step) else "",
+                "reason": "constant or a single value" if np.isnan(largest.step) else "",
             }
         )
         points += [{**named, "step": int(steps[at])} for at in changes]

@@ -1,7 +1,8 @@
-"""Does a feature follow the metric, and does it tell more than the norm and the step do? Yes, no, or not tested and why.
+"""Does a feature follow the metric, and does it tell more than norm and spectrum do? Yes, no, or not tested and why.
 
-One declared family a question: the features of whole models (and, apart, those of layers) on one metric over all runs, and
-the same for each run alone. Its q-values (Benjamini and Hochberg 1995) stand here and in no other table.
+For each question these tests are corrected together: the features of whole models (and, apart, those of layers) on one
+metric over all runs, and the same for each run alone. The q-values (Benjamini and Hochberg 1995) stand here and in no other
+table.
 """
 
 from __future__ import annotations
@@ -62,26 +63,39 @@ def verdict_tables(
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     headline = headline_metric(metrics["metric"], tasks)
+    tables = verdicts_on_features(features, metrics, models, headline, seed=seed, resamples=resamples)
+    pooled = pooled_verdicts(tables["verdicts"], headline)
+    on_headline = metrics[metrics["metric"] == headline]
+    return {
+        **tables,
+        "tested_features": tested_features_table(features, on_headline, models, pooled),
+        **sensitivity_tables(features, on_headline, models, pooled, seed=seed),
+    }
+
+
+def verdicts_on_features(
+    features: pd.DataFrame,
+    metrics: pd.DataFrame,
+    models: pd.DataFrame,
+    headline: str | None,
+    *,
+    seed: int,
+    resamples: int,
+) -> dict[str, pd.DataFrame]:
+    """The verdicts, and the tables of correlations and tests behind them. headline: the metric of the tests over seeds."""
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
     partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
     correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
-    made = {
+    tables = {
         "correlations": correlations,
         "pooled_correlations": pooled_table(features, metrics, models, correlations),
         "over_seeds": over_seeds_table(features, metrics, models, headline, seed),
     }
     has_seeds = headline is not None and bool(full_cells(features, metrics, models, headline))
-    verdicts = verdict_table(**made, headline=headline, has_seeds=has_seeds)
-    family, on_headline = family_of(verdicts, headline), metrics[metrics["metric"] == headline]
-    return {
-        **made,
-        "verdicts": verdicts,
-        "tested_features": tested_features_table(features, on_headline, models, family),
-        **sensitivity_tables(features, on_headline, models, family, seed=seed),
-    }
+    return tables | {"verdicts": verdict_table(**tables, headline=headline, has_seeds=has_seeds)}
 
 
-def family_of(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     """The verdicts that answers rest on: features of whole models, over all runs, on one metric."""
     return whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
@@ -116,8 +130,8 @@ def verdict_table(
     for question in QUESTIONS.values():
         if question.test is not None:
             asked = pooled_correlations[pooled_correlations["metric"] == headline]
-            found = over_seeds[over_seeds["question"] == question.name]
-            rows = _over_seeds(whole_model(asked), found, has_seeds)
+            tests = over_seeds[over_seeds["question"] == question.name]
+            rows = _over_seeds(whole_model(asked), tests, has_seeds)
         else:
             rows = _of_correlations(question, correlations, pooled_correlations)
         parts.append(_answered(question, rows))
@@ -141,36 +155,36 @@ def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataF
     return pd.concat(parts, ignore_index=True)
 
 
-def _over_seeds(asked: pd.DataFrame, found: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
+def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
     """The same of one question over seeds, with why it was not tested."""
     pairs = asked[TESTED_KEY].drop_duplicates()
-    rows = pairs.merge(found, on=TESTED_KEY, how="left", indicator=True, validate="one_to_one")
+    rows = pairs.merge(tests, on=TESTED_KEY, how="left", indicator=True, validate="one_to_one")
     absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
-    said = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)
-    rows["reason"] = np.where(rows["p"].isna(), said, "")
+    why = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)
+    rows["reason"] = np.where(rows["p"].isna(), why, "")
     return rows.rename(columns={"correlation": "estimate"}).assign(model=POOLED)
 
 
 def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a question with their family, q and answer."""
+    """The rows of a question with their q and answer, and which tests q was corrected for."""
     layers = np.where(rows["layer"] == ALL_LAYERS, "whole models", "layers")
-    rows["family"] = question.name + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
+    rows["corrected_with"] = question.name + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
     if question.is_tested:
-        by_family = rows.groupby("family")["p"]
-        rows["q"] = by_family.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
-        known, passed = rows["q"].notna(), rows["q"] <= LEVEL
+        together = rows.groupby("corrected_with")["p"]
+        rows["q"] = together.transform(lambda p: benjamini_hochberg(p.to_numpy(np.float64)))
+        answered, passed = rows["q"].notna(), rows["q"] <= LEVEL
     else:
-        known, passed = rows["estimate"].notna(), (rows["lowest"] >= CLOSE) | (rows["highest"] <= -CLOSE)
-    rows["answer"] = np.where(known, np.where(passed, YES, NO), NOT_TESTED)
+        answered, passed = rows["estimate"].notna(), (rows["lowest"] >= CLOSE) | (rows["highest"] <= -CLOSE)
+    rows["answer"] = np.where(answered, np.where(passed, YES, NO), NOT_TESTED)
     return rows.assign(question=question.name, control=question.control)
 
 
 def tested_features_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, family: pd.DataFrame
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, pooled: pd.DataFrame
 ) -> pd.DataFrame:
     """How many features of whole models were measured, testable, tested, and how many move apart, by source and question.
 
-    metrics: those of the headline metric alone; family: the verdicts over all runs on it.
+    metrics: those of the headline metric alone; pooled: the verdicts over all runs on it.
     """
     warmups = warmups_of(models)
     testable: set[tuple[str, ...]] = set()
@@ -187,20 +201,20 @@ def tested_features_table(
             )
     rows = []
     for question in QUESTIONS.values():
-        asked = family[family["question"] == question.name]
-        for source, own in asked.groupby("source") if question.simulation else ():
-            tested = own[own["p"].notna()]
-            known = [part for key, parts in likeness.items() if key[0] == source for part in parts]
+        asked = pooled[pooled["question"] == question.name]
+        for source, of_source in asked.groupby("source") if question.simulation else ():
+            tested = of_source[of_source["p"].notna()]
+            alike = [part for key, parts in likeness.items() if key[0] == source for part in parts]
             rows.append(
                 {
                     "question": question.name,
                     "source": source,
-                    "measured": len(own),
-                    "testable": sum(tuple(key) in testable for key in own[SERIES_KEY].to_numpy()),
+                    "measured": len(of_source),
+                    "testable": sum(tuple(key) in testable for key in of_source[SERIES_KEY].to_numpy()),
                     "tested": len(tested),
-                    "distinct": distinct(list(tested["feature"]), known),
+                    "distinct": distinct(list(tested["feature"]), alike),
                     "found": int((tested["answer"] == YES).sum()),
-                    "reason": most_common(own.loc[own["p"].isna(), "reason"]),
+                    "reason": most_common(of_source.loc[of_source["p"].isna(), "reason"]),
                 }
             )
     return schemas.TABLES["tested_features"].frame(rows)
@@ -218,9 +232,9 @@ def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarra
     for present, values in likeness:
         kept = [number for number, name in enumerate(present) if name in place]
         at = np.array([place[present[number]] for number in kept], dtype=np.int64)
-        own = values[np.ix_(kept, kept)]
-        total[np.ix_(at, at)] += np.nan_to_num(own)
-        count[np.ix_(at, at)] += np.isfinite(own)
+        measured = values[np.ix_(kept, kept)]
+        total[np.ix_(at, at)] += np.nan_to_num(measured)
+        count[np.ix_(at, at)] += np.isfinite(measured)
     distance = 1.0 - total / np.maximum(count, 1)
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")

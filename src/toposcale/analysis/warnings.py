@@ -41,10 +41,10 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
     # A distance from a checkpoint that is NaN is NaN, too: that checkpoint has its own row.
     whole_before: dict[tuple[str, str], list[str]] = {}
     for (model, step, source), bad in features[undefined].groupby(["model", "step", "source"]):
-        own = features[
+        measured = features[
             (features["model"] == model) & (features["step"] == step) & (features["source"] == source)
         ]
-        total, lost = own.groupby("layer").size(), bad.groupby("layer").size()
+        total, lost = measured.groupby("layer").size(), bad.groupby("layer").size()
         # Features that no NaN changes, such as counts of layers, may remain: most is all.
         whole = [layer for layer in lost.index if layer != ALL_LAYERS and 2 * lost[layer] > total[layer]]
         before = whole_before.get((model, source), [])
@@ -82,7 +82,7 @@ def _undefined_metrics(metrics: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _listed(steps: Iterable[int]) -> str:
-    found = sorted(steps)
-    if len(found) > 5:
-        return f"{found[0]} to {found[-1]} ({len(found)} checkpoints)"
-    return ", ".join(map(str, found))
+    ordered = sorted(steps)
+    if len(ordered) > 5:
+        return f"{ordered[0]} to {ordered[-1]} ({len(ordered)} checkpoints)"
+    return ", ".join(map(str, ordered))

@@ -48,10 +48,11 @@ def head_counts(checkpoint: str | Path) -> Heads:
         if path.is_file():
             n = int(read_metadata(path)["n_heads"])
             return Heads(n, n)
-        told = parse_json((path / "config.json").read_text(encoding="utf-8"))
-        told = told.get("text_config", told)
-        n = next(int(told[key]) for key in ("num_attention_heads", "n_head", "num_heads") if told.get(key))
-        return Heads(n, int(told.get("num_key_value_heads") or n))
+        config = parse_json((path / "config.json").read_text(encoding="utf-8"))
+        config = config.get("text_config", config)
+        keys = ("num_attention_heads", "n_head", "num_heads")
+        n = next(int(config[key]) for key in keys if config.get(key))
+        return Heads(n, int(config.get("num_key_value_heads") or n))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise UserError(
             f"{path}: neither a config.json nor the file's metadata tells the number of attention heads; "
@@ -86,8 +87,8 @@ def head_names(shapes: Mapping[str, tuple[int, int]], heads: Heads) -> list[str]
 
 
 def _parts(name: str, matrix: np.ndarray, heads: Heads) -> Iterator[tuple[str, np.ndarray]]:
-    if found := _SINGLE.search(name):
-        yield from _numbered("", matrix, heads.n if found[4] == "q" else heads.n_key_value)
+    if single := _SINGLE.search(name):
+        yield from _numbered("", matrix, heads.n if single[4] == "q" else heads.n_key_value)
     elif _OUTPUT.search(name):
         for part, columns in _numbered("", matrix.T, heads.n):
             yield part, columns.T
@@ -102,8 +103,8 @@ def _parts(name: str, matrix: np.ndarray, heads: Heads) -> Iterator[tuple[str, n
             yield from _numbered(f"{part}.", rows, heads.n)
     else:
         for number, rows in enumerate(_split(matrix, heads.n)):
-            for part, own in zip(_PARTS, _split(rows, 3), strict=True):
-                yield f"{part}.head-{number:02d}", own
+            for part, of_head in zip(_PARTS, _split(rows, 3), strict=True):
+                yield f"{part}.head-{number:02d}", of_head
 
 
 def _numbered(prefix: str, matrix: np.ndarray, n: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -20,15 +20,9 @@ from urllib.parse import quote
 
 from huggingface_hub import constants, is_offline_mode
 
-from toposcale.checkpoints.hub_client import (
-    HubUnreachableError,
-    RevisionUnusableError,
-    endpoint,
-    get,
-    get_json,
-)
+from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
 from toposcale.checkpoints.matrices import choose_weight_files, weight_files
-from toposcale.io.errors import UserError
+from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
 from toposcale.io.files import atomic_write
 from toposcale.io.step_names import find_step, steps_by_name
 
@@ -86,7 +80,7 @@ class HubSource:
 
     def __post_init__(self) -> None:
         if not _REPO.fullmatch(self.repo):
-            raise UserError(f"{self.repo}: not a valid name; a repository is written owner/name")
+            raise SharedError(f"{self.repo}: not a valid name; a repository is written owner/name")
 
     # What there is.
 
@@ -94,39 +88,42 @@ class HubSource:
         """Branches and tags of the repository, sorted; `neox-ckpt-*` hold optimiser states and are left out."""
 
         def parse(references: Any) -> set[str]:
-            return {str(found["name"]) for kind in ("branches", "tags") for found in references[kind]}
+            return {str(entry["name"]) for kind in ("branches", "tags") for entry in references[kind]}
 
-        names = get_json(self.repo, f"api/models/{self.repo}/refs", parse, timeout=self.timeout)
+        try:
+            names = get_json(self.repo, f"api/models/{self.repo}/refs", parse, timeout=self.timeout)
+        except DownloadError as error:  # of the whole repository, not of a checkpoint in it
+            raise SharedError(str(error)) from error
         return sorted(name for name in names if not name.startswith("neox-ckpt-"))
 
     def revisions(self) -> dict[int, str]:
-        """Revision by step, for every step of the repository."""
-        return steps_by_name(self.pattern, self.names())
+        """Revision by step, for every step of the repository. SharedError: the pattern does not tell them apart."""
+        return self._by_step(self.names())
 
     def revision(self, step: int) -> str:
         """The revision of a step, by the names in the cache where the Hub is out of reach.
 
-        RevisionUnusableError: there is none, though others are there.
+        UserError: there is none, though others are there. SharedError: there are none at all.
         """
         try:
-            found = self.revisions()
+            revisions = self.revisions()
         except HubUnreachableError as error:
-            found = steps_by_name(self.pattern, self._cached_names())
-            if step not in found:
+            revisions = self._by_step(self._cached_names())
+            if step not in revisions:
                 raise HubUnreachableError(
                     f"{error}; step {step} is not in the cache {self.folder} either"
                 ) from error
         try:
-            return find_step(step, found, f"{self.repo}: revisions {self.pattern}")
+            return find_step(step, revisions, f"{self.repo}: revisions {self.pattern}")
         except UserError as error:
-            if not found:
+            if revisions:
                 raise
-            raise RevisionUnusableError(str(error)) from error
+            raise SharedError(str(error)) from error
 
     def listing(self, revision: str, commit: str = "") -> Listing:
         """Commit, weight files and small files of a revision, or of a `commit` that it once was.
 
-        RevisionUnusableError: there is no such revision, or it holds no weights.
+        UserError: there is no such revision, or it holds no weights.
         """
         if not _REVISION.fullmatch(revision):
             raise UserError(f"{self.repo}: {revision!r} is not the name of a revision")
@@ -135,23 +132,22 @@ class HubSource:
             if not _COMMIT.fullmatch(info["sha"]):
                 raise ValueError(f"the commit is {info['sha']!r}")
             files = {entry["rfilename"]: entry for entry in info["siblings"]}
-            weights = tuple(_remote_file(files[name]) for name in choose_weight_files(files))
-            others = tuple(_remote_file(files[name]) for name in _SMALL_FILES if name in files)
+            what = self.named(revision)
+            weights = tuple(_remote_file(what, files[name]) for name in choose_weight_files(files))
+            others = tuple(_remote_file(what, files[name]) for name in _SMALL_FILES if name in files)
             return Listing(info["sha"], weights, others)
 
         path = f"api/models/{self.repo}/revision/{quote(commit or revision, safe='')}?blobs=true"
         try:
             listing = get_json(self.named(revision), path, parse, timeout=self.timeout)
-        except RevisionUnusableError as error:
-            if not commit:
+        except UserError as error:
+            if not commit or is_shared(error):
                 raise
-            raise RevisionUnusableError(
+            raise UserError(
                 f"{self.named(revision)}: it was commit {commit} before, which the Hub no longer has"
             ) from error
         if not listing.weights:
-            raise RevisionUnusableError(
-                f"{self.named(revision)}: no weights in safetensors or .bin format there"
-            )
+            raise UserError(f"{self.named(revision)}: no weights in safetensors or .bin format there")
         return listing
 
     def duplicates(self, steps: Iterable[int]) -> dict[int, str]:
@@ -162,13 +158,16 @@ class HubSource:
         among the revisions that are in the cache.
         """
         names = self._cached_names() if is_offline_mode() else self.names()
-        found = steps_by_name(self.pattern, names)
-        chosen = {found[step]: step for step in steps if step in found}
-        final = found[max(found)] if found else ""
+        revisions = self._by_step(names)
+        chosen = {revisions[step]: step for step in steps if step in revisions}
+        final = revisions[max(revisions)] if revisions else ""
         groups: dict[tuple[str, ...], list[str]] = {}
         for name in dict.fromkeys([*chosen, *(["main"] if "main" in names else [])]):
-            with suppress(RevisionUnusableError):
+            try:
                 groups.setdefault(self._weight_digests(name), []).append(name)
+            except UserError as error:
+                if is_shared(error):
+                    raise
         repeats: dict[int, str] = {}
         for group in groups.values():
             real = group[0] if "main" not in group else final if final in group else "main"
@@ -197,8 +196,8 @@ class HubSource:
                 if folder is None or not (folder / "config.json").is_file():
                     raise UserError(f"it is not whole in the cache {self.folder} either")
                 check_digests(folder)
-            except UserError as lack:
-                raise HubUnreachableError(f"{error}; {lack}") from error
+            except UserError as damage:
+                raise HubUnreachableError(f"{error}; {damage}") from error
             logger.warning("%s; going on with what is in the cache", error)
             return folder
         for file in (*listing.others, *listing.weights):
@@ -243,7 +242,7 @@ class HubSource:
                 logger.warning("%s: not what the Hub states, fetched again", link)
                 link.resolve().unlink()
                 link.unlink(missing_ok=True)
-        raise RevisionUnusableError(
+        raise DownloadError(
             f"{self.named(revision)}: {file.name} does not have the content that the Hub states "
             f"(sha256 or git id {file.digest}), even when fetched again"
         )
@@ -259,6 +258,12 @@ class HubSource:
     def named(self, revision: str) -> str:
         """How messages call a revision."""
         return f"{self.repo}, revision {revision}"
+
+    def _by_step(self, names: Iterable[str]) -> dict[int, str]:
+        try:
+            return steps_by_name(self.pattern, names)
+        except UserError as error:
+            raise SharedError(f"{self.repo}: revisions {error}") from error
 
     def _cached_names(self) -> list[str]:
         references = self.folder / "refs"
@@ -295,24 +300,29 @@ def _download(what: str, path: str, size: int, content: Path, timeout: float) ->
             for block in response.iter_bytes():  # as it comes, so that a break loses nothing
                 stream.write(block)
         if part.stat().st_size < size:
-            raise OSError(f"{content.name} ended early")
+            raise WrongLengthError(
+                f"{path.rpartition('/')[2]} ends after {part.stat().st_size} of the {size} bytes that the Hub states"
+            )
 
     if part.stat().st_size < size:
         get(what, path, receive, timeout=timeout, done=lambda: part.stat().st_size)
     part.replace(content)
 
 
-def _remote_file(entry: Mapping[str, Any]) -> RemoteFile:
+def _remote_file(what: str, entry: Mapping[str, Any]) -> RemoteFile:
     name, size, digest = entry["rfilename"], entry.get("size"), entry.get("blobId")
     if size is None or digest is None:
-        raise UserError(
+        raise SharedError(
             f"{endpoint()} does not state the size and the checksum of {name} (blobs=true); "
             "use a mirror that does, or download the files yourself and use kind: folder"
         )
-    digest = entry["lfs"]["sha256"] if entry.get("lfs") else digest
-    if not _DIGEST.fullmatch(digest):
-        raise ValueError(f"the checksum of {name} is {digest!r}")
-    return RemoteFile(name, int(size), digest)
+    if large := entry.get("lfs"):
+        digest = large.get("sha256") if isinstance(large, Mapping) else large
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise DownloadError(f"{what}: the Hub states {digest!r} as the checksum of {name}")
+    if not isinstance(size, int) or size < 0:
+        raise DownloadError(f"{what}: the Hub states {size!r} as the size of {name}")
+    return RemoteFile(name, size, digest)
 
 
 def _link(link: Path, content: Path) -> None:

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
-from toposcale.io.errors import PassingError, UserError
+from toposcale.io.errors import DownloadError, SharedError, UserError
 from toposcale.io.files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -39,20 +39,20 @@ _NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.ER
 _T = TypeVar("_T")
 
 
-class HubUnreachableError(PassingError):
+class HubUnreachableError(SharedError):
     """The Hub did not answer: offline mode, no connection, or every attempt failed."""
 
 
-class RevisionUnusableError(UserError):
-    """There is no such revision, or no checkpoint in it that could be read; others of the repository may do."""
+class WrongLengthError(OSError):
+    """A content that ends elsewhere than the Hub states."""
 
 
 # What no further attempt can change; the first kind that fits counts.
 _FINAL: dict[type[Exception], tuple[type[UserError], str]] = {
     OfflineModeIsEnabled: (HubUnreachableError, "offline mode is on (HF_HUB_OFFLINE)"),
-    GatedRepoError: (UserError, "gated; accept its terms on the Hub and log in (hf auth login)"),
-    RepositoryNotFoundError: (UserError, "no such repository, or a private one (then: hf auth login)"),
-    RevisionNotFoundError: (RevisionUnusableError, "no such revision"),
+    GatedRepoError: (SharedError, "gated; accept its terms on the Hub and log in (hf auth login)"),
+    RepositoryNotFoundError: (SharedError, "no such repository, or a private one (then: hf auth login)"),
+    RevisionNotFoundError: (UserError, "no such revision"),
 }
 
 
@@ -67,8 +67,9 @@ def get(
     """What `receive` makes of the answer to a request for a path of the Hub, from byte `done()` on.
 
     An attempt ends after `timeout` seconds of silence. Attempts that made `done()` grow do not count.
-    Errors are one line about `what`. HubUnreachableError: offline mode, or the last attempt failed as well; UserError, and
-    its subclass RevisionUnusableError: what can only fail again (no such repository or revision, gated, a full disk).
+    Errors are one line about `what`. HubUnreachableError: offline mode, or the last attempt failed as well; SharedError: no
+    such repository, gated, or a full disk. What is wrong with this path alone: DownloadError, the server does not give it,
+    or at every attempt of another length than stated; UserError, no such revision.
     """
     failures, reached = 0, done()
     while True:
@@ -83,12 +84,16 @@ def get(
             failures += 1
         wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), asked)
         if wait > LONGEST_WAIT:
-            told = f"{reason} and asked to wait {wait:.0f} s, at {endpoint()}"
-            raise HubUnreachableError(f"{what}: {told}") from cause
+            raise HubUnreachableError(
+                f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}"
+            ) from cause
+        if failures >= ATTEMPTS and _has_another_length(cause):
+            raise DownloadError(f"{what}: {reason}, after {failures} attempts") from cause
         if failures >= ATTEMPTS:
             progress = " without progress" if reached else ""
-            tried = f"after {failures} attempts{progress} at {endpoint()}"
-            raise HubUnreachableError(f"{what}: {reason}, {tried}") from cause
+            raise HubUnreachableError(
+                f"{what}: {reason}, after {failures} attempts{progress} at {endpoint()}"
+            ) from cause
         logger.info("%s: %s; next attempt in %g s", what, reason, wait)
         time.sleep(wait)
 
@@ -124,11 +129,17 @@ def _raise_if_final(what: str, error: Exception) -> None:
         if isinstance(error, kind):
             raise raised(f"{what}: {reason}") from error
     if isinstance(error, HfHubHTTPError) and error.response.status_code not in _RETRIED_STATUS:
-        raise UserError(
+        raise DownloadError(
             f"{what}: the server answered {error.response.status_code} ({_text(error)})"
         ) from error
     if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
-        raise UserError(f"{what}: the cache cannot be written ({_text(error)})") from error
+        raise SharedError(f"{what}: the cache cannot be written ({_text(error)})") from error
+
+
+def _has_another_length(error: Exception) -> bool:
+    """Whether what came ends elsewhere than stated: 416 is the answer to a request beyond the end."""
+    refused = isinstance(error, HfHubHTTPError) and error.response.status_code == 416
+    return refused or isinstance(error, WrongLengthError)
 
 
 def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:
@@ -139,6 +150,8 @@ def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:
         return f"no answer within {timeout:g} s", 0.0
     if isinstance(error, ValueError):
         return f"the answer is not that of a Hub ({_text(error)})", 0.0
+    if isinstance(error, WrongLengthError):
+        return str(error), 0.0
     if isinstance(error, OSError | httpx2.ReadError | httpx2.RemoteProtocolError):
         return f"the download broke off ({_text(error)})", 0.0
     return f"the connection failed ({_text(error)})", 0.0

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shapes, weight_files
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, is_shared, reason_of
 from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import read_metadata
 
@@ -127,20 +127,20 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
         growth = longer_by(parse_json(backend.to_str())["normalizer"]) if backend else 1
         added = tokenizer.num_special_tokens_to_add()
         highest = max(tokenizer.get_vocab().values(), default=-1)
-        if growth <= _LONGEST_GROWTH and not tokenizer(_PROBE)["input_ids"]:
-            raise UserError(f"{folder}: the tokenizer makes no tokens of a text")
+        if growth <= _LONGEST_GROWTH and len(tokenizer(_PROBE)["input_ids"]) < 2:
+            raise UserError(f"{folder}: the tokenizer makes not even two tokens of a sentence")
     if growth > _LONGEST_GROWTH:
         raise UserError(
             f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds"
         )
     if added > _MOST_ADDED_TOKENS:
         raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
-    known = len(tokenizer)
+    size = len(tokenizer)
     if highest >= vocab_size:
         raise UserError(f"{folder}: the tokenizer numbers tokens to {highest}, the model only {vocab_size}")
-    if known < _SMALLEST_VOCABULARY_SHARE * vocab_size:
+    if size < _SMALLEST_VOCABULARY_SHARE * vocab_size:
         raise UserError(
-            f"{folder}: the tokenizer has {known} tokens, the model {vocab_size}; "
+            f"{folder}: the tokenizer has {size} tokens, the model {vocab_size}; "
             "files of the tokenizer are missing or belong to another model"
         )
     if tokenizer.pad_token is None:
@@ -236,12 +236,17 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
 
     bias = None if head.bias is None else head.bias.detach()
     config = model.config.get_text_config()
+    # BLOOM and Mamba have no position limit, and say so by having no such entry.
+    context = (
+        getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
+    )
+    if not isinstance(context, int) or context < 2:
+        raise UserError(f"{name}: config.json says that it reads {context!r} tokens, but a loss needs two")
     return LanguageModel(
         hidden_states,
         head.weight.detach(),
         bias,
-        # BLOOM and Mamba have no position limit, and say so by having no such entry.
-        getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30,
+        context,
         # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
         getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0),
         getattr(config, "final_logit_softcapping", None),
@@ -276,8 +281,8 @@ def _check_counts(folder: Path, config: Any, shapes: Mapping[str, Sequence[int]]
     for name, value in config.items() if isinstance(config, dict) else ():
         if isinstance(value, dict):
             _check_counts(folder, value, shapes)
-        elif isinstance(value, int) and value > len(shapes) and (found := _COUNTED.search(name)):
-            if found[1] == "expert" and value in sizes:  # stacked
+        elif isinstance(value, int) and value > len(shapes) and (counted := _COUNTED.search(name)):
+            if counted[1] == "expert" and value in sizes:  # stacked
                 continue
             raise UserError(
                 f"{folder}: config.json says {name}: {value}, but its files hold {len(shapes)} tensors"
@@ -318,8 +323,7 @@ def _errors_of(folder: str | Path, what: str) -> Iterator[None]:
     """Any error of a library over files that others wrote is a UserError about their folder; a full memory is not."""
     try:
         yield
-    except (UserError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        told = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{folder}: {what} ({told[:300]})") from error
+    except BaseException as error:
+        if isinstance(error, UserError) or is_shared(error):
+            raise
+        raise UserError(f"{folder}: {what} ({reason_of(error)})") from error

@@ -6,15 +6,25 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toposcale.checkpoints.hub import HubSource, check_digests
-from toposcale.checkpoints.hub_client import RevisionUnusableError
 from toposcale.checkpoints.matrices import Sizes, count_parameters, stored_sizes
-from toposcale.io.errors import LeftOutError, UserError
+from toposcale.io.errors import DownloadError, LeftOutError, UserError, is_shared, reason_of
 from toposcale.io.files import read_json
 
 logger = logging.getLogger(__name__)
+
+
+class Fetched(NamedTuple):
+    """What an attempt at a checkpoint came to: how large it is, its commit, and whether its download was damaged.
+
+    Of what could not be used, or only repeats another checkpoint, there are no sizes.
+    """
+
+    sizes: Sizes | None
+    commit: str = ""
+    damaged: bool = False
 
 
 def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSource:
@@ -23,29 +33,39 @@ def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSour
 
 
 def write_manifest(
-    path: str | Path, source: HubSource, step: int, *, duplicate_of: str | None = None
-) -> Sizes | None:
-    """Fetch a step and note its folder, and all that fetching it again takes, as JSON; how large it is.
+    path: str | Path,
+    source: HubSource,
+    step: int,
+    *,
+    duplicate_of: str | None = None,
+    commit_before: str = "",
+) -> Fetched:
+    """Fetch a step and note its folder, and all that fetching it again takes, as JSON.
 
     What cannot be used is noted with the reason, and what only repeats the weights of the revision `duplicate_of` is not
-    fetched: then the size is None.
+    fetched. commit_before: the commit that it was when it was last fetched; another one is noted as such.
     """
     facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step}
     facts |= {"cache": source.cache or "", "timeout": source.timeout}
-    sizes = None
+    fetched = Fetched(None, commit_before)
     try:
         if duplicate_of is None:
             revision = source.revision(step)
             folder = source.fetch(revision)
-            sizes = _sizes(folder, source.named(revision))
+            fetched = Fetched(_sizes(folder, source.named(revision)), folder.name)
             facts |= {"revision": revision, "commit": folder.name, "folder": str(folder)}
+            if commit_before not in ("", folder.name):
+                facts["commit_before"] = commit_before
         else:
             facts["duplicate_of"] = duplicate_of
-    except RevisionUnusableError as error:
-        logger.warning("%s", error)
-        facts["unusable"] = str(error)
+    except BaseException as error:
+        if is_shared(error):
+            raise
+        logger.warning("%s", reason_of(error))
+        facts["unusable"] = reason_of(error)
+        fetched = Fetched(None, commit_before, isinstance(error, DownloadError))
     Path(path).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    return sizes
+    return fetched
 
 
 def read_manifest(path: str | Path) -> Path:
@@ -72,6 +92,17 @@ def read_manifest(path: str | Path) -> Path:
     return folder
 
 
+def moved(path: str | Path) -> str:
+    """Between which commits a revision moved since it was last fetched, in words; empty where it did not."""
+    facts = read_json(path)
+    if "commit_before" not in facts:
+        return ""
+    return (
+        f"{facts['repo']}, revision {facts['revision']}: it was commit {facts['commit_before'][:12]} when it was fetched "
+        f"first, and was {facts['commit'][:12]} when it was fetched again; what is measured now is of the second"
+    )
+
+
 def readable(message: str, path: str | Path) -> str:
     """A message about a fetched checkpoint with its repository and revision in place of the folder in the cache."""
     facts = read_json(path)
@@ -89,9 +120,11 @@ def release_manifest(path: str | Path) -> None:
 
 
 def _sizes(folder: Path, name: str) -> Sizes:
-    """How large a checkpoint is. RevisionUnusableError: its weights are damaged, or more than tensors."""
+    """How large a checkpoint is. UserError: its weights are damaged, or more than tensors."""
     try:
         return stored_sizes(folder)._replace(n_parameters=count_parameters(folder))
-    except UserError as error:
-        told = str(error).replace(f"{folder}/", "").replace(str(folder), "")
-        raise RevisionUnusableError(f"{name}: {told}") from error
+    except BaseException as error:
+        if is_shared(error):
+            raise
+        reason = reason_of(error).replace(f"{folder}/", "").replace(str(folder), "")
+        raise UserError(f"{name}: {reason}") from error

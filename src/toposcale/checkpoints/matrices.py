@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
-from toposcale.io.tensor_files import check_content, opened
+from toposcale.io.tensor_files import check_content, opened, rows_of, tensor
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
@@ -39,9 +40,14 @@ _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _CONV1D_QKV = re.compile(r"(^|\.)c_attn\.weight$")
 
-# Types that NumPy's own functions do not know; each of their values is a float32.
+# Types that NumPy's own functions do not know; each of their values is a float32. Newer releases of ml_dtypes have more.
 _WIDENED = tuple(
-    np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+    np.dtype(getattr(ml_dtypes, kind))
+    for kind in (
+        *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+        *("float8_e5m2", "float8_e5m2fnuz"),
+    )
+    if hasattr(ml_dtypes, kind)
 )
 
 # How a `.bin` begins: an archive, or before torch 1.6 a pickle.
@@ -51,6 +57,7 @@ _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
 _FORMATS = {
     "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
     "pytorch_model.bin": re.compile(r"pytorch_model-\d+-of-\d+\.bin"),
+    "adapter_model.safetensors": re.compile(r"adapter_model-\d+-of-\d+\.safetensors"),
 }
 
 
@@ -81,7 +88,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     elif path.is_dir():
         chosen = choose_weight_files(entry.name for entry in path.iterdir())
         if not chosen:
-            raise UserError(f"{path}: no {' and no '.join(_FORMATS)} there")
+            raise UserError(f"{path}: none of {', '.join(_FORMATS)} is there")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
         raise UserError(f"{path}: no such checkpoint")
@@ -96,33 +103,67 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     Rows are outputs also where the file has them as columns: see `stored_transposed`.
     float64, float32 and float16 come as they are stored, bfloat16 and float8 as float32, which holds them exactly.
     Left out: what is not 2-D, whole numbers, the second copy of tied weights, and the buffers `attention.bias`,
-    `attention.masked_bias` and `rotary_emb.inv_freq`. UserError as in `weight_files`, and for a `.bin` that holds more
-    than tensors.
+    `attention.masked_bias` and `rotary_emb.inv_freq`; with a RuntimeWarning, matrices without an entry. UserError as in
+    `weight_files`, for a `.bin` that holds more than plain tensors, and where no matrix is left.
     """
     files = weight_files(checkpoint)
     copies = tied_copies(files)
     transposed = stored_transposed({name: shape for file in files for name, shape in _shapes(file).items()})
-    for file in files:
-        for name, tensor in _tensors(file):
-            if tensor.ndim == 2 and tensor.dtype.kind == "f" and name not in copies:
-                yield name, tensor.T if name in transposed else tensor
+    tensors = (pair for file in files for pair in _tensors(file) if pair[0] not in copies)
+    for name, values in _weights_among(tensors, f"{checkpoint}: "):
+        yield name, values.T if name in transposed else values
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """As `iterate_matrices`, of tensors by name that are in memory: of NumPy, or of PyTorch on any device."""
     transposed = stored_transposed({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    seen = {}
-    for name, tensor in tensors.items():
-        if len(tensor.shape) != 2 or is_buffer(name):
+    for name, values in _weights_among(_each_once(tensors), ""):
+        yield name, values.T if name in transposed else values
+
+
+def _weights_among(tensors: Iterable[tuple[str, np.ndarray]], where: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Those that are matrices of weights. UserError, beginning with `where`: none is, with what they are instead."""
+    others, empty = [], True
+    for name, values in tensors:
+        if values.ndim != 2:
             continue
-        of_torch = hasattr(tensor, "detach")
-        stored = tensor if of_torch else np.asarray(tensor)
-        values = _torch_values(tensor.detach().cpu()) if of_torch else exact(stored)
-        address = tensor.data_ptr() if of_torch else stored.__array_interface__["data"][0]
-        place = address, tuple(tensor.shape)
-        if values.dtype.kind == "f" and (place not in seen or not values.size):
+        if values.size and values.dtype.kind == "f":
+            empty = False
+            yield name, values
+            continue
+        kind = values.dtype if values.size else "without an entry"
+        others.append(f"{name} ({' x '.join(map(str, values.shape))}) is {kind}")
+        if not values.size:
+            warnings.warn(f"{where}{others[-1]}, and left out", RuntimeWarning, stacklevel=3)
+    if empty:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        why = ", ".join(others[:3]) + more if others else "nothing in it is 2-D"
+        raise UserError(f"{where}no matrix of weights (floating-point numbers) is there: {why}")
+
+
+def _each_once(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and values of the matrices in memory, those under two names once."""
+    seen = {}
+    for name, matrix in tensors.items():
+        if len(matrix.shape) != 2 or is_buffer(name):
+            continue
+        of_torch = hasattr(matrix, "detach")
+        stored = matrix if of_torch else np.asarray(matrix)
+        values = _torch_values(name, matrix) if of_torch else exact(stored)
+        address = matrix.data_ptr() if of_torch else stored.__array_interface__["data"][0]
+        place = address, tuple(matrix.shape)
+        if place not in seen or not values.size:
             seen[place] = stored  # kept, so that no other array gets its address
-            yield name, values.T if name in transposed else values
+            yield name, values
+
+
+def empty_matrices(checkpoint: str | Path) -> list[str]:
+    """What `iterate_matrices` leaves out for having no entry, each as a sentence."""
+    return [
+        f"{name}: a matrix of {shape[0]} x {shape[1]} has no entry, and is left out"
+        for name, shape in tensor_shapes(checkpoint).items()
+        if len(shape) == 2 and 0 in shape
+    ]
 
 
 def tied_copies(files: Sequence[Path]) -> set[str]:
@@ -131,7 +172,7 @@ def tied_copies(files: Sequence[Path]) -> set[str]:
     The format knows no tensor under two names, so that some programs store tied weights twice.
     """
     shapes = {file: _shapes(file) for file in files if file.suffix == ".safetensors"}
-    named = {name: (file, shape) for file, found in shapes.items() for name, shape in found.items()}
+    named = {name: (file, shape) for file, of_file in shapes.items() for name, shape in of_file.items()}
     return {
         head
         for head in filter(_SCORES.search, named)
@@ -144,9 +185,9 @@ def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]
     """Whether two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
     (file, shape), (other_file, _) = named[one], named[other]
     with opened(file) as tensors, opened(other_file) as others:
-        slices = tensors.get_slice(one), others.get_slice(other)
+        matrices = rows_of(tensors, one, file), rows_of(others, other, other_file)
         for row in range(0, shape[0], 1024):
-            block, other_block = (part[row : min(row + 1024, shape[0])] for part in slices)
+            block, other_block = (matrix[row : min(row + 1024, shape[0])] for matrix in matrices)
             if block.tobytes() != other_block.tobytes():
                 return False
     return True
@@ -159,12 +200,12 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
     Transformer, DistilGPT-2). Told by the matrix of queries, keys and values, three times as wide as it is high; other
     architectures use the same names for matrices with outputs as rows (GPT-BigCode).
     """
-    found = any(
+    is_conv1d = any(
         len(shape) == 2 and shape[1] == 3 * shape[0]
         for name, shape in shapes.items()
         if _CONV1D_QKV.search(name)
     )
-    return {name for name in shapes if found and _CONV1D.search(name)}
+    return {name for name in shapes if is_conv1d and _CONV1D.search(name)}
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
@@ -264,17 +305,54 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
         with opened(file) as tensors:
             for name in tensors.keys():  # noqa: SIM118
                 if not is_buffer(name):
-                    yield name, exact(tensors.get_tensor(name))
+                    yield name, exact(tensor(tensors, name, file))
     else:
-        for name, tensor in _load_bin(file).items():
+        for name, stored in _load_bin(file).items():
             if not is_buffer(name):
-                yield name, _torch_values(tensor)
+                yield name, _torch_values(name, stored, file)
 
 
-def _torch_values(tensor: Any) -> np.ndarray:
+def _torch_values(name: str, tensor: Any, file: Path | str = "") -> np.ndarray:
     """A tensor of PyTorch as an array; bfloat16 and float8 as float32, which holds them exactly."""
-    known = not tensor.is_floating_point() or tensor.itemsize > 2 or str(tensor.dtype) == "torch.float16"
-    return (tensor if known else tensor.float()).numpy()
+    if reason := _not_plain(tensor):
+        raise UserError(f"{file}{': ' if file else ''}{name} {reason}, which is not read")
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    in_numpy = not plain.is_floating_point() or plain.itemsize > 2 or str(plain.dtype) == "torch.float16"
+    try:
+        return (plain if in_numpy else plain.float()).numpy()
+    except (TypeError, RuntimeError) as error:
+        raise UserError(f"{file}{': ' if file else ''}{name} is {plain.dtype}, which is not read") from error
+
+
+def _not_plain(tensor: Any) -> str:
+    """What keeps a tensor of PyTorch from being read as an array of its shape; empty where nothing does."""
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        return f"is sparse or nested ({tensor.layout})"
+    if tensor.is_meta:
+        return "has no values (it is on the meta device)"
+    return f"is {tensor.dtype}" if tensor.is_quantized else ""
+
+
+def _check_plain(file: Path, tensors: Any) -> None:
+    """UserError for what is no dictionary of plain tensors by name, each no larger than the file."""
+    import torch
+
+    if not isinstance(tensors, dict) or not all(
+        isinstance(value, torch.Tensor) for value in tensors.values()
+    ):
+        raise UserError(f"{file}: not a dictionary of tensors")
+    size = file.stat().st_size
+    for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise UserError(f"{file}: a tensor in it is called {name!r}, which is not a text")
+        if reason := _not_plain(value):
+            raise UserError(f"{file}: {name} {reason}, which is not read")
+        # One stored entry may stand for any number of them, which no memory holds.
+        if value.numel() * value.element_size() > size and not is_buffer(name):
+            shape = " x ".join(map(str, value.shape))
+            raise UserError(
+                f"{file}: {name} has {shape} entries, more than the {size} bytes of the file hold"
+            )
 
 
 def _load_bin(file: Path) -> dict[str, Any]:
@@ -297,10 +375,7 @@ def _load_bin(file: Path) -> dict[str, Any]:
     except Exception as error:  # a file that is no .bin at all fails anywhere in the reader
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
-    if not isinstance(tensors, dict) or not all(
-        isinstance(value, torch.Tensor) for value in tensors.values()
-    ):
-        raise UserError(f"{file}: not a dictionary of tensors")
+    _check_plain(file, tensors)
     places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {place: name for name, place in reversed(places.items())}
     return {

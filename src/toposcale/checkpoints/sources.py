@@ -15,7 +15,7 @@ from pathlib import Path
 
 from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
 from toposcale.io import loss_curves
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, is_shared, reason_of
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
 from toposcale.io.tensor_files import read_metadata
 
@@ -44,11 +44,11 @@ class FolderSource:
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, ascending. UserError: no such folder, no checkpoint, or a wanted one is not there."""
-        return wanted_steps(self.wanted, self._found, self._where)
+        return wanted_steps(self.wanted, self._names, self._where)
 
     def checkpoint(self, step: int) -> Path:
         """The file or folder of a step."""
-        return self.path / find_step(step, self._found, self._where)
+        return self.path / find_step(step, self._names, self._where)
 
     def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
         """The steps whose weights are whole and of the shape that most have; and why the others are left out, by step.
@@ -59,14 +59,16 @@ class FolderSource:
         for step in self.steps():
             try:
                 shapes[step] = str(sorted(tensor_shapes(self.checkpoint(step)).items()))
-            except UserError as error:
-                gaps[step] = str(error)
+            except BaseException as error:
+                if is_shared(error):
+                    raise
+                gaps[step] = reason_of(error)
         if not shapes:
             raise UserError(f"no checkpoint can be used: {next(iter(gaps.values()))}")
         # Of two shapes that are as frequent, the later one counts: the training began anew.
         frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
-        for step, own in shapes.items():
-            if own != frequent:
+        for step, shape in shapes.items():
+            if shape != frequent:
                 gaps[step] = (
                     f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
                 )
@@ -93,25 +95,25 @@ class FolderSource:
                 state = loss_curves.trainer_state(checkpoint / loss_curves.TRAINER_STATE)
             except UserError:
                 continue
-            own, own_last = repr(state["log_history"]), state.get("max_steps")
-            told = ""
-            if not own.startswith(log[:-1]):
-                told = "the log of the second does not begin as that of the first"
-            elif before and log == "[]" and own_last != last:
-                told = f"{last} and {own_last} steps"
-            if told:
+            log_here, last_here = repr(state["log_history"]), state.get("max_steps")
+            contradiction = ""
+            if not log_here.startswith(log[:-1]):
+                contradiction = "the log of the second does not begin as that of the first"
+            elif before and log == "[]" and last_here != last:
+                contradiction = f"{last} and {last_here} steps"
+            if contradiction:
                 raise UserError(
-                    f"{self.path}: {before} and {checkpoint.name} are of two trainings ({told}); give each a folder of its "
-                    "own, or name the steps of one (steps: [...])"
+                    f"{self.path}: {before} and {checkpoint.name} are of two trainings ({contradiction}); give each a "
+                    "folder of its own, or name the steps of one (steps: [...])"
                 )
-            before, log, last = checkpoint.name, own, own_last
+            before, log, last = checkpoint.name, log_here, last_here
 
     @property
     def _where(self) -> str:
         return f"{self.path}: {self.pattern or ' or '.join(PATTERNS)}"
 
     @cached_property
-    def _found(self) -> dict[int, str]:
+    def _names(self) -> dict[int, str]:
         try:
             names = [entry.name for entry in self.path.iterdir()]
         except OSError as error:
@@ -126,8 +128,8 @@ def state_of_files(paths: Iterable[str | Path]) -> str:
     for path in map(Path, paths):
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             if file.is_file():
-                known = file.stat()
-                state.update(repr((file.name, known.st_size, known.st_mtime_ns)).encode())
+                status = file.stat()
+                state.update(repr((file.name, status.st_size, status.st_mtime_ns)).encode())
     return state.hexdigest()
 
 
@@ -170,6 +172,15 @@ def locate(path: str | Path) -> Path:
     from toposcale.checkpoints import manifests
 
     return manifests.read_manifest(path)
+
+
+def moved(path: str | Path) -> str:
+    """Between which commits the revision behind `path` moved since it was last fetched; empty where it did not."""
+    if Path(path).suffix != ".json":
+        return ""
+    from toposcale.checkpoints import manifests
+
+    return manifests.moved(path)
 
 
 def readable(message: str, path: str | Path) -> str:

@@ -43,7 +43,7 @@ def describe(
     """The features of every weight matrix, and of the whole model under the layer "all": layer, feature, value.
 
     source: a safetensors or `.bin` file, a folder in the layout of Hugging Face, a PyTorch module, or 2-D arrays by name.
-    layers: globs on names of matrices. settings: fields of `weights.Settings`, such as max_points.
+    layers: globs on names of matrices. settings: fields of `weights.WeightSettings`, such as max_points.
     model: the name of the model in a run. With it the numbers are those of the run, since the rows that stand for a matrix
     of more than max_points rows depend on the name.
 
@@ -78,7 +78,7 @@ def compare(
         )
     bars = (
         tables.diagram_rows(
-            {layer: found for layer, found in diagrams.items() if layer in common},
+            {layer: of_layer for layer, of_layer in diagrams.items() if layer in common},
             model=model,
             step=step,
             source="weights",
@@ -108,7 +108,7 @@ def _measured(
     settings: Mapping[str, Any],
 ) -> tuple[dict[str, weights.Features], dict[str, weights.Diagrams]]:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
-    chosen = weights.Settings(include=include, **settings)
+    chosen = weights.WeightSettings(include=include, **settings)
     shapes, matrices = _opened(source)
     names = list(shapes)
     if chosen.heads:
@@ -117,11 +117,11 @@ def _measured(
         heads = head_counts(os.fspath(source))
         matrices, names = with_heads(matrices, heads), head_names(shapes, heads)
     wanted = [name for name in names if chosen.wants(name)]
+    what = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
-        what = source if isinstance(source, str | os.PathLike) else type(source).__name__
         there = f"its layers are {_listed(names)}" if names else "it has none"
         raise UserError(f"{what}: no weight matrix is called {' or '.join(include)}; {there}")
-    matrices = (pair for pair in matrices if chosen.wants(pair[0]))
+    matrices = _wanted(matrices, chosen, what)
     return weights.compute_features(
         progress(matrices, len(wanted)) if progress else matrices, chosen, model=model
     )
@@ -135,7 +135,7 @@ def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
         matrices = iterate_matrices(os.fspath(source))
     elif isinstance(source, Mapping) or hasattr(source, "named_parameters"):
         # Parameters that a module has under two names come once.
-        named = dict(source if isinstance(source, Mapping) else source.named_parameters())
+        named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
         shapes, matrices = {name: value.shape for name, value in named.items()}, iterate_arrays(named)
     else:
         raise TypeError(
@@ -147,6 +147,32 @@ def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
         for name, shape in shapes.items()
         if len(shape) == 2
     }, matrices
+
+
+def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
+    """Tensors by name, lists of numbers made arrays. UserError: a name that is no text, or a list that is no array."""
+    named = {}
+    for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise UserError(f"arrays are described by name, but {name!r} is not a text")
+        try:
+            named[name] = value if hasattr(value, "shape") else np.asarray(value)
+        except ValueError as error:
+            raise UserError(f"{name}: not an array ({error})") from error
+    return named
+
+
+def _wanted(matrices: Matrices, chosen: weights.WeightSettings, what: str) -> Matrices:
+    """The matrices that are chosen. UserError: none of them holds weights."""
+    none = True
+    for name, matrix in matrices:
+        if chosen.wants(name):
+            none = False
+            yield name, matrix
+    if none:
+        raise UserError(
+            f"{what}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers"
+        )
 
 
 def _refuse_several(folder: Path) -> None:

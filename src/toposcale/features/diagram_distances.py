@@ -23,12 +23,12 @@ def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarr
     dimensions = diagrams["dimension"].to_numpy()
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
     keys = list(zip(layers, dimensions, strict=True))
-    found = {}
+    by_key = {}
     # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
     for (layer, dimension), rows in groupby(range(len(keys)), keys.__getitem__):
-        own = bars[list(rows)]
-        found[layer, int(dimension)] = own[own[:, 1] != np.inf]
-    return found
+        diagram = bars[list(rows)]
+        by_key[layer, int(dimension)] = diagram[diagram[:, 1] != np.inf]
+    return by_key
 
 
 def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]:
@@ -40,10 +40,9 @@ def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]
     features: dict[str, dict[str, float]] = {}
     for layer, dimension in sorted({*before, *after}):
         pair = before.get((layer, dimension), _NO_BARS), after.get((layer, dimension), _NO_BARS)
-        named = features.setdefault(layer, {})
         finite = all(np.isfinite(diagram).all() for diagram in pair)
-        found = homology.diagram_distances(*pair) if finite else dict.fromkeys(KINDS, np.nan)
-        named |= {f"h{dimension}_{kind}": distance for kind, distance in found.items()}
+        by_kind = homology.diagram_distances(*pair) if finite else dict.fromkeys(KINDS, np.nan)
+        features.setdefault(layer, {}).update({f"h{dimension}_{kind}": by_kind[kind] for kind in KINDS})
     if features:
         features[ALL_LAYERS] = aggregate(features)
     return features

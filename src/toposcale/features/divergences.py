@@ -41,7 +41,7 @@ def divergence(
     n_texts = len(of_first)
     if n_texts < _FEWEST or not all(np.isfinite(points).all() for points in clouds):
         return dict.fromkeys(names, float("nan"))
-    found = {"rtd": homology.representation_topology_divergence(*clouds)}
+    features = {"rtd": homology.representation_topology_divergence(*clouds)}
     if repeats >= 2:
         rng = homology.seeded_generator(seed)
         size = max(_FEWEST // 2, round(_SUBSET * n_texts))
@@ -50,5 +50,5 @@ def divergence(
             homology.representation_topology_divergence(*(points[np.sort(rows)] for points in clouds))
             for rows in draws
         ]
-        found["rtd_spread"] = float(np.std(values, ddof=1))
-    return found
+        features["rtd_spread"] = float(np.std(values, ddof=1))
+    return features

@@ -1,7 +1,7 @@
 """What a model makes of a fixed set of texts: mean-pooled hidden states, perplexity, and the topology and spectra of both.
 
 One forward pass of a checkpoint gives everything (`forward_pass`, needs torch); the features of the embedded texts
-(`describe`, `embedding_features`) take arrays.
+(`compute_features`, `embedding_features`) take arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VOCABULARY_BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Settings:
+class EmbeddingSettings:
     """What is computed of the embedded texts.
 
     `components`: dimensions left by PCA. `repeats`: random subsets of the texts, each a `subset` of them, whose features'
@@ -103,8 +103,8 @@ def forward_pass(
     batches = list(_batches(lengths, batch_tokens))
     with torch.inference_mode():
         for rows in progress(batches, len(batches)) if progress else batches:
-            own = [torch.as_tensor(texts[row], dtype=torch.int64) for row in rows]
-            tokens = torch.nn.utils.rnn.pad_sequence(own, batch_first=True).to(model.head_weight.device)
+            batch = [torch.as_tensor(texts[row], dtype=torch.int64) for row in rows]
+            tokens = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(model.head_weight.device)
             states = model.hidden_states(tokens, not all_layers)
             means = _mean_over_tokens(states, lengths[rows])
             if pooled is None:
@@ -201,7 +201,11 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
 
 
 def compute_features(
-    embeddings: Mapping[str, ArrayLike], settings: Settings, *, model: str, precision: float | None = None
+    embeddings: Mapping[str, ArrayLike],
+    settings: EmbeddingSettings,
+    *,
+    model: str,
+    precision: float | None = None,
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
 
@@ -211,11 +215,11 @@ def compute_features(
     """
 
     def described(points: ArrayLike) -> tuple[Features, Diagrams]:
-        found, bars = embedding_features(points, components=settings.components, precision=precision)
+        values, bars = embedding_features(points, components=settings.components, precision=precision)
         if settings.repeats >= 2:
             rng = homology.seeded_generator((settings.seed, model, "probe subsets"))
-            found |= feature_spread(points, settings, rng, precision)
-        return found, bars
+            values |= feature_spread(points, settings, rng, precision)
+        return values, bars
 
     features: dict[str, Features] = {}
     diagrams: dict[str, Diagrams] = {}
@@ -246,11 +250,14 @@ def embedding_features(
 
 
 def feature_spread(
-    embeddings: ArrayLike, settings: Settings, rng: np.random.Generator, precision: float | None = None
+    embeddings: ArrayLike,
+    settings: EmbeddingSettings,
+    rng: np.random.Generator,
+    precision: float | None = None,
 ) -> Features:
     """Standard deviation (divisor repeats - 1) of each feature over random subsets of the texts, as `{feature}_spread`.
 
-    Each subset is drawn without replacement. It says how much a feature hangs on the choice of texts; features that
+    Each subset is drawn without replacement. It says how much a feature depends on the choice of texts; features that
     grow with the number of texts are those of the smaller number. NaN where a subset's feature is NaN.
     ValueError: fewer than 2 repeats, or subsets of fewer than 3 texts.
     """
@@ -261,8 +268,7 @@ def feature_spread(
     draws = []
     for _ in range(settings.repeats):
         rows = np.sort(rng.choice(len(points), size, replace=False))
-        found, _ = embedding_features(points[rows], components=settings.components, precision=precision)
-        draws.append(found)
+        draws.append(embedding_features(points[rows], components=settings.components, precision=precision)[0])
     return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
 
 

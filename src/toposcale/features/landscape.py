@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from toposcale import homology
-from toposcale.features import gradients as gradient_clouds
+from toposcale.features import gradient_clouds
+from toposcale.features.gradient_clouds import GradientCloudSettings
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
 from toposcale.landscape.measure import BALL_GRAPH, WHOLE, Landscape, LandscapeSettings, measure_landscape
@@ -30,13 +31,13 @@ PROFILE_LEVELS = 40
 
 
 @dataclass(frozen=True)
-class Settings:
+class LandscapeFeatureSettings:
     """What is computed of a checkpoint's landscape."""
 
     measured: LandscapeSettings = field(default_factory=LandscapeSettings)
     density_runs: int = 1
     density_steps: int = 30
-    gradients: gradient_clouds.Settings | None = None
+    gradients: GradientCloudSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,11 @@ class Description:
 
 
 def compute_features(
-    losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings: Settings, *, model: str
+    losses: Sequence[Loss],
+    parameters: Mapping[str, Tensor],
+    settings: LandscapeFeatureSettings,
+    *,
+    model: str,
 ) -> Description:
     """The landscape around `parameters`: the mean of every feature over draws, and its `_spread` over them.
 
@@ -78,7 +83,7 @@ def compute_features(
         gradients.append(_gradient_clouds(loss, parameters, settings, model))
     first = measured[0]
     return Description(
-        mean_and_spread([one.features for one in measured]),
+        mean_and_spread([landscape.features for landscape in measured]),
         mean_and_spread([features for features, _ in gradients]),
         _diagrams(first, settings.measured),
         gradients[0][1],
@@ -97,7 +102,7 @@ def mean_and_spread(measured: Sequence[Features]) -> Features:
     for layer, names in measured[0].items():
         features[layer] = {}
         for name in names:
-            values = np.array([one[layer][name] for one in measured])
+            values = np.array([features_of_draw[layer][name] for features_of_draw in measured])
             if name.endswith("_standard_error"):
                 features[layer][name] = float(np.linalg.norm(values)) / len(values)
                 continue
@@ -109,7 +114,7 @@ def mean_and_spread(measured: Sequence[Features]) -> Features:
 
 
 def _gradient_clouds(
-    loss: Loss, parameters: Mapping[str, Tensor], settings: Settings, model: str
+    loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings, model: str
 ) -> tuple[Features, Diagrams]:
     if settings.gradients is None:
         return {}, {}
@@ -117,18 +122,18 @@ def _gradient_clouds(
     return gradient_clouds.compute_features(gradients, settings.gradients, model=model)
 
 
-def _diagrams(found: Landscape, settings: LandscapeSettings) -> Diagrams:
+def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> Diagrams:
     """By plane: the diagram of the merge tree, and beneath a grid graph that of the cubical complex in degree 1."""
     graph = settings.graphs[0]
-    diagrams = {plane: [trees[graph].diagram] for plane, trees in found.trees.items()}
+    diagrams = {plane: [trees[graph].diagram] for plane, trees in landscape.trees.items()}
     if graph in GRID_GRAPHS:
-        for plane, surface in found.surfaces.items():
+        for plane, surface in landscape.surfaces.items():
             diagrams[plane].append(cubical_diagram(surface.values, dimension=1, graph=graph))
     return diagrams
 
 
 def _density(
-    loss: Loss, parameters: Mapping[str, Tensor], settings: Settings
+    loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
     if not settings.density_runs:
@@ -148,12 +153,12 @@ def _density(
     return grid, *density.on(grid, width)
 
 
-def _profiles(found: Landscape, graph: str) -> dict[str, LandscapeProfile]:
+def _profiles(landscape: Landscape, graph: str) -> dict[str, LandscapeProfile]:
     """The profile of every plane, and of the ball and its bowl."""
-    profiles = {plane: profile_of(surface, graph) for plane, surface in found.surfaces.items()}
-    if found.ball is not None:
-        edges = point_edges(found.ball.points, BALL_GRAPH)
-        for name, values in (("ball", found.ball.values), ("bowl", found.ball.bowl)):
+    profiles = {plane: profile_of(surface, graph) for plane, surface in landscape.surfaces.items()}
+    if landscape.ball is not None:
+        edges = point_edges(landscape.ball.points, BALL_GRAPH)
+        for name, values in (("ball", landscape.ball.values), ("bowl", landscape.ball.bowl)):
             profiles[name] = landscape_profile(values, edges, levels=PROFILE_LEVELS)
     return profiles
 
@@ -165,7 +170,7 @@ def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
 
 
 def _undefined(
-    parameters: Mapping[str, Tensor], settings: Settings, model: str, *, draws: int
+    parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings, model: str, *, draws: int
 ) -> Description:
     """The names that finite weights of these shapes would have had, every value NaN."""
     ones = {name: torch.ones_like(tensor, requires_grad=False) for name, tensor in parameters.items()}
@@ -182,8 +187,10 @@ def _undefined(
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
     missing = [
-        mean_and_spread([{layer: dict.fromkeys(named, math.nan) for layer, named in one.items()}] * draws)
-        for one in (features, gradient_features)
+        mean_and_spread(
+            [{layer: dict.fromkeys(values, math.nan) for layer, values in by_layer.items()}] * draws
+        )
+        for by_layer in (features, gradient_features)
     ]
     nothing = [np.full((1, 2), math.nan)]
     return Description(

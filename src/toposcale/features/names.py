@@ -42,8 +42,8 @@ def feature_name(feature: str, source: str = "weights") -> str:
 
 def feature_label(feature: str, source: str = "weights") -> str:
     """Axis label of a feature, with its unit."""
-    found = lookup(feature, source)
-    return _with_unit(found.title, found.unit)
+    entry = lookup(feature, source)
+    return _with_unit(entry.title, entry.unit)
 
 
 def feature_unit(feature: str, source: str = "weights") -> str:
@@ -52,7 +52,7 @@ def feature_unit(feature: str, source: str = "weights") -> str:
 
 
 def series_name(source: str, feature: str) -> str:
-    """Name of a feature or, with source "metric", of a metric; other sources than weights are told."""
+    """Name of a metric (source "metric") or of a feature; behind one of another source than weights stands its source."""
     if source == METRIC_SOURCE:
         return metric_name(feature)
     name = feature_name(feature, source)

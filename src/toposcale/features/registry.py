@@ -59,7 +59,7 @@ NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature, or a family of them.
+    """One feature, or several that differ in a part of their names.
 
     name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane
     and the graph of a loss surface.

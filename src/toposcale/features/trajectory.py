@@ -27,7 +27,7 @@ def compute_features(
     with fewer sketches before it has no features, since those of a shorter window would mean something else.
     """
     steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
-    found = {}
+    features = {}
     for checkpoint in checkpoints:
         last = sketches[steps < checkpoint][-window:]
         if len(last) < window:
@@ -37,11 +37,11 @@ def compute_features(
             continue
         number = homology.seeded_number((SEED, model, "trajectory"))
         dimension, spread = homology.persistent_homology_dimension(last, repeats=REPEATS, seed=number)
-        found[checkpoint] = {
+        features[checkpoint] = {
             ALL_LAYERS: {
                 "persistent_homology_dimension": dimension,
                 "persistent_homology_dimension_spread": spread,
                 **homology.cloud_features(last)[0],
             }
         }
-    return found
+    return features

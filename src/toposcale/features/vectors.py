@@ -32,13 +32,13 @@ def diagram_vectors(diagrams: pa.Table) -> dict[str, NDArray[np.float64]]:
     Each layer's bars are taken in units of its largest H0 death, so that neither the size of the weights nor that of the
     model shows; the vectors are means over the layers. NaN where a layer's bars are (weights that are not finite).
     """
-    found = by_layer_and_dimension(diagrams)
+    bars = by_layer_and_dimension(diagrams)
     images, landscapes = [], []
-    for layer in sorted({layer for layer, _ in found}):
-        connected = found.get((layer, 0), np.empty((0, 2)))
+    for layer in sorted({layer for layer, _ in bars}):
+        connected = bars.get((layer, 0), np.empty((0, 2)))
         if not len(connected):
             continue  # one point, or all points the same: no unit
-        loops = found.get((layer, 1), np.empty((0, 2))) / connected[:, 1].max()
+        loops = bars.get((layer, 1), np.empty((0, 2))) / connected[:, 1].max()
         finite = bool(np.isfinite(loops).all() and np.isfinite(connected).all())
         shown, blank = (loops, 0.0) if finite else (loops[:0], np.nan)
         images.append(blank + persistence_image(shown).ravel())

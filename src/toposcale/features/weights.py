@@ -1,7 +1,7 @@
 """Features of a checkpoint's weight matrices: neural persistence, Vietoris-Rips homology, norms and spectra.
 
-The entry is `describe`: named matrices in, features and persistence diagrams by layer out. A new feature of a matrix is
-one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
+The entry is `compute_features`: named matrices in, features and persistence diagrams by layer out. A new feature of a
+matrix is one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from toposcale.io.schemas import ALL_LAYERS
 Features = dict[str, float]
 Diagrams = list[np.ndarray]
 
-GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
+CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
 
 # One head of an attention matrix. The whole matrix is measured too, so heads stay out of the value of the model.
@@ -53,13 +53,13 @@ _EXPANSION_OF = {projection: expansion for expansion, projection in _FEED_FORWAR
 
 
 @dataclass(frozen=True)
-class Settings:
+class WeightSettings:
     """What is computed of each matrix; the fields are the keys of `weights:` in the configuration."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     heads: bool = False
-    features: tuple[str, ...] = tuple(GROUPS)
+    features: tuple[str, ...] = tuple(CHOOSABLE_GROUPS)
     max_points: int = 200
     max_dimension: int = 1
     null_draws: int = 0
@@ -67,10 +67,10 @@ class Settings:
     seed: int = 42
 
     @classmethod
-    def from_mapping(cls, settings: Mapping[str, Any]) -> Settings:
+    def from_mapping(cls, settings: Mapping[str, Any]) -> WeightSettings:
         """Settings as they stand in the configuration, `layers` with its keys inside."""
         layers = settings["layers"]
-        groups = tuple(settings.get("features", GROUPS))
+        groups = tuple(settings.get("features", CHOOSABLE_GROUPS))
         rest = {key: value for key, value in settings.items() if key not in ("layers", "features")}
         globs = tuple(layers["include"]), tuple(layers["exclude"])
         return cls(*globs, layers.get("heads", False), groups, **rest)
@@ -83,7 +83,7 @@ class Settings:
 
     def computes(self, group: str) -> bool:
         """Whether features of a group of the registry are computed."""
-        return all(group != known or name in self.features for name, known in GROUPS.items())
+        return all(name in self.features for name, chosen in CHOOSABLE_GROUPS.items() if chosen == group)
 
 
 MatrixFunction = Callable[[np.ndarray], Features]
@@ -138,8 +138,20 @@ def weight_spectra(weight: np.ndarray) -> Features:
     }
 
 
+@matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))
+def size_of_the_spectrum(weight: np.ndarray) -> Features:
+    """The sum of the singular values: how large the matrix is and over how many directions, in one number."""
+    return {"nuclear_norm": spectra.nuclear_norm(weight)}
+
+
+@matrix_feature(Feature("nearest_neighbour_mean", "mean distance to the nearest row", OF_SOURCE, NORM))
+def spread_of_the_rows(weight: np.ndarray) -> Features:
+    """How far the rows lie apart, without a filtration: the plain baseline of the mean persistence of H0."""
+    return {"nearest_neighbour_mean": homology.nearest_neighbour_mean(weight)}
+
+
 def compute_features(
-    matrices: Iterable[tuple[str, np.ndarray]], settings: Settings, *, model: str
+    matrices: Iterable[tuple[str, np.ndarray]], settings: WeightSettings, *, model: str
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Features and diagrams of every wanted matrix by layer, and the model's aggregates under the layer "all".
 
@@ -183,13 +195,16 @@ def compute_features(
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(
-        {layer: own for layer, own in features.items() if not _HEAD.search(layer)}
+        {layer: values for layer, values in features.items() if not _HEAD.search(layer)}
     )
     return features, diagrams
 
 
 _MOST_WAITING = 4
-"""At most so many matrices wait for the other one of their block. This bounds the memory if the other one never comes."""
+"""The first matrix of a feed-forward block is kept until the second one is read; so many are kept at the most.
+
+If the second one never comes, as in a model of another layout, memory stays bounded.
+"""
 
 
 def _feed_forward_pair(
@@ -197,24 +212,24 @@ def _feed_forward_pair(
 ) -> tuple[str, np.ndarray, np.ndarray] | None:
     """The name of the second matrix of the block that this one completes, and both: (n_hidden, n_in) and (n_out, n_hidden).
 
-    waiting: those that wait for the other one of their block, by block and by name in it; this one may come to them.
+    waiting: (layer, matrix) of those whose other one was not read yet, by block and name in it; this one may join them.
     """
-    block, _, own = layer.removesuffix(".weight").rpartition(".")
-    other = _FEED_FORWARD.get(own) or _EXPANSION_OF.get(own)
+    block, _, name = layer.removesuffix(".weight").rpartition(".")
+    other = _FEED_FORWARD.get(name) or _EXPANSION_OF.get(name)
     if other is None:
         return None
     if (block, other) not in waiting:
-        waiting[block, own] = layer, weight
+        waiting[block, name] = layer, weight
         if len(waiting) > _MOST_WAITING:
             del waiting[next(iter(waiting))]
         return None
     both = [waiting.pop((block, other)), (layer, weight)]
-    (_, first), (projection, second) = both if own in _EXPANSION_OF else both[::-1]
+    (_, first), (projection, second) = both if name in _EXPANSION_OF else both[::-1]
     return (projection, first, second) if len(first) == second.shape[1] else None
 
 
 def _describe_matrix(
-    weight: np.ndarray, layer: str, settings: Settings, model: str
+    weight: np.ndarray, layer: str, settings: WeightSettings, model: str
 ) -> tuple[Features, Diagrams, np.ndarray]:
     features: Features = {}
     diagrams: Diagrams = []
@@ -229,7 +244,7 @@ def _describe_matrix(
 
 
 def _topology_against_chance(
-    weight: np.ndarray, layer: str, tree: np.ndarray, settings: Settings, model: str
+    weight: np.ndarray, layer: str, tree: np.ndarray, settings: WeightSettings, model: str
 ) -> tuple[Features, Diagrams]:
     rows = homology.subsample_rows(len(weight), settings.max_points, seed=(settings.seed, model, layer))
     features, diagrams = _topology(weight, rows, tree, settings.max_dimension)
@@ -269,7 +284,7 @@ def _topology(
 
 
 def _undefined(
-    weight: np.ndarray, layer: str, settings: Settings, model: str
+    weight: np.ndarray, layer: str, settings: WeightSettings, model: str
 ) -> tuple[Features, Diagrams, np.ndarray]:
     """The same names as for a healthy matrix of that shape, every value NaN."""
     features, diagrams = homology.nan_features(

@@ -41,23 +41,23 @@ def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) 
     """What is said beneath a figure where `by_cell` made the tables `drawn` out of `tables`; "" where it made none."""
     if "models" not in tables or len(tables["models"]) == len(drawn["models"]):
         return ""
-    said = "Lines are medians over the runs of a cell; bands hold the middle 80% of them."
+    medians = "Lines are medians over the runs of a cell; bands hold the middle 80% of them."
     values = [tables[name]["value"] for name in ("features", "metrics") if name in tables]
     lost = sum(int((~np.isfinite(column.to_numpy(dtype=float))).sum()) for column in values)
-    return " ".join(filter(None, [said, left_out_note(lost)]))
+    return " ".join(filter(None, [medians, left_out_note(lost)]))
 
 
 def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     if "model" not in table:
         return table
     first = {cell: model for model, cell in reversed(list(names.items()))}
-    known = table["model"].isin(names)
-    if not known.any():
+    is_named = table["model"].isin(names)
+    if not is_named.any():
         return table
     if name not in (*_OVER_TRAINING, "correlations"):
-        kept = table[table["model"].isin(first.values()) | ~known]
+        kept = table[table["model"].isin(first.values()) | ~is_named]
         return kept.assign(model=kept["model"].map(names).fillna(kept["model"]))
-    named = table[known].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
+    named = table[is_named].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
     numbers: list[Any] = [
         column for column in named.select_dtypes("number").columns if column not in ("step", "seed")
     ]

@@ -44,8 +44,8 @@ def forecast_fans(
     pairs = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
     for (upper, lower), model in zip(pairs, shown, strict=False):
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
-        own = losses[(losses["model"] == model) & (losses["step"] > 0)]
-        _fans(upper, own, made[made["model"] == model], final, colours)
+        curve = losses[(losses["model"] == model) & (losses["step"] > 0)]
+        _fans(upper, curve, made[made["model"] == model], final, colours)
         upper.set_title(model, fontsize=9)
         _rate(lower, schedules[schedules["model"] == model], final)
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):

@@ -24,11 +24,11 @@ def topology_against_perplexity(
     title = title_of("topology_against_perplexity")
     perplexity = panels.metric_series(metrics, PERPLEXITY).rename(columns={"value": "perplexity"})
     chosen = ("h0_total", "h1_total", "h0_total_scaled", "effective_rank")
-    found = [
+    series = [
         panels.feature_series(features, feature, SOURCE).merge(perplexity, on=["model", "step"])
         for feature in chosen
     ]
-    usable = [panels.finite(rows, ["value", "perplexity"]) for rows in found]
+    usable = [panels.finite(rows, ["value", "perplexity"]) for rows in series]
     if all(rows.empty for rows in usable):
         return panels.missing_figure(title, "no checkpoint has both a perplexity and embedding features")
     appearances = model_appearances(models)
@@ -41,8 +41,8 @@ def topology_against_perplexity(
         _paths(axes, rows, appearances)
         axes.set(xscale="log", xlabel=metric_label(PERPLEXITY), ylabel=feature_label(feature, SOURCE))
         panels.plain_log_ticks(axes.xaxis)
-    panels.model_legend(figure, pd.concat(found)["model"], appearances)
-    left_out = sum(map(len, found)) - sum(map(len, usable))
+    panels.model_legend(figure, pd.concat(series)["model"], appearances)
+    left_out = sum(map(len, series)) - sum(map(len, usable))
     panels.add_note(figure, ["A ring marks the last checkpoint.", panels.left_out_note(left_out)])
     return figure
 
@@ -67,14 +67,14 @@ def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) ->
 @styled
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """How fast the diagrams move: Wasserstein-1 distance to the checkpoint before, over the steps between."""
-    found = [
+    series = [
         (
             rate_of_change(features, f"h{dimension}_wasserstein_1", source=SOURCE),
             f"Wasserstein-1 distance\nper step ({feature_unit(f'h{dimension}_total', SOURCE)} per step)",
         )
         for dimension in (0, 1)
     ]
-    figure = grids.line_grid(title_of("wasserstein_rate"), models, found, ("H₀", "H₁"), 2)
+    figure = grids.line_grid(title_of("wasserstein_rate"), models, series, ("H₀", "H₁"), 2)
     for axes in figure.axes:
         if axes.lines:
             axes.set_yscale("log", nonpositive="mask")

@@ -14,7 +14,7 @@ from toposcale.features.registry import LOSS_UNIT, NEURAL_PERSISTENCE, WEIGHT_NO
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS, mark_of, model_appearances, styled
-from toposcale.forecasting.candidates import flop
+from toposcale.forecasting.decision import flop
 
 _FRACTION_MARKERS = ("o", "s", "^", "D")
 _FRACTION_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b")  # light to dark as more of the training is read
@@ -133,13 +133,13 @@ def _trade_off(axes: Axes, rows: pd.DataFrame, keys: dict[str, Line2D]) -> None:
     axes.plot(0, 0, "+", markersize=9, color=INK)
     axes.plot(rows["steps_saved"], rows["loss_given_up"], ".", color="#b5b5b5")
     for look, feature in zip(SEVERAL_LOOKS, HIGHLIGHTED, strict=False):
-        own = rows[(rows["source"] == "weights") & (rows["feature"] == feature)]
-        if own.empty:
+        rule = rows[(rows["source"] == "weights") & (rows["feature"] == feature)]
+        if rule.empty:
             continue
-        x, y = own["steps_saved"], own["loss_given_up"]
-        axes.hlines(y, own["steps_saved_low"], own["steps_saved_high"], color=look["color"], linewidth=1.2)
+        x, y = rule["steps_saved"], rule["loss_given_up"]
+        axes.hlines(y, rule["steps_saved_low"], rule["steps_saved_high"], color=look["color"], linewidth=1.2)
         axes.vlines(
-            x, own["loss_given_up_low"], own["loss_given_up_high"], color=look["color"], linewidth=1.2
+            x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2
         )
         axes.plot(x, y, linestyle="", markersize=6, **look)
         name = feature_name(feature)

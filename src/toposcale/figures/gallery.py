@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -17,7 +16,7 @@ class Panel(NamedTuple):
 
     source: str
     name: str
-    title: str
+    title: str = ""
 
 
 class FigureEntry(NamedTuple):
@@ -44,25 +43,30 @@ _SOURCES = {"Embeddings": "embeddings", "Loss landscape": "landscape", "Forecast
 
 
 def _figure(
-    module: str, tables: str, title: str, caption: str, subject: str, *, source: str = "", of: str = "run"
+    module: str,
+    tables: tuple[str, ...],
+    title: str,
+    caption: str,
+    subject: str,
+    *,
+    source: str = "",
+    of: str = "run",
 ) -> FigureEntry:
     source = source or _SOURCES.get(subject, "weights")
-    return FigureEntry(module, tuple(tables.split()), title, caption, subject, source, of)
+    return FigureEntry(module, tables, title, caption, subject, source, of)
 
 
-def _grid(panels: str, title: str, caption: str, subject: str, columns: int) -> FigureEntry:
-    """A figure of small multiples; panels: "source/name title", joined by "; "."""
-    parts = [re.fullmatch(r"(\w+)/(\w+) ?(.*)", part) for part in panels.split("; ")]
-    found = tuple(Panel(*part.groups()) for part in parts if part)
-    tables = {"metrics" if panel.source == "metric" else "features" for panel in found}
-    entry = _figure("grids", " ".join([*sorted(tables), "models"]), title, caption, subject)
-    return entry._replace(panels=found, columns=columns)
+def _grid(panels: tuple[Panel, ...], title: str, caption: str, subject: str, columns: int) -> FigureEntry:
+    """A figure of small multiples."""
+    measured = sorted({"metrics" if panel.source == "metric" else "features" for panel in panels})
+    entry = _figure("grids", (*measured, "models"), title, caption, subject)
+    return entry._replace(panels=panels, columns=columns)
 
 
 FIGURES: dict[str, FigureEntry] = {
     "overview": _figure(
         "training",
-        "metrics features correlations models",
+        ("metrics", "features", "correlations", "models"),
         "Topology of the weights over training",
         "(b) is the mean and (c) the sum over the weight matrices. (d) Rank correlation with the validation loss, with "
         "moving-block intervals. If the norm lies as far from 0 as a topological feature, the feature follows the loss "
@@ -71,7 +75,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "verdict": _figure(
         "verdicts",
-        "verdicts pooled_correlations",
+        ("verdicts", "pooled_correlations"),
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells; "
         "the line goes from the lowest to the highest cell), and the medians of its partial correlations given the norm "
@@ -81,7 +85,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "power": _figure(
         "verdicts",
-        "power sensitivity verdicts",
+        ("power", "sensitivity", "verdicts"),
         "Power: the effects that this run could have found",
         "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
         "those of the validation loss, in runs of this number and length, corrected for the number of features. Dotted "
@@ -91,41 +95,40 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "loss_curves": _figure(
         "training",
-        "training metrics models",
+        ("training", "metrics", "models"),
         "Loss over training",
         "Training loss of every step (smoothed), validation loss at the checkpoints, and the learning rate.",
         "Training",
         source="metrics",
     ),
     "neural_persistence": _grid(
-        "weights/neural_persistence Equation 1, scaled matrix by matrix; weights/neural_persistence_p2 "
-        "Authors’ code, scaled by the model",
-        "Neural persistence of the weights over training",
-        "Neural persistence over training, as Rieck et al. (2019) define it and as their code computes it "
-        "(one scale for all matrices).",
+        (
+            Panel("weights", "neural_persistence", "Equation 1"),
+            Panel("weights", "neural_persistence_p2", "Authors’ code"),
+            Panel("weights", "frobenius_norm", "Weight norm"),
+        ),
+        "Neural persistence and the norm of the weights over training",
+        "Neural persistence over training, as Rieck et al. (2019) define it (scaled matrix by matrix) and as their code "
+        "computes it (one scale for all matrices of the model), and the norm of the weights.",
         "Weights",
-        columns=2,
+        columns=3,
     ),
     "homology": _grid(
-        "weights/h0_total H₀, as measured; weights/h0_total_scaled H₀, scale-free; weights/h1_total H₁, as "
-        "measured; weights/h1_total_scaled H₁, scale-free",
+        (
+            Panel("weights", "h0_total", "H₀, as measured"),
+            Panel("weights", "h0_total_scaled", "H₀, scale-free"),
+            Panel("weights", "h1_total", "H₁, as measured"),
+            Panel("weights", "h1_total_scaled", "H₁, scale-free"),
+        ),
         "Vietoris–Rips homology of the weight rows over training, sum over layers",
         "Total persistence of the H0 and H1 classes over training. Below: the same in units of the mean "
         "distance between the points. Pure growth of the weights does not change these values.",
         "Weights",
         columns=2,
     ),
-    "weights_validation": _grid(
-        "weights/neural_persistence Neural persistence; weights/h0_total H₀ total persistence; "
-        "weights/frobenius_norm Weight norm",
-        "Neural persistence, H₀ and the norm of the weights over training",
-        "Neural persistence, the total persistence of H0 and the norm of the weights side by side.",
-        "Weights",
-        columns=3,
-    ),
     "layer_heat_map": _figure(
         "layers",
-        "features models",
+        ("features", "models"),
         "Features layer by layer over training",
         "Features layer by layer over training, for the largest model.",
         "Weights",
@@ -133,14 +136,14 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "attention_and_feed_forward": _figure(
         "layers",
-        "features models",
+        ("features", "models"),
         "Neural persistence by part of the block",
         "Neural persistence of the attention matrices beside that of the feed-forward matrices.",
         "Weights",
     ),
     "correlation_heat_map": _figure(
         "statistics",
-        "correlations models",
+        ("correlations", "models"),
         "Spearman correlation of every feature with the loss",
         "Spearman correlation of every feature of the whole model with the validation loss. Most correlations are high, "
         "because both series drift with training. Compare each row with the row of the norm of the weights.",
@@ -148,7 +151,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "ranking": _figure(
         "verdicts",
-        "ranking",
+        ("ranking",),
         "Features ranked by correlation with the loss",
         "Features ranked by how closely they follow the validation loss, with moving-block intervals, coloured by "
         "group: topology, spectrum, norm, curvature.",
@@ -156,7 +159,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "scaling": _figure(
         "statistics",
-        "features metrics scaling models",
+        ("features", "metrics", "scaling", "models"),
         "Scaling with model size, at the last checkpoint",
         "Values at the last checkpoint against the number of parameters, on logarithmic axes, with the "
         "fitted power laws.",
@@ -164,7 +167,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "transitions": _figure(
         "statistics",
-        "transitions change_points models",
+        ("transitions", "change_points", "models"),
         "Transitions during training",
         "The step at which each series changes most, the step from which it changes little (by the published rule), "
         "and the change points of its slope.",
@@ -172,7 +175,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "forecast_comparison": _figure(
         "forecasting",
-        "forecast_evaluation",
+        ("forecast_evaluation",),
         "Forecasts of the final loss from the first part of training",
         "Mean absolute error, over the models, of each forecast of the final validation loss from the "
         "first part of training, with 95% intervals. They are wide if there are few models.",
@@ -180,17 +183,16 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "forecast_fans": _figure(
         "decisions",
-        "forecasts metrics models schedules",
+        ("forecasts", "metrics", "models", "schedules"),
         "Forecasts of the final loss, with intervals",
         "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
         "the forecast, the fan to its 95% interval; the table forecasts says how often it holds. The method is the "
-        "multi-power law if the learning-rate plan is known, and the power law otherwise. Below: the learning rate of the "
-        "plan.",
+        "joint law of all sizes if it makes a forecast, and the power law otherwise. Below: the learning rate of the plan.",
         "Forecasts and decisions",
     ),
     "decision_candidates": _figure(
         "decisions",
-        "candidates models",
+        ("candidates", "models"),
         "Forecast loss of each way to spend the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training): the "
         "forecast final loss if the run is finished, is extended, or is stopped to start another size, with the "
@@ -199,7 +201,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "loss_against_compute": _figure(
         "forecasting",
-        "metrics models",
+        ("metrics", "models"),
         "Loss against compute",
         "Loss against compute for every model. A larger model whose curve lies below another's is better at the same "
         "compute, if both started from scratch.",
@@ -207,7 +209,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "early_stopping": _figure(
         "forecasting",
-        "early_stopping_summary",
+        ("early_stopping_summary",),
         "Early stopping on a feature, against stopping on the validation loss",
         "The rule stops a training once a feature has not improved for some checkpoints. It is compared with the "
         "same rule on the validation loss: steps saved, and increase of the final loss.",
@@ -215,7 +217,12 @@ FIGURES: dict[str, FigureEntry] = {
         source="weights",
     ),
     "embedding_summary": _grid(
-        "embeddings/h0_total; embeddings/h1_total; embeddings/effective_rank; metric/perplexity",
+        (
+            Panel("embeddings", "h0_total"),
+            Panel("embeddings", "h1_total"),
+            Panel("embeddings", "effective_rank"),
+            Panel("metric", "perplexity"),
+        ),
         "Embeddings over training",
         "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same "
         "texts.",
@@ -223,15 +230,25 @@ FIGURES: dict[str, FigureEntry] = {
         columns=2,
     ),
     "topological_evolution": _grid(
-        "embeddings/h0_total; embeddings/h0_max; embeddings/h0_entropy; embeddings/h1_total; "
-        "embeddings/h1_max; embeddings/h1_entropy",
+        (
+            Panel("embeddings", "h0_total"),
+            Panel("embeddings", "h0_max"),
+            Panel("embeddings", "h0_entropy"),
+            Panel("embeddings", "h1_total"),
+            Panel("embeddings", "h1_max"),
+            Panel("embeddings", "h1_entropy"),
+        ),
         "Topology of the embeddings over training",
         "Topology of the embedded probe texts over training.",
         "Embeddings",
         columns=3,
     ),
     "spectral_evolution": _grid(
-        "embeddings/effective_rank; embeddings/participation_ratio; embeddings/eigenspectrum_decay",
+        (
+            Panel("embeddings", "effective_rank"),
+            Panel("embeddings", "participation_ratio"),
+            Panel("embeddings", "eigenspectrum_decay"),
+        ),
         "Spectra of the embeddings over training",
         "Spectra of the embedded probe texts over training.",
         "Embeddings",
@@ -239,44 +256,37 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "topology_against_perplexity": _figure(
         "embeddings",
-        "features metrics models",
+        ("features", "metrics", "models"),
         "Embedding features against perplexity",
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         "Embeddings",
     ),
     "topology_and_spectra": _figure(
         "embeddings",
-        "ranking",
+        ("ranking",),
         "Embeddings: topology and spectra ranked by correlation",
         "How closely topological and spectral features of the embeddings follow the metrics.",
         "Embeddings",
     ),
     "wasserstein_rate": _figure(
         "embeddings",
-        "features models",
+        ("features", "models"),
         "Rate of change of the diagrams of the embeddings",
         "How far the persistence diagrams of the embeddings move from one checkpoint to the next.",
         "Embeddings",
     ),
     "embedding_layer_heat_map": _figure(
         "embeddings",
-        "features models",
+        ("features", "models"),
         "Embeddings layer by layer over training",
         "Features of the embeddings layer by layer over training, for the largest model. This figure needs "
         "embeddings.layers: all in the configuration.",
         "Embeddings",
         of="model",
     ),
-    "perplexity_curves": _grid(
-        "metric/perplexity",
-        "Perplexity over training",
-        "Perplexity of the probe texts over training.",
-        "Embeddings",
-        columns=1,
-    ),
     "crocker": _figure(
         "layers",
-        "diagrams models",
+        ("diagrams", "models"),
         "CROCKER plot: Betti numbers by step and radius",
         "CROCKER plot of the largest model: Betti numbers of the embedded texts by step and radius.",
         "Embeddings",
@@ -284,7 +294,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "surface_and_merge_tree": _figure(
         "landscape",
-        "surfaces models",
+        ("surfaces", "models"),
         "Loss surface and its merge tree",
         "The loss around the last checkpoint of the largest model, on a fixed probe batch, and beside it "
         "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
@@ -294,7 +304,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "persistence_diagram": _figure(
         "landscape",
-        "last_diagrams models",
+        ("last_diagrams", "models"),
         "Persistence diagrams",
         "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
         "the texts that it embeds, and of its loss surface (H0: valleys; H1: enclosed hills). A class far from the "
@@ -304,7 +314,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "landscape_comparison": _figure(
         "landscape_comparison",
-        "surfaces models",
+        ("surfaces", "models"),
         "Loss landscapes over training",
         "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
         "its persistence diagram, including the pair of the least and the largest loss.",
@@ -313,7 +323,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "spectral_density": _figure(
         "landscape",
-        "densities models",
+        ("densities", "models"),
         "Spectral density of the Hessian",
         "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "
         "Lanczos quadrature. Most eigenvalues are near 0, and few are far from it.",
@@ -321,7 +331,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "contour_with_path": _figure(
         "landscape",
-        "path_surfaces trajectories models",
+        ("path_surfaces", "trajectories", "models"),
         "Training trajectory on the loss surface",
         "Training trajectory of the largest model, in the plane through its last checkpoint that contains most of "
         "the trajectory (principal components of the differences), and the loss of the probe batch in that plane.",
@@ -330,7 +340,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "landscape_profile": _figure(
         "landscape",
-        "profiles models",
+        ("profiles", "models"),
         "Landscape profile: the basins and their mass",
         "Landscape profiles (Geniesse et al. 2024) of the largest model's last checkpoint: on each plane, along "
         "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
@@ -340,7 +350,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "landscape_evolution": _figure(
         "landscape",
-        "features models landscape_information",
+        ("features", "models", "landscape_information"),
         "Loss landscape over training",
         "Saddles and persistence of the loss surface on each plane, and its curvature, over training. A feature is "
         "called uninformative if it is constant, or if it differs as much between random draws (of the probe batch and "
@@ -349,7 +359,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "property_evaluation": _figure(
         "landscape",
-        "features metrics models",
+        ("features", "metrics", "models"),
         "Shape of the landscape against performance and curvature",
         "Each feature of the shape of the loss surface against the validation loss and against two measures of "
         "curvature, one marker for each checkpoint.",

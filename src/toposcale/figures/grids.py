@@ -20,31 +20,31 @@ from toposcale.figures.style import model_appearances, styled
 def grid(name: str, **tables: pd.DataFrame) -> Figure:
     """A figure of the gallery whose panels each show a feature of the whole model, or a metric, over training."""
     entry = FIGURES[name]
-    found = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
+    series = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
     titles = [
         panel.title or panels.sentence(label.partition("(")[0].strip())
-        for panel, (_, label) in zip(entry.panels, found, strict=True)
+        for panel, (_, label) in zip(entry.panels, series, strict=True)
     ]
-    return line_grid(title_of(name), tables["models"], found, titles, entry.columns)
+    return line_grid(title_of(name), tables["models"], series, titles, entry.columns)
 
 
 def line_grid(
     title: str,
     models: pd.DataFrame,
-    found: Sequence[tuple[pd.DataFrame, str]],
+    series: Sequence[tuple[pd.DataFrame, str]],
     titles: Sequence[str],
     columns: int,
     **options: Any,
 ) -> Figure:
-    """Lettered panels over training; `found`: the rows of each, and the label of its axis."""
-    if all(panels.finite(rows).empty for rows, _ in found):
-        labels = dict.fromkeys(" ".join(label.split()) for _, label in found)
+    """Lettered panels over training; `series`: the rows of each, and the label of its axis."""
+    if all(panels.finite(rows).empty for rows, _ in series):
+        labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
         return panels.missing_figure(title, f"no values of: {', '.join(labels)}")
-    figure, axes_of = panels.new_grid(title, len(found), columns, **options)
-    line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, found, strict=True)])
-    if len(found) > 1:
+    figure, axes_of = panels.new_grid(title, len(series), columns, **options)
+    line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
+    if len(series) > 1:
         panels.lettered(axes_of, titles)
-    for axes, (_, label) in zip(axes_of, found, strict=True):
+    for axes, (_, label) in zip(axes_of, series, strict=True):
         if label == metric_label(PERPLEXITY) and axes.lines:
             axes.set_yscale("log")
             panels.plain_log_ticks(axes.yaxis)
@@ -52,16 +52,16 @@ def line_grid(
 
 
 def line_panels(
-    figure: Figure, models: pd.DataFrame, found: Iterable[tuple[Axes, pd.DataFrame, str]]
+    figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axes, pd.DataFrame, str]]
 ) -> None:
     """Panels of one quantity over training, a line a model; words where there is nothing to draw. Legend and note too.
 
-    found: axes, rows (model, step, value), and label of the vertical axis.
+    series: axes, rows (model, step, value), and label of the vertical axis.
     """
     appearances = model_appearances(models)
     drawn: set[str] = set()
     left_out = 0
-    for axes, rows, label in found:
+    for axes, rows, label in series:
         names, missing = panels.draw_lines(axes, rows, appearances)
         drawn.update(names)
         left_out += missing

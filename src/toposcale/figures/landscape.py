@@ -42,8 +42,10 @@ def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
     """The planes whose saddles are in the table, the published one first, and the first of `_GRAPHS` that it has."""
     present = set(features.loc[features["source"] == SOURCE, "feature"])
     for graph in _GRAPHS:
-        found = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
-        planes = sorted(match[1] for match in found if match)
+        matches = [
+            re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present
+        ]
+        planes = sorted(match[1] for match in matches if match)
         if planes:
             return sorted(planes, key=lambda plane: not plane.startswith(RANDOM)), graph
     return [f"{RANDOM}_1"], _GRAPHS[0]
@@ -93,7 +95,7 @@ def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Fi
     rows = panels.finite(rows, ["birth"])
     # One class alone, as that of a surface with one minimum, is no diagram to look at.
     drawn = {source: _of_a_panel(rows, source) for source in _DIAGRAM_SOURCES}
-    sources = [source for source, (own, _) in drawn.items() if len(own) > 1]
+    sources = [source for source, (classes, _) in drawn.items() if len(classes) > 1]
     if not sources:
         return panels.missing_figure(title, "no persistence diagram was stored")
     figure = panels.new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
@@ -106,12 +108,12 @@ def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Fi
 
 def _of_a_panel(rows: pd.DataFrame, source: str) -> tuple[pd.DataFrame, str]:
     """The classes of a source, of a landscape those of one plane, and words for what they are of."""
-    own = rows[rows["source"] == source]
-    layers = set(own["layer"])
+    classes = rows[rows["source"] == source]
+    layers = set(classes["layer"])
     if source == SOURCE and layers:
         plane = most_telling(layers)
-        return own[own["layer"] == plane], plane_words(plane)
-    return own, f"{len(layers)} layers" if len(layers) != 1 else next(iter(layers))
+        return classes[classes["layer"] == plane], plane_words(plane)
+    return classes, f"{len(layers)} layers" if len(layers) != 1 else next(iter(layers))
 
 
 def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
@@ -124,11 +126,11 @@ def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
         axes.axhline(infinity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.text(high + room, infinity, "never dies", va="bottom", ha="right", fontsize=8, color=MUTED)
     for dimension in sorted(set(rows["dimension"].tolist())):
-        own = rows[rows["dimension"] == dimension]
+        classes = rows[rows["dimension"] == dimension]
         colour, marker = _DIMENSION_LOOKS[dimension]
-        label = f"H{'₀₁₂'[dimension]} ({len(own)})"
+        label = f"H{'₀₁₂'[dimension]} ({len(classes)})"
         axes.plot(
-            own["birth"], own["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
+            classes["birth"], classes["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
             label=label, markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
         )  # fmt: skip
     axes.set_xlabel(f"birth ({unit})")
@@ -239,12 +241,12 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
     stems = rows.groupby("component")["level"].min().sort_values(kind="stable").index
     right = 0.0
     for number, component in enumerate(stems):
-        own = rows[rows["component"] == component].sort_values("level")
-        half = own["mass"].to_numpy() / 2
+        levels = rows[rows["component"] == component].sort_values("level")
+        half = levels["mass"].to_numpy() / 2
         centre = right + half.max()
         fill, hatch = ("#8fbfe0", "") if number % 2 == 0 else ("#f3c77a", "///")
         axes.fill_betweenx(
-            own["level"].to_numpy(), centre - half, centre + half, facecolor=fill, hatch=hatch,
+            levels["level"].to_numpy(), centre - half, centre + half, facecolor=fill, hatch=hatch,
             edgecolor=INK, linewidth=0.6, step="post",
         )  # fmt: skip
         right = centre + half.max() + 0.03
@@ -259,16 +261,16 @@ def landscape_evolution(
     """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
     planes, graph = _planes_of(features)
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
-    told = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
-    found, titles = [], []
+    verdicts = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
+    series, titles = [], []
     for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
         title = feature_name(shape, SOURCE)
         title += f"\n{plane_words(plane)}" if plane else ""
-        title += "\n(uninformative)" if told.get(name) == {"uninformative"} else ""
-        found.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
+        title += "\n(uninformative)" if verdicts.get(name) == {"uninformative"} else ""
+        series.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
         titles.append(title)
-    return grids.line_grid(title_of("landscape_evolution", f"shape by {graph}"), models, found, titles, 3)
+    return grids.line_grid(title_of("landscape_evolution", f"shape by {graph}"), models, series, titles, 3)
 
 
 @styled

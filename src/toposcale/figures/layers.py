@@ -106,13 +106,13 @@ def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> 
     ]
     part_of = rows["layer"].map(layer_part)
     label = f"mean {feature_label(feature)}"
-    found = []
+    series = []
     for part in (ATTENTION, FEED_FORWARD):
-        own = rows[part_of == part].groupby(["model", "step"])["value"]
+        values_of = rows[part_of == part].groupby(["model", "step"])["value"]
         # A mean over the matrices that are left would hide a NaN.
-        found.append((own.agg(lambda values: values.mean(skipna=False)).reset_index(), label))
+        series.append((values_of.agg(lambda values: values.mean(skipna=False)).reset_index(), label))
     titles = (ATTENTION.capitalize(), FEED_FORWARD.capitalize())
-    figure = grids.line_grid(title_of("attention_and_feed_forward"), models, found, titles, 2, sharey=True)
+    figure = grids.line_grid(title_of("attention_and_feed_forward"), models, series, titles, 2, sharey=True)
     for axes in figure.axes[1:]:
         axes.set_ylabel("")
     return figure
@@ -130,13 +130,13 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     figure, axes_of = panels.new_grid(title, 2, 2, row_height=3.1)
     panels.lettered(axes_of, ("H₀", "H₁"))
     for axes, dimension in zip(axes_of, (0, 1), strict=True):
-        own = panels.finite(rows[rows["dimension"] == dimension], ["birth", "death"])
-        if own.empty:
+        classes = panels.finite(rows[rows["dimension"] == dimension], ["birth", "death"])
+        if classes.empty:
             panels.say_missing(axes, f"no bars in dimension {dimension}")
             continue
         steps = sorted(rows["step"].unique())
-        radii = np.linspace(0, 1.02 * own["death"].max(), RADII)
-        bars = [own.loc[own["step"] == step, ["birth", "death"]].to_numpy() for step in steps]
+        radii = np.linspace(0, 1.02 * classes["death"].max(), RADII)
+        bars = [classes.loc[classes["step"] == step, ["birth", "death"]].to_numpy() for step in steps]
         betti = homology.crocker(bars, radii)
         edges = np.arange(len(steps) + 1)
         heights = np.linspace(0, radii[-1], RADII + 1)

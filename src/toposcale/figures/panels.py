@@ -63,8 +63,8 @@ def _over_training(table: pd.DataFrame) -> pd.DataFrame:
 def of_the_largest(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The rows of the largest model that the table has, and its name; no rows and "" where there is none."""
     names = [name for name, _ in in_order(table["model"], model_appearances(models))]
-    known = [name for name in names if name in set(models["model"])]
-    chosen = (known or names or [""])[-1]
+    listed = [name for name in names if name in set(models["model"])]
+    chosen = (listed or names or [""])[-1]
     return table[table["model"] == chosen], chosen
 
 
@@ -159,8 +159,8 @@ def draw_band(axes: Axes, places: pd.Series, rows: pd.DataFrame, color: str) -> 
 def in_order(names: Iterable[str], appearances: Mapping[str, Appearance]) -> list[tuple[str, Appearance]]:
     """The models among `names`, smallest first, with their appearance; unknown ones last, in grey."""
     present = set(names)
-    known = [(model, appearance) for model, appearance in appearances.items() if model in present]
-    return known + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
+    listed = [(model, appearance) for model, appearance in appearances.items() if model in present]
+    return listed + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
 
 
 def new_grid(
@@ -235,7 +235,9 @@ def model_legend(
         by_colour: dict[str, list[tuple[str, Appearance]]] = {}
         for model, look in named:
             by_colour.setdefault(look.color, []).append((model, look))
-        named = [(f"{own[0][0]} and {len(own) - 1} more", own[0][1]) for own in by_colour.values()]
+        named = [
+            (f"{members[0][0]} and {len(members) - 1} more", members[0][1]) for members in by_colour.values()
+        ]
     handles = [Line2D([], [], label=model, **(look.line | style)) for model, look in named]
     if handles or extra:
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")

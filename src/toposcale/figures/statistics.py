@@ -116,8 +116,8 @@ def scaling(
         _scaling_panel(axes, points, appearances, label)
         _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
     panels.model_legend(figure, drawn, appearances, linestyle="")
-    said = f"{left_out} final values not finite or not positive, left out."
-    panels.add_note(figure, [said if left_out else ""])
+    note = f"{left_out} final values not finite or not positive, left out."
+    panels.add_note(figure, [note if left_out else ""])
     return figure
 
 
@@ -177,11 +177,13 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
     axes = figure.subplots()
     offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
     for (model, look), offset in zip(present, offsets, strict=True):
-        own, kinks = rows[rows["model"] == model], points[points["model"] == model]
-        height, kink = (part["key"].map(places.index).to_numpy(dtype=float) + offset for part in (own, kinks))
+        changes, kinks = rows[rows["model"] == model], points[points["model"] == model]
+        height, kink = (
+            part["key"].map(places.index).to_numpy(dtype=float) + offset for part in (changes, kinks)
+        )
         mark: dict[str, Any] = {"color": look.color, "gid": mark_of(model)}
-        axes.hlines(height, own["transition_step"], own["settled_step"], linewidth=1.6, **mark)
-        axes.plot(own["transition_step"], height, look.marker, **mark)
+        axes.hlines(height, changes["transition_step"], changes["settled_step"], linewidth=1.6, **mark)
+        axes.plot(changes["transition_step"], height, look.marker, **mark)
         axes.plot(kinks["step"], kink, "|", markersize=7, markeredgewidth=1.2, **mark)
     panels.name_rows(axes, [series_name(*key) for key in places])
     panels.stripe_rows(axes, len(places))

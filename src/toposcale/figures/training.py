@@ -46,9 +46,9 @@ def overview(
         ("weights", "h0_total"): "H₀ total persistence, sum over layers",
     }
     tables = {"metrics": metrics, "features": features}
-    found = [(axes, *panels.labelled(tables, *key)) for axes, key in zip(axes_of, titles, strict=False)]
+    series = [(axes, *panels.labelled(tables, *key)) for axes, key in zip(axes_of, titles, strict=False)]
     panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
-    grids.line_panels(figure, models, found)
+    grids.line_panels(figure, models, series)
     present = [name for name, _ in panels.in_order(correlations["model"], model_appearances(models))]
     panels.key_legend(figure, _correlation_panel(axes_of[3], correlations, present, metric), "in panel d")
     return figure

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from toposcale.analysis.controls import CONTROLS, NOTHING
+from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import NO, NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
-from toposcale.analysis.verdicts import family_of
+from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import panels
@@ -49,7 +49,9 @@ def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Fig
     panels.draw_intervals(axes, range(len(rows)), rows["strength"], *ends, color=INK, marker="|")
     several = rows["source"].nunique() > 1
     keys = zip(rows["source"], rows["feature"], strict=True)
-    panels.name_rows(axes, [series_name(source if several else "weights", one) for source, one in keys])
+    panels.name_rows(
+        axes, [series_name(source if several else "weights", feature) for source, feature in keys]
+    )
     axes.set(xlim=(0, 1.02), xlabel="|Spearman ρ|, mean over models (0 to 1), 95% block bootstrap")
     axes.tick_params(axis="y", length=0)
     groups = dict.fromkeys(reversed(rows["group"].tolist()))
@@ -69,10 +71,6 @@ def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
 
 DRAWN = [question for question in QUESTIONS.values() if question.given]
 """The questions that are asked of every feature."""
-ANSWERED = [
-    question for question in DRAWN if not (question.is_tested and CONTROLS[question.control].untested)
-]
-"""Those that are not withdrawn."""
 MAX_ROWS = 20
 
 
@@ -80,19 +78,19 @@ MAX_ROWS = 20
 def verdict(
     verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None
 ) -> Figure:
-    """Correlation with the loss as it is, given the weight norm and given the step, and the answers, over all runs.
+    """Correlation with the loss as it is, given the norm, and given norm and spectrum, and the answers, over all runs.
 
     The features that follow the loss most closely come first: what is left of them given the norm is the point.
     """
     metric = panels.chosen_metric(verdicts["metric"], metric)
     title = title_of("verdict", f"{metric_name(metric)}, all runs together")
     key = ["source", "feature"]
-    answers = family_of(verdicts, metric).pivot(index=key, columns="question", values="answer")
+    answers = pooled_verdicts(verdicts, metric).pivot(index=key, columns="question", values="answer")
     pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
-    given = {
+    by_question = {
         question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN
     }
-    plain = panels.finite(given["follows_the_loss"], ["spearman"])
+    plain = panels.finite(by_question["follows_the_loss"], ["spearman"])
     if plain.empty:
         return panels.missing_figure(title, f"no verdicts on correlations with {metric_name(metric)}")
     strength = plain["spearman"].abs().sort_values(kind="stable")
@@ -102,7 +100,7 @@ def verdict(
         keep = [norm, *keep[1:]]  # the yardstick stays in sight
     figure = panels.new_figure(2.0 + 0.3 * len(keep), title)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[2.3, 2.1])
-    shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in given.items()}
+    shown = {name: rows.reindex(pd.MultiIndex.from_tuples(keep)) for name, rows in by_question.items()}
     keys = _estimates(left, shown)
     panels.name_rows(left, [series_name(*key) for key in keep])
     _answers(right, answers.loc[keep])
@@ -136,7 +134,7 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
 
 def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     """Yes, no or not tested for each question."""
-    for column, question in enumerate(ANSWERED):
+    for column, question in enumerate(DRAWN):
         for place, answer in enumerate(answers[question.name]):
             yes = answer == YES
             axes.text(
@@ -144,9 +142,9 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
                 fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
                 color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
-    axes.set_xlim(-0.6, len(ANSWERED) - 0.4)
+    axes.set_xlim(-0.6, len(DRAWN) - 0.4)
     axes.set_xticks(
-        range(len(ANSWERED)), [question.title.replace(" ", "\n") for question in ANSWERED], fontsize=7.5
+        range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5
     )
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)
@@ -166,13 +164,13 @@ def power(
     if not asked:
         reasons = [reason for reason in sensitivity["reason"] if reason]
         return panels.missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
-    family, rows = family_of(verdicts, metric), sensitivity.set_index("question")
+    pooled, rows = pooled_verdicts(verdicts, metric), sensitivity.set_index("question")
     figure, axes_of = panels.new_grid(title, len(asked), len(asked), sharey=True)
     for axes, question in zip(axes_of, asked, strict=True):
-        curve, own = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
-        _power_panel(axes, curve, own, family[family["question"] == question.name])
+        curve, row = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
+        _power_panel(axes, curve, row, pooled[pooled["question"] == question.name])
         axes.set_title(
-            f"{question.given or question.title}: {own['n_tested']} features, {own['n_runs']} runs"
+            f"{question.given or question.title}: {row['n_tested']} features, {row['n_runs']} runs"
         )
     axes_of[0].set_ylabel("found (%)")
     keys = [
@@ -185,17 +183,17 @@ def power(
     return figure
 
 
-def _power_panel(axes: Axes, curve: pd.DataFrame, own: pd.Series, tested: pd.DataFrame) -> None:
+def _power_panel(axes: Axes, curve: pd.DataFrame, sensitivity: pd.Series, tested: pd.DataFrame) -> None:
     """The curve, where it reaches 80%, and below it the measured features and the positive control."""
     axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
     axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
-    if np.isfinite(own["detectable"]):
-        axes.axvline(own["detectable"], color=MUTED, linewidth=0.8, linestyle=":")
-        at, text = own["detectable"], f"{own['detectable']:.2f}"
+    if np.isfinite(sensitivity["detectable"]):
+        axes.axvline(sensitivity["detectable"], color=MUTED, linewidth=0.8, linestyle=":")
+        at, text = sensitivity["detectable"], f"{sensitivity['detectable']:.2f}"
         axes.annotate(text, (at, 2), xytext=(4, 0), textcoords="offset points", color=MUTED)
     for answer, colour, depth in ((NO, MUTED, 7), (YES, STRIKING, 12)):
         seen = tested.loc[tested["answer"] == answer, "estimate"].abs()
         axes.plot(seen, np.full(len(seen), -depth), "|", color=colour, markersize=9, markeredgewidth=1.4)
-    axes.plot(own["correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
+    axes.plot(sensitivity["correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
     axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
     axes.set_xlabel("correlation of innovations (size, 0 to 1)")

@@ -4,8 +4,8 @@ Arrays in, numbers out: the tables (pandas) are read and written by `toposcale.a
 """
 
 from toposcale.forecasting.chinchilla import Chinchilla
-from toposcale.forecasting.history import History
 from toposcale.forecasting.joint import Joint, Target
 from toposcale.forecasting.methods import METHODS, Family, Forecaster, forecast, make
 from toposcale.forecasting.multi_power_law import MultiPowerLaw
 from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.training_run import TrainingRun

@@ -1,282 +1,287 @@
-"""The advice on one training run under way: finish it, extend it, or stop it and start another size.
+"""The advice on one training under way: finish it, extend it, or stop it and start another size.
 
-`trusted_law` and `decide` are the one way from a history to a decision, for tables and for advice; `advise` tells all that
-is known of the run as plain values, and `words` turns them into sentences.
+`advise_on` makes it, for every door: the command, `toposcale.advise`, the workflow, the monitor and the watch page. An
+`Advice` holds the law, the decision and what speaks against being sure; tables, pages and texts only render it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting.candidates import FINISH, MULTIPLES, candidates, compute_of, rest_of
-from toposcale.forecasting.decision import Decision, Option, best_size, steps_to, weigh
-from toposcale.forecasting.history import MINIMUM_POINTS, History
+from toposcale.forecasting import words
+from toposcale.forecasting.decision import (
+    BUDGET_USED_UP,
+    USUAL,
+    Candidate,
+    Decision,
+    Request,
+    best_size,
+    decide,
+    steps_to,
+)
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.trust import (
-    is_checkable,
-    is_plausible,
-    refuse_curve,
-    refuse_moment,
-    refuse_value,
-    stretch_of,
-)
-
-BUDGET_USED_UP = "the compute that is left does not pay for one step"
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of a run, with None for unknown.
-
-    remaining: FLOP that will still be spent; by default what the plan needs. sizes: multiples of the run's size that could
-    be started. gpu_flops, gpu_price: the speed of one GPU in FLOP/s, and the price of an hour of it.
-    """
-
-    remaining: float | None = None
-    sizes: Sequence[float] = MULTIPLES
-    target_loss: float | None = None
-    gpu_flops: float | None = None
-    gpu_price: float | None = None
-
-
-USUAL = Question()
-"""What is asked where nothing else is said."""
-
-
-def trusted_law(history: History, others: Sequence[History]) -> Joint:
-    """The joint law of a run under way and of what is known of its family, where its forecasts can be believed.
-
-    others: finished runs, runs under way and sizes that have not started. NoForecast: why they cannot.
-    """
-    refuse_curve(history)
-    if len(history.loss_curve[0]) < MINIMUM_POINTS:
-        raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
-    refuse_moment(history)
-    law = Joint().fit(others, history)
-    try:
-        law.stretch = stretch_of(law, history, others)
-    except NoForecast as error:
-        if history.plan_known:
-            raise
-        unknown = history.plan or "give its schedule"
-        raise NoForecast(f"{error}; its learning rate is not known, which may be why: {unknown}") from error
-    end = law.forecast(history)
-    refuse_value(history, end.value)
-    if not _is_plausible(end, history):
-        raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
-    return law
-
-
-def decide(
-    law: Joint, history: History, others: Sequence[History], question: Question = USUAL, seed: int = 0
-) -> Decision:
-    """The decision between all candidates whose forecasts are plausible. NoForecast: why there is none."""
-    if not np.isfinite(history.tokens_per_step):
-        raise NoForecast(f"give tokens_per_step of {history.model}, the tokens of one step")
-    found = candidates(history, others, question.remaining, question.sizes)
-    if not found:
-        raise NoForecast(BUDGET_USED_UP)
-    decision = weigh(law, found, seed)
-    kept = {option.candidate.name for option in decision.options if _is_plausible(option.loss, history)}
-    return (
-        weigh(law, [one for one in found if one.name in kept], seed) if len(kept) < len(found) else decision
-    )
-
-
-def _is_plausible(forecast: Prediction, history: History) -> bool:
-    present = float(np.median(history.loss_curve[1][-3:]))
-    return is_plausible(forecast.value, forecast.deviation, present)
-
-
-def advise(
-    history: History, others: Sequence[History] = (), question: Question = USUAL, seed: int = 0
-) -> dict[str, Any]:
-    """All that is known of one run under way, as plain values; None stands for unknown.
-
-    others: see `decide`; those of another family are not read.
-    """
-    family = [run for run in others if run.family == history.family and run.model != history.model]
-    spend = rest_of(history) if question.remaining is None else float(question.remaining)
-    advice: dict[str, Any] = {
-        "model": history.model,
-        "step": history.last_step,
-        "final_step": history.final_step,
-        "loss": last_loss(history),
-        "metric": history.metric,
-        "spent_flop": plain(float(compute_of(history, history.last_step))),
-        "remaining_flop": plain(spend),
-        "plan": history.plan if history.plan_known else "",
-        "plan_unknown_because": "" if history.plan_known else history.plan or "no learning rate is known",
-        "learning_rate_now": _rate(history, history.last_step),
-        "learning_rate_at_the_end": _rate(history, history.final_step) if history.plan_known else None,
-    }
-    try:
-        law = trusted_law(history, family)
-    except NoForecast as error:
-        return advice | _NO_FORECAST | _NO_DECISION | {"no_advice_because": str(error)}
-    end = law.forecast(history)
-    advice |= {"forecast": end.value, "forecast_low": end.low, "forecast_high": end.high}
-    advice |= {"models_read": law.n_runs, "course": _course(law, history)}
-    advice |= _target(law, history, question.target_loss)
-    try:
-        decision = decide(law, history, family, question, seed)
-    except NoForecast as error:
-        return advice | _NO_DECISION | {"no_advice_because": str(error)}
-    return advice | {
-        "candidates": [_candidate(option, question) for option in decision.options],
-        **_choice(decision, history),
-        **_sizes(law, history, spend),
-        "no_advice_because": "",
-        "assumed": _assumed(history, family, decision, law),
-        "find_out_first": _find_out(history, decision, law),
-    }
-
-
-_NO_FORECAST: dict[str, Any] = {
-    **dict.fromkeys(("forecast", "forecast_low", "forecast_high", "target_loss"), None),
-    **{"models_read": 0, "course": {}},
-}
-_NO_DECISION: dict[str, Any] = {
-    **{"candidates": [], "choice": "", "sure": False},
-    **dict.fromkeys(("probability", "stop_probability", "gain", "gain_low", "gain_high"), None),
-    **dict.fromkeys(("at_stake", "cost_if_wrong", "best_size"), None),
-    **{"assumed": [], "find_out_first": ""},
-}
-
+from toposcale.forecasting.priors import PUBLISHED, Prior
+from toposcale.forecasting.training_run import TrainingRun
+from toposcale.forecasting.trust import doubts, trusted_law
 
 COURSE_POINTS = 48
 
 
-def _course(law: Joint, history: History) -> dict[str, list[float]]:
-    """The forecast from the next step to the end: lists step, loss, low and high."""
-    steps = np.unique(
-        np.rint(np.geomspace(history.last_step + 1, history.final_step, COURSE_POINTS)).astype(int)
-    )
-    ahead = [law.forecast(history, int(step)) for step in steps]
-    ends = {"loss": "value", "low": "low", "high": "high"}
-    return {"step": steps.tolist()} | {
-        name: [getattr(one, end) for one in ahead] for name, end in ends.items()
-    }
+@dataclass(frozen=True, eq=False)
+class Advice(Mapping[str, Any]):
+    """What is known of a training and what to do. As a mapping it has the keys of advice.json; printed, it is text.
 
+    law and decision are None where there is none, and `no_advice_because` says why; `doubts` are the reasons why the
+    answer is not sure.
+    """
 
-def _choice(decision: Decision, history: History) -> dict[str, Any]:
-    best, alone = decision.best, len(decision.options) == 1
-    told = {
-        "probability": best.probability,
-        "stop_probability": decision.stop,
-        "gain": best.gain.value,
-        "gain_low": best.gain.low,
-        "gain_high": best.gain.high,
-        "at_stake": best.at_stake,
-        "cost_if_wrong": best.cost_if_wrong,
-    }
-    # The best of one is no finding, and a rate that may still fall leaves every answer open.
-    sure = best.is_sure and history.plan_known and is_checkable(history) and not alone
-    return {"choice": best.candidate.name, "sure": sure} | (dict.fromkeys(told, None) if alone else told)
+    training: TrainingRun
+    others: tuple[TrainingRun, ...]
+    request: Request
+    law: Joint | None = None
+    decision: Decision | None = None
+    doubts: tuple[str, ...] = ()
+    no_advice_because: str = ""
 
+    @property
+    def choice(self) -> str:
+        """The candidate to take; "" where there is no advice."""
+        return self.decision.best.candidate.name if self.decision else ""
 
-def _candidate(option: Option, question: Question) -> dict[str, Any]:
-    speed, price = question.gpu_flops, question.gpu_price
-    hours = option.candidate.compute / speed / 3600 if speed else None
-    return {
-        **option.told,
-        "flop": option.candidate.compute,
-        "gpu_hours": hours,
-        "price": hours * price if hours is not None and price is not None else None,
-    }
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing speaks against the choice."""
+        return self.decision is not None and not self.doubts
 
+    @property
+    def remaining(self) -> float:
+        """FLOP that will still be spent."""
+        return self.training.compute_left if self.request.remaining is None else float(self.request.remaining)
 
-def _target(law: Joint, history: History, loss: float | None) -> dict[str, Any]:
-    if loss is None:
-        return {"target_loss": None}
-    steps, losses = history.loss_curve
-    if (losses <= loss).any():
-        return {"target_loss": loss, "target_reached_at": float(steps[np.argmax(losses <= loss)])}
-    middle, early, late = steps_to(law, history, loss)
-    return {
-        "target_loss": loss,
-        "target_step": plain(middle),
-        "target_step_earliest": plain(early),
-        "target_step_latest": plain(late),
-        "target_flop": plain(float(compute_of(history, middle))),
-    }
+    @property
+    def sentence(self) -> str:
+        """What to do, in a sentence, or why there is no advice."""
+        if self.decision:
+            return words.what_to_do(self.decision, self.doubts)
+        after = " The run ends here." if self.no_advice_because == BUDGET_USED_UP else ""
+        return f"No advice: {self.no_advice_because}.{after}"
 
+    @cached_property
+    def end(self) -> Prediction | None:
+        """The forecast of the end of the plan."""
+        return self.law.forecast(self.training) if self.law else None
 
-def _sizes(law: Joint, history: History, spend: float) -> dict[str, Any]:
-    # Of one size the best size would be the prior alone.
-    if law.n_sizes < 2 or not spend > 0:
-        return {"best_size": None}
-    size, low, high = best_size(law, history, spend)
-    return {"best_size": plain(size), "best_size_low": plain(low), "best_size_high": plain(high)}
+    @cached_property
+    def course(self) -> list[tuple[int, Prediction]]:
+        """Steps from the next one to the end, each with its forecast."""
+        if self.law is None:
+            return []
+        steps = np.geomspace(self.training.last_step + 1, self.training.final_step, COURSE_POINTS)
+        return [
+            (int(step), self.law.forecast(self.training, int(step))) for step in np.unique(np.rint(steps))
+        ]
 
-
-def _assumed(history: History, others: Sequence[History], decision: Decision, law: Joint) -> list[str]:
-    said = [
-        f"the {history.metric} that was read is in nats per token",
-        "compute is 6 x parameters x tokens, in FLOP",
-    ]
-    if not is_checkable(history):
-        said.append("the curve follows the law: it has too few points to check that, so no answer is sure")
-    if not history.plan_known:
-        because = history.plan or "no learning rate is known"
-        said.append(f"the learning rate stays as it is, since {because}; a decay to come is in no forecast")
-    unread = sorted(run.model for run in others if run.is_finished and not run.rates_known)
-    if unread and any(run.rates_known for run in (*others, history)):
-        said.append(f"not read, since the learning rates are not known: {', '.join(unread)}")
-    finish = next((one.candidate for one in decision.options if one.candidate.name == FINISH), None)
-    if finish and history.last_step + finish.steps < history.final_step:
-        said.append(
-            f"what is left does not pay for the whole plan: {FINISH} ends at step "
-            f"{history.last_step + finish.steps:,}, with the rest of the plan pressed into {finish.steps:,} steps"
-        )
-    if any(one.candidate.is_start for one in decision.options):
-        said.append(
-            "a new size is trained from scratch under this plan, or its own, stretched to the steps that the compute buys"
-        )
-        if any(not np.isfinite(run.tokens_per_step) for run in others):
-            said.append(f"a size without tokens_per_step has those of {history.model}")
-        if law.n_sizes < 2:
-            said.append("one size is known: how the loss falls with size is taken from published families")
-    return said
-
-
-LITTLE = 0.005
-"""Loss at stake, in nats, below which a choice is not worth waiting for."""
-
-
-def _find_out(history: History, decision: Decision, law: Joint) -> str:
-    """What would decide, in one clause; "" where nothing is open."""
-    best, second = decision.best, decision.options[1:2]
-    if not second or (best.is_sure and history.plan_known):
-        return ""
-    if not history.plan_known:
-        return f"the plan: give the schedule of {history.model}; whether the rate will fall decides"
-    if best.at_stake < LITTLE:
-        return f"nothing: only {best.at_stake:.3f} nats are at stake"
-    if law.n_sizes < 2 and (best.candidate.is_start or second[0].candidate.is_start):
-        cost = float(compute_of(history, history.final_step)) / 16
+    def as_rows(self) -> list[dict[str, Any]]:
+        """A row for each option, with its price where the price of compute is known."""
         return (
-            "how the loss falls with size: train a quarter of the size on a quarter of the tokens, to the end of the "
-            f"same plan ({cost:.2g} FLOP), and give it, too (--known; in a run under models)"
+            []
+            if self.decision is None
+            else [
+                option.as_row() | {"flop": option.candidate.compute} | self._price(option.candidate.compute)
+                for option in self.decision.options
+            ]
         )
-    later = min(history.last_step + max(history.final_step // 10, 1), history.final_step)
-    return f"ask again at step {later:,}: by then the forecast of {FINISH} is narrower"
+
+    def _price(self, flop: float) -> dict[str, float | None]:
+        speed, price = self.request.gpu_flops, self.request.gpu_price
+        hours = flop / speed / 3600 if speed else None
+        return {
+            "gpu_hours": hours,
+            "price": hours * price if hours is not None and price is not None else None,
+        }
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        training, end = self.training, self.end
+        return {
+            "model": training.model,
+            "step": training.last_step,
+            "final_step": training.final_step,
+            "loss": plain(training.last_loss),
+            "metric": training.metric,
+            "spent_flop": plain(training.compute(training.last_step)),
+            "remaining_flop": plain(self.remaining),
+            "plan": training.plan if training.plan_known else "",
+            "plan_unknown_because": words.why_no_plan(training),
+            "learning_rate_now": plain(training.rate_at(training.last_step)),
+            "learning_rate_at_the_end": plain(training.rate_at(training.final_step))
+            if training.plan_known
+            else None,
+            "forecast": end.value if end else None,
+            "forecast_low": end.low if end else None,
+            "forecast_high": end.high if end else None,
+            "models_read": self.law.n_runs if self.law else 0,
+            "course": self._course_values(),
+            **self._target_values(),
+            "candidates": self.as_rows(),
+            "choice": self.choice,
+            "sure": self.is_sure,
+            "unsure_because": list(self.doubts),
+            **self._choice_values(),
+            **self._size_values(),
+            "no_advice_because": self.no_advice_because,
+            "assumed": list(self._assumed),
+            "find_out_first": self._find_out_first,
+        }
+
+    def _course_values(self) -> dict[str, list[float]]:
+        if not self.course:
+            return {}
+        steps, forecasts = zip(*self.course, strict=True)
+        ends = {"loss": "value", "low": "low", "high": "high"}
+        return {"step": list(steps)} | {
+            name: [getattr(forecast, end) for forecast in forecasts] for name, end in ends.items()
+        }
+
+    def _choice_values(self) -> dict[str, float | None]:
+        names = (
+            "probability",
+            "stop_probability",
+            "gain",
+            "gain_low",
+            "gain_high",
+            "at_stake",
+            "cost_if_wrong",
+        )
+        if self.decision is None or not self.decision.is_a_choice:  # the best of one is no finding
+            return dict.fromkeys(names)
+        best = self.decision.best
+        gain = (best.gain.value, best.gain.low, best.gain.high)
+        values = (best.probability, self.decision.stop, *gain, best.at_stake, best.cost_if_wrong)
+        return dict(zip(names, values, strict=True))
+
+    @cached_property
+    def _target(self) -> tuple[float | None, tuple[float, float, float], float]:
+        """The step at which the target loss was reached, or else the steps at which it will be, and the compute to it."""
+        steps, losses = self.training.loss_curve
+        loss = self.request.target_loss
+        if self.law is None or loss is None:
+            return None, (np.inf,) * 3, np.nan
+        if (losses <= loss).any():
+            return float(steps[np.argmax(losses <= loss)]), (np.inf,) * 3, np.nan
+        ahead = steps_to(self.law, self.training, loss)
+        return None, ahead, self.training.compute(ahead[0])
+
+    def _target_values(self) -> dict[str, float | None]:
+        reached_at, ahead, flop = self._target
+        if self.law is None or self.request.target_loss is None:
+            return {"target_loss": None}
+        if reached_at is not None:
+            return {"target_loss": self.request.target_loss, "target_reached_at": reached_at}
+        names = ("target_step", "target_step_earliest", "target_step_latest")
+        steps = {name: plain(step) for name, step in zip(names, ahead, strict=True)}
+        return {"target_loss": self.request.target_loss, **steps, "target_flop": plain(flop)}
+
+    def _size_values(self) -> dict[str, float | None]:
+        # Of one size the best size would be the prior alone.
+        if self.decision is None or self.law is None or self.law.n_sizes < 2 or not self.remaining > 0:
+            return {"best_size": None}
+        size, low, high = best_size(self.law, self.training, self.remaining)
+        return {"best_size": plain(size), "best_size_low": plain(low), "best_size_high": plain(high)}
+
+    @property
+    def _assumed(self) -> tuple[str, ...]:
+        if self.law is None or self.decision is None:
+            return ()
+        return words.assumed(self.training, self.others, self.law, self.decision)
+
+    @property
+    def _find_out_first(self) -> str:
+        if self.law is None or self.decision is None:
+            return ""
+        return words.find_out_first(self.training, self.law, self.decision, is_sure=self.is_sure)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def chart(self, width: int = 64, height: int = 12) -> str:
+        """The curve with its forecast, as text of so many columns and lines."""
+        return words.chart(self.training, self.course, width, height)
+
+    def __str__(self) -> str:
+        """The advice, the last line of it what to do."""
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The same for a terminal: no line is longer than `width` columns, where that is known."""
+        if self.training.is_over and self.decision is None:
+            return words.fitted([words.finished(self.training)], width)
+        lines = [words.standing(self.training), f"  Plan       {words.plan(self.training)}"]
+        if self.law and self.end:
+            lines.append(f"  At its end {words.end(self.end, self.law)}")
+        if self.decision:
+            lines += ["", *words.table(self.decision, self.remaining, self._price_columns(), width), ""]
+        if self["target_loss"] is not None:
+            lines.append(f"  Target     {words.target(self['target_loss'], *self._target)}")
+        if self["best_size"]:
+            near = f"{self['best_size_low']:.2g} to {self['best_size_high']:.2g} are within 0.01 nats"
+            lines.append(f"  Best size for a fresh start: {self['best_size']:.2g} parameters ({near})")
+        if self._assumed:
+            lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
+        if self._find_out_first:
+            lines.append(f"  Find out first: {self._find_out_first}.")
+        return words.fitted([*lines, f"  => {self.sentence}"], width)
+
+    def _price_columns(self) -> list[list[str]]:
+        rows = self.as_rows()
+        return [
+            [title, *(f"{row[name]:,.4g}" for row in rows)]
+            for name, title in (("gpu_hours", "GPU-hours"), ("price", "price"))
+            if rows[0][name] is not None
+        ]
 
 
-def last_loss(history: History) -> float | None:
-    """The loss that was measured last; of a log alone the median of its last rows."""
-    measured = history.checkpoint_losses[np.isfinite(history.checkpoint_losses)]
-    losses = measured if len(measured) else history.loss_curve[1]
-    return float(losses[-1]) if len(losses) else None
+def advise_on(
+    training: TrainingRun,
+    others: Sequence[TrainingRun] = (),
+    request: Request = USUAL,
+    *,
+    ways: Sequence[Candidate] | None = None,
+    prior: Prior = PUBLISHED,
+) -> Advice:
+    """The advice on a training as it stands.
 
-
-def _rate(history: History, step: int) -> float | None:
-    return float(history.rates_to(step)[step]) if len(history.learning_rates) else None
+    others: finished trainings, trainings under way and sizes that have not started; those of another family are not read.
+    ways: the candidates, where the request does not name them. prior: what is believed of a family beforehand.
+    """
+    family = tuple(
+        other
+        for other in others
+        if other.family == training.family
+        and other.model != training.model
+        and not training.is_the_same_as(other)
+    )
+    advice = Advice(training, family, request)
+    law = None
+    try:
+        law = trusted_law(training, family, prior)
+        decision = decide(law, training, family, request, ways)
+    except NoForecast as error:
+        reason = words.finished(training) if training.is_over else str(error)
+        return replace(advice, law=law, no_advice_because=reason)
+    return replace(advice, law=law, decision=decision, doubts=doubts(training, law, decision))
 
 
 def plain(value: float) -> float | None:

@@ -42,13 +42,13 @@ def calibrate(scores: Sequence[float] | np.ndarray) -> Calibration:
 
     With fewer than 19 runs that one does not exist; the largest takes its place, and the coverage is n / (n + 1).
     """
-    known = np.sort(np.asarray(scores, dtype=np.float64))
-    known = known[np.isfinite(known)]
-    n = len(known)
+    finite = np.sort(np.asarray(scores, dtype=np.float64))
+    finite = finite[np.isfinite(finite)]
+    n = len(finite)
     if n < FEWEST_RUNS:
         return Calibration(1.0, np.nan)
     place = int(np.ceil(CONFIDENCE * (n + 1)))
-    return Calibration(float(known[min(place, n) - 1]), CONFIDENCE if place <= n else n / (n + 1))
+    return Calibration(float(finite[min(place, n) - 1]), CONFIDENCE if place <= n else n / (n + 1))
 
 
 def calibrate_on_others(
@@ -58,5 +58,7 @@ def calibrate_on_others(
 
     actual: what came true, NaN of a run that is not finished.
     """
-    scores = np.array([score(one, truth) for one, truth in zip(predictions, actual, strict=True)])
-    return [calibrate(np.delete(scores, place))(own) for place, own in enumerate(predictions)]
+    scores = np.array(
+        [score(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)]
+    )
+    return [calibrate(np.delete(scores, place))(prediction) for place, prediction in enumerate(predictions)]

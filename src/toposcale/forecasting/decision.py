@@ -1,30 +1,68 @@
-"""The decision between candidates: the one that is expected to lose least against the best one, and how sure that is."""
+"""What can be done with the compute that is left of a training, and which of it is expected to lose least.
+
+The candidates are: finish it, extend it, or stop it and start another size. The advice is the candidate of the least
+expected regret; what speaks against being sure is in `trust`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.candidates import (
-    FEWEST_STEPS,
-    FINISH,
-    MOST_STEPS,
-    Candidate,
-    flop,
-    stretched,
-    whole_plan,
-)
-from toposcale.forecasting.history import History
 from toposcale.forecasting.intervals import NORMAL
 from toposcale.forecasting.joint import Joint, Target, target_of
-from toposcale.forecasting.prediction import Prediction
+from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.training_run import TrainingRun, flop
 
-SURE = 0.8
-"""Probability to be the best below which the advice leans only."""
+SHORTEST_START, LONGEST_START = 50, 2_000_000
+"""Steps outside which a fresh start is no training."""
+
+MULTIPLES = (2.0, 4.0)
+"""Multiples of the size of a training that could be started, where nobody names sizes."""
+
+FINISH, EXTEND = "finish", "extend"
 
 DRAWS = 4096
+"""Draws from the forecasts of all candidates, always the same ones: equal forecasts give equal answers."""
+
+
+BUDGET_USED_UP = "the compute that is left does not pay for one step"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a training, with None for unknown.
+
+    remaining: FLOP that will still be spent; by default what the plan needs. sizes: multiples of its size that could
+    be started. gpu_flops, gpu_price: the speed of one GPU in FLOP/s, and the price of an hour of it.
+    """
+
+    remaining: float | None = None
+    sizes: Sequence[float] = MULTIPLES
+    target_loss: float | None = None
+    gpu_flops: float | None = None
+    gpu_price: float | None = None
+
+
+USUAL = Request()
+"""What is asked where nothing else is said."""
+
+
+class Candidate(NamedTuple):
+    """Something to do with the compute that is left."""
+
+    name: str
+    target: Target
+    steps: int  # to come
+    compute: float  # to come, FLOP
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it is a training from scratch."""
+        return self.name.startswith("start ")
 
 
 class Option(NamedTuple):
@@ -36,26 +74,16 @@ class Option(NamedTuple):
     probability: float  # to be the best of all
     at_stake: float  # expected regret: the loss expected to be given up against the best
 
-    @property
-    def is_sure(self) -> bool:
-        """Whether it is the best with a probability of at least `SURE`."""
-        return self.probability >= SURE
-
-    @property
-    def told(self) -> dict[str, str | float]:
-        """What the tables and advice.json hold of every candidate, by name."""
-        ends = {"loss": self.loss, "gain": self.gain}
-        named = {name: forecast.value for name, forecast in ends.items()}
-        named |= {f"{name}_low": forecast.low for name, forecast in ends.items()}
-        named |= {f"{name}_high": forecast.high for name, forecast in ends.items()}
-        return {
+    def as_row(self) -> dict[str, str | float]:
+        """What the table `candidates` and advice.json hold of every candidate, by name."""
+        row: dict[str, str | float] = {
             "candidate": self.candidate.name,
             "n_parameters": round(self.candidate.target.n_parameters),
             "steps": self.candidate.steps,
-            **named,
-            "probability": self.probability,
-            "at_stake": self.at_stake,
         }
+        for name, prediction in (("loss", self.loss), ("gain", self.gain)):
+            row |= {name: prediction.value, f"{name}_low": prediction.low, f"{name}_high": prediction.high}
+        return row | {"probability": self.probability, "at_stake": self.at_stake}
 
     @property
     def cost_if_wrong(self) -> float:
@@ -74,17 +102,144 @@ class Decision(NamedTuple):
         """The advice: the option of the least expected regret."""
         return self.options[0]
 
+    @property
+    def is_a_choice(self) -> bool:
+        """Whether there is anything to choose between."""
+        return len(self.options) > 1
 
-def weigh(joint: Joint, found: Sequence[Candidate], seed: int = 0) -> Decision:
+    def option(self, name: str) -> Option | None:
+        """The option of this candidate, where there is one."""
+        return next((option for option in self.options if option.candidate.name == name), None)
+
+
+def decide(
+    law: Joint,
+    training: TrainingRun,
+    others: Sequence[TrainingRun],
+    request: Request = USUAL,
+    ways: Sequence[Candidate] | None = None,
+) -> Decision:
+    """The decision between all candidates whose forecasts are plausible. NoForecast: why there is none.
+
+    ways: the candidates, where the request does not name them.
+    """
+    if not np.isfinite(training.tokens_per_step):
+        raise NoForecast(f"give tokens_per_step of {training.model}, the tokens of one step")
+    if ways is None:
+        ways = candidates(training, others, request.remaining, request.sizes)
+    if not ways:
+        raise NoForecast(BUDGET_USED_UP)
+    decision, present = weigh(law, ways), training.present_loss
+    plausible = [option.candidate.name for option in decision.options if option.loss.is_plausible(present)]
+    if not plausible:
+        raise NoForecast("no candidate has a plausible forecast")
+    if len(plausible) == len(ways):
+        return decision
+    return weigh(law, [candidate for candidate in ways if candidate.name in plausible])
+
+
+def candidates(
+    training: TrainingRun,
+    others: Sequence[TrainingRun],
+    remaining: float | None = None,
+    multiples: Sequence[float] = MULTIPLES,
+) -> list[Candidate]:
+    """What can be done with `remaining` FLOP (what the training's own plan still needs, where None) as it stands now.
+
+    finish: the plan to its end, or, where the compute does not suffice, the rest of the plan pressed into what there is.
+    extend: the rest of the plan stretched to use all of it. start NAME: every other size of `others`, and multiples of
+    this one, from scratch, under its own plan, or that of `training`, stretched to the steps that the compute buys.
+    """
+    remaining = training.compute_left if remaining is None else remaining
+    per_step = training.compute(1)
+    ahead, bought = training.final_step - training.last_step, int(remaining / per_step * (1 + 1e-9))
+    if bought < 1:
+        return []
+    ways = []
+    if ahead <= 0:  # a training that is over stands for itself: to leave it costs nothing
+        ways.append(Candidate(FINISH, target_of(training), 0, 0.0))
+    else:
+        within = min(ahead, bought)
+        ways.append(Candidate(FINISH, _continued(training, within), within, within * per_step))
+        if 1.05 * ahead < bought <= LONGEST_START:
+            ways.append(Candidate(EXTEND, _continued(training, bought), bought, bought * per_step))
+    for name, size, like in _sizes_to_start(training, others, multiples):
+        tokens = like.tokens_per_step if np.isfinite(like.tokens_per_step) else training.tokens_per_step
+        steps = int(remaining / flop(size, tokens))
+        if not SHORTEST_START <= steps <= LONGEST_START:
+            continue
+        shape = like if like.plan_known and not like.has_begun else training
+        target = Target(size, stretched(shape.whole_plan, steps), steps, tokens)
+        ways.append(Candidate(f"start {name}", target, steps, flop(size, tokens * steps)))
+    return ways
+
+
+def _sizes_to_start(
+    training: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]
+) -> list[tuple[str, float, TrainingRun]]:
+    """Every size that could be started: its name, its number of parameters, and the training whose plan it follows."""
+    sizes = sorted({other.n_parameters for other in others} - {training.n_parameters})
+    starts = [
+        _start_of(training, [other for other in others if other.n_parameters == size]) for size in sizes
+    ]
+    for multiple in multiples:
+        size = multiple * training.n_parameters
+        if all(abs(n_parameters / size - 1) > 0.05 for _, n_parameters, _ in starts) and multiple != 1:
+            starts.append((f"{multiple:g} x {training.model}", size, training))
+    return starts
+
+
+def _start_of(training: TrainingRun, same_size: Sequence[TrainingRun]) -> tuple[str, float, TrainingRun]:
+    """A size by the name of the training that stands for it: one that has not started, or one under the same schedule."""
+    size = float(same_size[0].n_parameters)
+    alike = [other for other in same_size if not other.has_begun] or [
+        other for other in same_size if same_course(other, training)
+    ]
+    if len(same_size) == 1 or len(alike) == 1:
+        alike = alike or list(same_size)
+        return alike[0].model, size, alike[0]
+    return f"{size:.3g} parameters", size, (alike or list(same_size))[0]
+
+
+def stretched(rates: np.ndarray, steps: int) -> np.ndarray:
+    """(steps + 1,) the same course of the learning rate over another number of steps."""
+    return np.interp(np.linspace(0, len(rates) - 1, steps + 1), np.arange(len(rates)), rates)
+
+
+def same_course(one: TrainingRun, other: TrainingRun) -> bool:
+    """Whether two plans are the same within a tenth of the peak, whatever their lengths."""
+    if not (one.plan_known and other.plan_known):
+        return False
+    return course_gap(one.whole_plan, other.whole_plan) <= 0.1
+
+
+def course_gap(one: np.ndarray, other: np.ndarray) -> float:
+    """Largest difference of two courses of the rate, in units of the peak, over shares of their lengths."""
+    at = np.linspace(0, 1, 101)
+    a, b = (np.interp(at, np.linspace(0, 1, len(rates)), rates / rates.max()) for rates in (one, other))
+    return float(np.max(np.abs(a - b)))
+
+
+def _continued(training: TrainingRun, steps: int) -> Target:
+    """What was trained so far, and the rest of the plan over `steps` steps from now."""
+    now = training.last_step
+    if now + steps == training.final_step:
+        return target_of(training)
+    plan = training.rates_to(training.final_step)
+    rates = np.concatenate([plan[:now], stretched(plan[now:], steps)])
+    return Target(training.n_parameters, rates, now + steps, training.tokens_per_step, training.model)
+
+
+def weigh(joint: Joint, ways: Sequence[Candidate]) -> Decision:
     """The decision between at least one candidate, from one law: what their forecasts share does not blur the
     comparison."""
-    losses, covariance = joint.predict([candidate.target for candidate in found])
+    losses, covariance = joint.predict([candidate.target for candidate in ways])
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
-    noise = np.random.default_rng(seed).standard_normal((DRAWS, len(losses)))
+    noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
     draws = losses + np.einsum("dj,ij->di", noise, root)
     best = np.bincount(np.argmin(draws, axis=1), minlength=len(losses)) / DRAWS
     stake = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
-    names = [candidate.name for candidate in found]
+    names = [candidate.name for candidate in ways]
     finish = names.index(FINISH) if FINISH in names else 0
     options = [
         Option(
@@ -94,7 +249,7 @@ def weigh(joint: Joint, found: Sequence[Candidate], seed: int = 0) -> Decision:
             float(best[place]),
             float(stake[place]),
         )
-        for place, candidate in enumerate(found)
+        for place, candidate in enumerate(ways)
     ]
     options.sort(key=lambda option: (option.at_stake, option.candidate.name))
     stop = sum(option.probability for option in options if option.candidate.is_start)
@@ -109,27 +264,28 @@ def _difference(losses: np.ndarray, covariance: np.ndarray, one: int, other: int
     return Prediction(value, value - half, value + half)
 
 
-def steps_to(joint: Joint, history: History, loss: float) -> tuple[float, float, float]:
-    """Steps at which a run under its plan reaches a loss: forecast, earliest and latest; infinite: not before its end."""
-    steps = np.unique(np.rint(np.linspace(history.last_step, history.final_step, 97)[1:]).astype(int))
-    values, covariance = joint.predict([target_of(history, int(step)) for step in steps])
+def steps_to(joint: Joint, training: TrainingRun, loss: float) -> tuple[float, float, float]:
+    """Steps at which a training under its plan reaches a loss: forecast, earliest and latest; infinite: not before its
+    end."""
+    steps = np.unique(np.rint(np.linspace(training.last_step, training.final_step, 97)[1:]).astype(int))
+    values, covariance = joint.predict([target_of(training, int(step)) for step in steps])
     spread = NORMAL * np.sqrt(np.diag(covariance))
     reached = [np.flatnonzero(curve <= loss) for curve in (values, values - spread, values + spread)]
     middle, early, late = (float(steps[at[0]]) if len(at) else np.inf for at in reached)
     return middle, early, late
 
 
-def best_size(joint: Joint, history: History, remaining: float) -> tuple[float, float, float]:
+def best_size(joint: Joint, training: TrainingRun, remaining: float) -> tuple[float, float, float]:
     """Size of the lowest forecast for a fresh start with `remaining` FLOP, and the sizes within 0.01 nats of it."""
-    sizes = history.n_parameters * np.geomspace(1 / 16, 64, 61)
-    steps = (remaining / flop(sizes, history.tokens_per_step)).astype(int)
-    usable = (steps >= FEWEST_STEPS) & (steps <= MOST_STEPS)
+    sizes = training.n_parameters * np.geomspace(1 / 16, 64, 61)
+    steps = (remaining / flop(sizes, training.tokens_per_step)).astype(int)
+    usable = (steps >= SHORTEST_START) & (steps <= LONGEST_START)
     sizes, steps = sizes[usable], steps[usable]
     if not len(sizes):
         return np.nan, np.nan, np.nan
-    plan = stretched(whole_plan(history), 2000)
+    plan = stretched(training.whole_plan, 2000)
     targets = [
-        Target(size, stretched(plan, int(count)), int(count), history.tokens_per_step)
+        Target(size, stretched(plan, int(count)), int(count), training.tokens_per_step)
         for size, count in zip(sizes, steps, strict=True)
     ]
     losses = np.concatenate([joint.predict([target])[0] for target in targets])

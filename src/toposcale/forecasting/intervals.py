@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import stdtrit
 
-CONFIDENCE = 0.95
+from toposcale.statistics.scaling import CONFIDENCE
+
 NORMAL = 1.959964
 """Standard deviations of a normal distribution on either side of its mean that hold 95% of it."""
 

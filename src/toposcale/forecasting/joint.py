@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting import misfit
-from toposcale.forecasting.history import History
 from toposcale.forecasting.multi_power_law import (
     CENTRES,
     MOST_CHANGES,
@@ -30,6 +29,7 @@ from toposcale.forecasting.multi_power_law import (
 )
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
+from toposcale.forecasting.training_run import TrainingRun
 
 POINTS, POINTS_OF_OTHERS = 20, 10
 """Bins of the curve that is decided on, and of each other one: so few, since neighbours share their misfit."""
@@ -72,10 +72,12 @@ class Target(NamedTuple):
     model: str = ""
 
 
-def target_of(history: History, step: int | None = None) -> Target:
+def target_of(training: TrainingRun, step: int | None = None) -> Target:
     """The end, or a step, of a run under its plan."""
-    step = history.final_step if step is None else step
-    return Target(history.n_parameters, history.rates_to(step), step, history.tokens_per_step, history.model)
+    step = training.final_step if step is None else step
+    return Target(
+        training.n_parameters, training.rates_to(step), step, training.tokens_per_step, training.model
+    )
 
 
 class _Curve(NamedTuple):
@@ -96,13 +98,13 @@ class Joint:
         self.stretch = 1.0
         """By what its standard deviations are multiplied: more than 1 where its forecasts proved too sure."""
 
-    def fit(self, histories: Sequence[History], of: History | None = None) -> Joint:
-        """Fit to the losses of `of` (by default the largest and longest run) and of those of `histories` that tell most.
+    def fit(self, trainings: Sequence[TrainingRun], of: TrainingRun | None = None) -> Joint:
+        """Fit to the losses of `of` (by default the largest and longest run) and of those of `trainings` that tell most.
 
         Finished runs whose learning rates are not known are left out where those of another run are. `n_runs` counts the
         runs that were read. NoForecast: no loss.
         """
-        known = [run for run in histories if len(run.loss_curve[0])]
+        known = [run for run in trainings if len(run.loss_curve[0])]
         # What a finished run lost under rates that nobody knows says nothing of another schedule.
         if any(run.rates_known for run in (known if of is None else [of, *known])):
             known = [run for run in known if run.rates_known or not run.is_finished]
@@ -169,12 +171,12 @@ class Joint:
         found["share"] = Belief(found["share"].centre - away, found["share"].width)
         return Prior(**found)
 
-    def forecast(self, history: History, step: int | None = None) -> Prediction:
+    def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
         """The loss at the end, or at a step, of a run under its plan."""
-        values, covariance = self.predict([target_of(history, step)])
+        values, covariance = self.predict([target_of(training, step)])
         return Prediction.of(float(values[0]), float(np.sqrt(covariance[0, 0])))
 
-    def _seen(self, run: History, steps: np.ndarray) -> _Curve:
+    def _seen(self, run: TrainingRun, steps: np.ndarray) -> _Curve:
         rates = run.rates_to(max(run.final_step, round(steps[-1])))
         return self._curve(target_of(run), rates, np.rint(steps).astype(np.int64))
 
@@ -243,9 +245,9 @@ class Joint:
         return constants, by_x
 
 
-def _chosen(about: History, known: Sequence[History]) -> list[History]:
+def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Of each of the sizes nearest to that of `about` the longest runs."""
-    by_size: dict[int, list[History]] = {}
+    by_size: dict[int, list[TrainingRun]] = {}
     for run in sorted(known, key=lambda run: (-run.last_step * run.tokens_per_step, run.model)):
         if run.model != about.model:
             by_size.setdefault(run.n_parameters, []).append(run)

@@ -1,6 +1,6 @@
 """The registry of forecasting methods: what each is called, what it reads, and how it is made.
 
-Every method is an estimator: `make(name, family, ...).fit(history).predict(step)`; both raise NoForecast with the reason
+Every method is an estimator: `make(name, family, ...).fit(training).predict(step)`; both raise NoForecast with the reason
 where there is nothing to say. A new method is one entry of `METHODS`.
 """
 
@@ -14,21 +14,21 @@ import numpy as np
 
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.forecasting.chinchilla import Chinchilla
-from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
 from toposcale.forecasting.power_law import PowerLaw
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.rate import GRADIENT_NORM, RateForecaster
 from toposcale.forecasting.ridge import Ridge
+from toposcale.forecasting.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.forecasting.trust import refuse_curve, refuse_value
 
 
 class Forecaster(Protocol):
     """What every method does."""
 
-    def fit(self, history: History) -> Forecaster:
-        """Learn from a history, which holds only what has been seen. NoForecast: it does not suffice."""
+    def fit(self, training: TrainingRun) -> Forecaster:
+        """Learn from a training, which holds only what has been seen. NoForecast: it does not suffice."""
 
     def predict(self, step: float) -> Prediction:
         """The loss at `step` with its 95% interval. NoForecast: there is none."""
@@ -40,10 +40,10 @@ class MultiPowerLawForecaster:
     def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
         self.law = MultiPowerLaw(tightness, misfit)
 
-    def fit(self, history: History) -> MultiPowerLawForecaster:
-        """Fit the law to `history.loss_curve`."""
-        self._rates = _known_plan(history)
-        steps, losses = history.loss_curve
+    def fit(self, training: TrainingRun) -> MultiPowerLawForecaster:
+        """Fit the law to `training.loss_curve`."""
+        self._rates = _known_plan(training)
+        steps, losses = training.loss_curve
         inside = steps < len(self._rates)
         try:
             self.law.fit([(self._rates, np.rint(steps[inside]).astype(np.int64), losses[inside])])
@@ -65,52 +65,52 @@ class MultiPowerLawForecaster:
 class JointForecaster:
     """Forecaster `joint`: the law of the run's family, as far as each of its runs has come."""
 
-    def __init__(self, family: Sequence[History]) -> None:
+    def __init__(self, family: Sequence[TrainingRun]) -> None:
         self.family = list(family)
 
-    def fit(self, history: History) -> JointForecaster:
+    def fit(self, training: TrainingRun) -> JointForecaster:
         """Fit to the run and to the others of its family."""
-        _known_plan(history)
-        self.history = history
-        same = [known for known in self.family if known.family == history.family]
-        self.law = Joint().fit(same, history)
+        _known_plan(training)
+        self.training = training
+        same = [known for known in self.family if known.family == training.family]
+        self.law = Joint().fit(same, training)
         return self
 
     def predict(self, step: float) -> Prediction:
         """Loss of the fitted run after `step` steps."""
-        return self.law.forecast(self.history, round(step))
+        return self.law.forecast(self.training, round(step))
 
 
 class ChinchillaForecaster:
-    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the history's family."""
+    """Forecaster `chinchilla`: one L(N, D) for the first k% of every model of the training's family."""
 
-    def __init__(self, family: Sequence[History], seed: int = 0) -> None:
+    def __init__(self, family: Sequence[TrainingRun], seed: int = 0) -> None:
         self.family, self.seed = list(family), seed
         self._laws: dict[str, Chinchilla] = {}
 
-    def fit(self, history: History) -> ChinchillaForecaster:
-        """Fit to the family's curves and `history`'s; one fit serves all members of the family."""
-        self.history = history
-        same = [known for known in self.family if known.family == history.family]
-        if not any(known is history for known in same):
-            others = [known for known in same if known.model != history.model]
-            self.law = self._fitted([*others, history])
+    def fit(self, training: TrainingRun) -> ChinchillaForecaster:
+        """Fit to the family's curves and `training`'s; one fit serves all members of the family."""
+        self.training = training
+        same = [known for known in self.family if known.family == training.family]
+        if not any(known is training for known in same):
+            others = [known for known in same if known.model != training.model]
+            self.law = self._fitted([*others, training])
             return self
-        if history.family not in self._laws:
-            self._laws[history.family] = self._fitted(same)
-        self.law = self._laws[history.family]
+        if training.family not in self._laws:
+            self._laws[training.family] = self._fitted(same)
+        self.law = self._laws[training.family]
         return self
 
-    def _fitted(self, family: Sequence[History]) -> Chinchilla:
+    def _fitted(self, family: Sequence[TrainingRun]) -> Chinchilla:
         return Chinchilla().fit(*points_of(family)).bootstrap(np.random.default_rng(self.seed))
 
     def predict(self, step: float) -> Prediction:
-        """Loss of the fitted history's model after `step` steps."""
-        size, tokens = float(self.history.n_parameters), step * float(self.history.tokens_per_step)
+        """Loss of the fitted training's model after `step` steps."""
+        size, tokens = float(self.training.n_parameters), step * float(self.training.tokens_per_step)
         return Prediction(float(self.law.predict(size, tokens)), *self.law.interval(size, tokens))
 
 
-def points_of(family: Sequence[History]) -> np.ndarray:
+def points_of(family: Sequence[TrainingRun]) -> np.ndarray:
     """(3, points) sizes, tokens and losses of the curves of a family. NoForecast: fewer than three sizes."""
     triples = [
         np.stack([np.full(len(steps), member.n_parameters), steps * member.tokens_per_step, losses])
@@ -134,10 +134,10 @@ class Combined:
     def __init__(self) -> None:
         self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
-    def fit(self, history: History) -> Combined:
+    def fit(self, training: TrainingRun) -> Combined:
         """Fit both parts."""
         for part in self.parts:
-            part.fit(history)
+            part.fit(training)
         return self
 
     def predict(self, step: float) -> Prediction:
@@ -149,19 +149,19 @@ class Combined:
         return Prediction(value, low, high)
 
 
-def _known_plan(history: History) -> np.ndarray:
+def _known_plan(training: TrainingRun) -> np.ndarray:
     """The learning rates to the end. NoForecast: they are not known."""
-    if not history.plan_known:
-        raise NoForecast(history.plan or "the learning-rate schedule is not known")
-    return history.learning_rates
+    if not training.plan_known:
+        raise NoForecast(training.plan or "the learning-rate schedule is not known")
+    return training.learning_rates
 
 
 class Family(NamedTuple):
     """What a method may read beside the run itself: the runs of all families cut at one share, and the finished ones
     whole."""
 
-    cut: Sequence[History] = ()
-    finished: Mapping[str, History] = MappingProxyType({})
+    cut: Sequence[TrainingRun] = ()
+    finished: Mapping[str, TrainingRun] = MappingProxyType({})
     seed: int = 0
 
 
@@ -226,17 +226,17 @@ DEFAULTS = ("joint", "power_law")
 """The law of all runs of the family, where the plan is known; else the power law."""
 
 
-def default_method(history: History) -> str:
-    """The first of `DEFAULTS` that can forecast a history."""
-    return DEFAULTS[0] if history.plan_known else DEFAULTS[1]
+def default_method(training: TrainingRun) -> str:
+    """The first of `DEFAULTS` that can forecast a training."""
+    return DEFAULTS[0] if training.plan_known else DEFAULTS[1]
 
 
-def forecast(forecaster: Forecaster, history: History) -> Prediction:
-    """The final loss of a history; a prediction without numbers and with the reason where there is none to be believed."""
+def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:
+    """The final loss of a training; a prediction without numbers and with the reason where there is none to be believed."""
     try:
-        refuse_curve(history)
-        prediction = forecaster.fit(history).predict(history.final_step)
-        refuse_value(history, prediction.value)
+        refuse_curve(training)
+        prediction = forecaster.fit(training).predict(training.final_step)
+        refuse_value(training, prediction.value)
     except NoForecast as error:
         return Prediction.none(str(error))
     return prediction

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
-from toposcale.forecasting.history import MINIMUM_POINTS, History
 from toposcale.forecasting.intervals import student_t, variance_inflation
 from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.statistics.scaling import best_exponent, geometric_mean, lines
 
 _EXPONENTS = np.geomspace(0.005, 5.0, 300)
 
@@ -62,11 +62,10 @@ class PowerLawFit:
         return np.geomspace(_EXPONENTS[first], _EXPONENTS[last], 300)
 
 
-def fit_power_law(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
+def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
     """Least squares of L = a t^-b + c; a, c >= 0 and 0.005 <= b <= 5; at least 5 finite points, t > 0.
 
-    a and c are linear and solved exactly for each b, so only b is searched: a grid, then Brent's method
-    between the neighbours of the best. `ValueError` for fewer points or a time <= 0.
+    a and c are linear and solved exactly for each b, so only b is searched. `ValueError` for fewer points or a time <= 0.
     """
     times, losses = np.asarray(times, dtype=np.float64), np.asarray(losses, dtype=np.float64)
     if times.shape != losses.shape or times.ndim != 1:
@@ -77,31 +76,23 @@ def fit_power_law(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
         raise ValueError(
             f"times: at least {MINIMUM_POINTS} with a finite loss, three of them different, all above 0"
         )
-    best = int(np.argmin(_conditional_fits(times, losses, _EXPONENTS, 1.0)[2]))
-    bounds = np.log(_EXPONENTS[[max(best - 1, 0), min(best + 1, len(_EXPONENTS) - 1)]])
 
-    def error(log_exponent: float) -> float:
-        return float(_conditional_fits(times, losses, np.exp([log_exponent]), 1.0)[2][0])
+    def errors_of(exponents: np.ndarray) -> np.ndarray:
+        return _conditional_fits(times, losses, exponents, 1.0)[2]
 
-    refined = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-12})
-    exponent = (
-        float(np.exp(refined.x)) if refined.fun <= error(np.log(_EXPONENTS[best])) else _EXPONENTS[best]
-    )
+    exponent = best_exponent(errors_of, _EXPONENTS, tolerance=1e-12, logarithmic=True)
     a, c, *_ = _conditional_fits(times, losses, np.array([exponent]), 1.0)
-    return PowerLawFit(float(a[0]), float(exponent), float(c[0]), times, losses)
+    return PowerLawFit(float(a[0]), exponent, float(c[0]), times, losses)
 
 
 def _conditional_fits(
     times: np.ndarray, losses: np.ndarray, exponents: np.ndarray, target: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """For each exponent: a, c, squared error, value at `target`, its variance per unit of noise."""
-    unit = float(np.exp(np.mean(np.log(times))))
+    unit, mean_loss = geometric_mean(times), losses.mean()
     design = (times[None, :] / unit) ** -exponents[:, None]
     at_target = (target / unit) ** -exponents
-    centre, mean_loss = design.mean(axis=1), losses.mean()
-    spread = np.sum((design - centre[:, None]) ** 2, axis=1)
-    # sums, not BLAS, whose order of summation depends on the number of threads
-    a = np.sum((design - centre[:, None]) * (losses - mean_loss), axis=1) / spread
+    a, centre, spread, _ = lines(design, losses)
     c = mean_loss - a * centre
     variance = 1 / len(times) + (at_target - centre) ** 2 / spread
     # active bounds: a rising curve has a = 0, a curve that would end below zero has c = 0
@@ -118,17 +109,17 @@ def _conditional_fits(
 
 
 class PowerLaw:
-    """Forecaster `power_law`: least squares of L = a t^-b + c on the history's loss curve.
+    """Forecaster `power_law`: least squares of L = a t^-b + c on the training's loss curve.
 
     t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not in it.
     """
 
-    def fit(self, history: History) -> PowerLaw:
-        """Fit to `history.loss_curve`. NoForecast: too few points."""
-        steps, losses = history.loss_curve
-        self._shift = history.warmup_steps / 2 if len(steps) and steps[0] >= history.warmup_steps else 0.0
+    def fit(self, training: TrainingRun) -> PowerLaw:
+        """Fit to `training.loss_curve`. NoForecast: too few points."""
+        steps, losses = training.loss_curve
+        self._shift = training.warmup_steps / 2 if len(steps) and steps[0] >= training.warmup_steps else 0.0
         try:
-            self.law = fit_power_law(steps - self._shift, losses)
+            self.law = fit_loss_curve(steps - self._shift, losses)
         except ValueError as error:
             raise NoForecast(f"fewer than {MINIMUM_POINTS} finite losses after step 0") from error
         return self

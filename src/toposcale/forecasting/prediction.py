@@ -8,6 +8,9 @@ import numpy as np
 
 from toposcale.forecasting.intervals import NORMAL
 
+WORST_RATIO, WIDEST = 2.0, 0.25
+"""A forecast that is so many times the present loss, or whose standard deviation is such a share of it, says nothing."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -33,6 +36,13 @@ class Prediction:
     def deviation(self) -> float:
         """The standard deviation that the interval stands for, in nats."""
         return float((self.high - self.low) / (2 * NORMAL))
+
+    def is_plausible(self, present: float) -> bool:
+        """Whether it lies in the range of what trainings do from a loss of `present` on."""
+        return bool(
+            present / WORST_RATIO < self.value < present * WORST_RATIO
+            and self.deviation < WIDEST * self.value
+        )
 
     @classmethod
     def none(cls, reason: str) -> Prediction:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from toposcale.features.registry import NEURAL_PERSISTENCE
-from toposcale.forecasting.history import History
 from toposcale.forecasting.intervals import student_t
 from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.training_run import TrainingRun
 
 GRADIENT_NORM = "gradients/gradient_norm"
-FEWEST_POINTS = 4
+FEWEST_RATE_POINTS = 4
 """Points of the series and the loss that a line is fitted to; three fit nearly any line."""
 
 
@@ -36,15 +36,17 @@ class RateForecaster:
     def __init__(self, series: str = NEURAL_PERSISTENCE.name) -> None:
         self.series = series
 
-    def fit(self, history: History) -> RateForecaster:
+    def fit(self, training: TrainingRun) -> RateForecaster:
         """Read the series and the losses. NoForecast: too few of them, or a series that does not move."""
-        steps, values, losses = self._points(history)
+        steps, values, losses = self._points(training)
         name = self.series.rpartition("/")[2]
-        warm = steps >= max(history.warmup_steps, 1)
+        warm = steps >= max(training.warmup_steps, 1)
         steps, values, losses = steps[warm], values[warm], losses[warm]
-        if len(steps) < FEWEST_POINTS:
-            raise NoForecast(f"fewer than {FEWEST_POINTS} points of {name} with a loss after the warm-up")
-        self._shift = float(max(history.warmup_steps, 1))
+        if len(steps) < FEWEST_RATE_POINTS:
+            raise NoForecast(
+                f"fewer than {FEWEST_RATE_POINTS} points of {name} with a loss after the warm-up"
+            )
+        self._shift = float(max(training.warmup_steps, 1))
         kept = slice(-max(3, (len(steps) + 1) // 2), None)
         values, losses, times = values[kept], losses[kept], np.log(steps[kept] + self._shift)
         if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):
@@ -65,12 +67,12 @@ class RateForecaster:
         high = float(forecast + student_t(self._freedom) * np.sqrt(variance + loss.residual**2))
         return Prediction(float(forecast), max(2 * forecast - high, forecast**2 / high), high)
 
-    def _points(self, history: History) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        logged = np.isfinite(history.gradient_norms).sum() >= 3 and len(history.loss_curve[0]) >= 3
+    def _points(self, training: TrainingRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        logged = np.isfinite(training.gradient_norms).sum() >= 3 and len(training.loss_curve[0]) >= 3
         if self.series == GRADIENT_NORM and logged:
-            steps, norms = history.binned(history.gradient_norms)
-            return steps, norms, np.interp(steps, *history.loss_curve)
-        return history.series(self.series)
+            steps, norms = training.binned(training.gradient_norms)
+            return steps, norms, np.interp(steps, *training.loss_curve)
+        return training.series(self.series)
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> _Line:

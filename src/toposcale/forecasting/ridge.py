@@ -7,12 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.history import History, is_topological
+from toposcale.features.registry import TOPOLOGY, group_of
 from toposcale.forecasting.intervals import student_t
 from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.training_run import TrainingRun
+
+
+def is_topological(name: str) -> bool:
+    """Whether the feature "source/feature" describes a shape."""
+    return group_of(name.rpartition("/")[2]) == TOPOLOGY
+
 
 PENALTIES = np.geomspace(1e-3, 1e4, 22)
-"""Candidates, as multiples of the number of training models; the largest is all but the mean."""
+"""Candidates, as multiples of the number of training models; with the largest every prediction is nearly the mean."""
 
 
 def ridge_weights(
@@ -73,27 +80,27 @@ def nested(
     """The problem of models `design` (models, features) in `groups`, to be solved for `rows` (rows, features)."""
     inner = np.zeros((len(PENALTIES), len(groups), len(groups)))
     for group in np.unique(groups):
-        held = groups == group
-        row, column = np.ix_(held, ~held)
-        inner[:, row, column] = ridge_weights(design[~held], design[held], PENALTIES, blocks)
+        left_out = groups == group
+        row, column = np.ix_(left_out, ~left_out)
+        inner[:, row, column] = ridge_weights(design[~left_out], design[left_out], PENALTIES, blocks)
     return Problem(list(others), groups, inner, ridge_weights(design, rows, PENALTIES, blocks))
 
 
 class Ridge:
     """Forecasters `ridge_topology`, `ridge_loss`, `ridge_size` (the number of parameters alone), `ridge_all`.
 
-    `family`: histories of all models, cut at the same share of training. `finished`: the whole history of the finished
+    `family`: trainings of all models, cut at the same share of training. `finished`: the whole training of the finished
     ones by model. That of the model that is forecast, and of every model of its size, is never read.
     """
 
-    def __init__(self, kind: str, family: Sequence[History], finished: Mapping[str, History]) -> None:
+    def __init__(self, kind: str, family: Sequence[TrainingRun], finished: Mapping[str, TrainingRun]) -> None:
         if kind not in RIDGES:
             raise ValueError(f"kind: one of {', '.join(RIDGES)}, got {kind!r}")
         self.kind, self.family, self.finished = kind, list(family), finished
 
-    def fit(self, history: History) -> Ridge:
+    def fit(self, training: TrainingRun) -> Ridge:
         """Learn the features of the other models of the family. NoForecast: too few of them."""
-        self._problem, self._final_step = self.problem(history), history.final_step
+        self._problem, self._final_step = self.problem(training), training.final_step
         return self
 
     def predict(self, step: float) -> Prediction:
@@ -109,20 +116,20 @@ class Ridge:
         # Symmetric in the logarithm: a loss has no negative end.
         return Prediction(value, value**2 / (value + half), value + half)
 
-    def problem(self, history: History) -> Problem:
-        """What there is to learn from for `history`. NoForecast: nothing."""
+    def problem(self, training: TrainingRun) -> Problem:
+        """What there is to learn from for `training`. NoForecast: nothing."""
         others = [
-            other for other in self.family if other.model != history.model and other.model in self.finished
+            other for other in self.family if other.model != training.model and other.model in self.finished
         ]
-        if len({model.n_parameters for model in (*others, history)}) > 1:
-            # another seed of the same size would all but give the answer away
-            others = [other for other in others if other.n_parameters != history.n_parameters]
+        if len({model.n_parameters for model in (*others, training)}) > 1:
+            # the loss of another seed of the same size is nearly the answer
+            others = [other for other in others if other.n_parameters != training.n_parameters]
         groups = np.array([other.n_parameters for other in others])
         if len(np.unique(groups)) < 2:
             groups = np.arange(len(others))
         if len(np.unique(groups)) < 3:
             raise NoForecast("fewer than 3 other models whose final loss is known")
-        table, blocks = _table([_VECTORS[self.kind](model) for model in (*others, history)])
+        table, blocks = _table([_VECTORS[self.kind](model) for model in (*others, training)])
         if not table.shape[1]:
             raise NoForecast(f"no feature of {self.kind} is finite in every model")
         return nested(table[:-1], groups, table[-1:], blocks, [other.model for other in others])
@@ -141,28 +148,28 @@ def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarr
     return table[:, finite], blocks
 
 
-def _feature_vector(history: History, wanted: Callable[[str], bool]) -> dict[str, float]:
+def _feature_vector(training: TrainingRun, wanted: Callable[[str], bool]) -> dict[str, float]:
     """Last measured value and mean slope per log step of each feature; of vectors, the last one."""
     vector: dict[str, float] = {}
-    for name, values in history.features.items():
+    for name, values in training.features.items():
         if not wanted(name):
             continue
         measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not measured.any():
             continue
-        values, steps = values[measured], history.checkpoint_steps[measured]
+        values, steps = values[measured], training.checkpoint_steps[measured]
         if values.ndim > 1:
             vector.update({f"{name}[{i:06d}]": float(value) for i, value in enumerate(values[-1].ravel())})
             continue
         vector[f"{name} last"] = float(values[-1])
         if len(values) > 1:
-            times = np.log(steps + max(history.warmup_steps, 1))
+            times = np.log(steps + max(training.warmup_steps, 1))
             vector[f"{name} slope"] = float((values[-1] - values[0]) / (times[-1] - times[0]))
     return vector
 
 
-def _loss_vector(history: History) -> dict[str, float]:
-    steps, losses = history.loss_curve
+def _loss_vector(training: TrainingRun) -> dict[str, float]:
+    steps, losses = training.loss_curve
     if len(steps) < 3:
         return {}
     half = slice(-max(3, len(steps) // 2), None)
@@ -170,14 +177,14 @@ def _loss_vector(history: History) -> dict[str, float]:
     return {
         "loss last": float(np.mean(losses[-2:])),
         "loss slope": float(slope),
-        "log parameters": float(np.log(history.n_parameters)),
+        "log parameters": float(np.log(training.n_parameters)),
     }
 
 
-_VECTORS: dict[str, Callable[[History], dict[str, float]]] = {
-    "ridge_topology": lambda history: _feature_vector(history, is_topological),
+_VECTORS: dict[str, Callable[[TrainingRun], dict[str, float]]] = {
+    "ridge_topology": lambda training: _feature_vector(training, is_topological),
     "ridge_loss": _loss_vector,
-    "ridge_size": lambda history: {"log parameters": float(np.log(history.n_parameters))},
-    "ridge_all": lambda history: {**_feature_vector(history, lambda name: True), **_loss_vector(history)},
+    "ridge_size": lambda training: {"log parameters": float(np.log(training.n_parameters))},
+    "ridge_all": lambda training: {**_feature_vector(training, lambda name: True), **_loss_vector(training)},
 }
 RIDGES = tuple(_VECTORS)

@@ -12,7 +12,7 @@ from toposcale.forecasting.intervals import student_t
 from toposcale.forecasting.prediction import Prediction
 
 PARAMETERS = 4
-FEWEST_POINTS = PARAMETERS + 4
+FEWEST_CHECKPOINTS = PARAMETERS + 4
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
     losses, scores = np.asarray(losses, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     usable = np.isfinite(losses) & np.isfinite(scores)
     losses, scores = losses[usable], scores[usable]
-    if len(losses) < FEWEST_POINTS:
+    if len(losses) < FEWEST_CHECKPOINTS:
         raise ValueError(
-            f"{len(losses)} checkpoints have a loss and a score; {FEWEST_POINTS} are needed at least"
+            f"{len(losses)} checkpoints have a loss and a score; {FEWEST_CHECKPOINTS} are needed at least"
         )
     if scores.min() < 0 or scores.max() > 1:
         raise ValueError("the score is not a number from 0 to 1")

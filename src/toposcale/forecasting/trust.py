@@ -1,4 +1,7 @@
-"""Whether a forecast can be believed at all, and how far: what a curve itself says against it."""
+"""The law of a training, where its forecasts can be believed: what a curve itself says against them.
+
+A refusal (`NoForecast`) says why there is no forecast. `doubts` leave a forecast, but no answer is sure where one holds.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toposcale.forecasting.history import SPIKE, History
+from toposcale.forecasting.decision import Decision, Option
 from toposcale.forecasting.intervals import NORMAL
+from toposcale.forecasting.irregular_rows import SPIKE
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.multi_power_law import noise_of
 from toposcale.forecasting.prediction import NoForecast
+from toposcale.forecasting.priors import PUBLISHED, Prior
+from toposcale.forecasting.training_run import MINIMUM_POINTS, TrainingRun
 
 MOST_SPIKES = 0.2
 LARGEST_SCALE = 2.0
@@ -19,71 +25,123 @@ LARGEST_SCALE = 2.0
 FURTHEST_OFF = 3.0
 """Standard deviations by which the forecast of the present, from half of what was seen, may be off."""
 
-FEWEST_POINTS = 8
+CHECKABLE_POINTS = 8
 """Points below which half of them say nothing of the other half, so that no answer is sure."""
 
-LEAST_FALL = 0.002
-"""A loss whose last third is not lower than its first by this share does not fall."""
+LEAST_FALL, SURE_OF_THE_FALL = 0.04, 3.0
+"""A loss falls where it does so by this share for each tenfold of steps, and by so many standard errors. Of 528 published
+trainings 525 fall by at least 0.088, at any share of their steps; one that is flat for long, and then falls, does not
+follow the law."""
 
-WORST_RATIO, WIDEST = 2.0, 0.25
-"""A forecast that is so many times the present loss, or whose standard deviation is such a share of it, says nothing."""
+HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
+"""Nats per token: guessing evenly among a million tokens costs 13.8; a text that is learnt by heart is no measure."""
+
+SIZES_KNOWN = (2.5e7, 3.3e9)
+"""Parameters of the published trainings: what is known of sizes is known there."""
+
+SURE = 0.8
+"""Probability to be the best below which the advice leans only."""
 
 
-def refuse_curve(history: History) -> None:
-    """NoForecast: the losses end in rows that are no numbers, rise, or are mostly spikes."""
-    if history.broken_rows:
+def trusted_law(training: TrainingRun, others: Sequence[TrainingRun], prior: Prior = PUBLISHED) -> Joint:
+    """The joint law of a training under way and of what is known of its family, where its forecasts can be believed.
+
+    others: finished trainings, trainings under way and sizes that have not started. NoForecast: why they cannot.
+    """
+    refuse_curve(training)
+    if len(training.loss_curve[0]) < MINIMUM_POINTS:
+        raise NoForecast(f"it has fewer than {MINIMUM_POINTS} losses after the warm-up")
+    refuse_moment(training)
+    law = Joint(prior).fit(others, training)
+    try:
+        law.stretch = _stretch(law, training, others)
+    except NoForecast as error:
+        if training.plan_known:
+            raise
+        unknown = training.plan or "give its schedule"
+        raise NoForecast(f"{error}; its learning rate is not known, which may be why: {unknown}") from error
+    end = law.forecast(training)
+    refuse_value(training, end.value)
+    if not end.is_plausible(training.present_loss):
+        raise NoForecast(f"the forecast of its end, {end.value:.4g}, is not plausible")
+    return law
+
+
+def refuse_curve(training: TrainingRun) -> None:
+    """NoForecast: the losses end in rows that are no numbers, rise, are mostly spikes, or cannot be nats per token."""
+    if training.broken_rows:
         raise NoForecast(
-            f"the last {history.broken_rows} logged losses are not numbers, since step {history.broken_since:,}; "
+            f"the last {training.broken_rows} logged losses are not numbers, since step {training.broken_since:,}; "
             "the training has failed, or its log has"
         )
     # Also the rows as they were logged: a loss that runs away looks like spikes to the curve, which leaves them out.
-    for losses, window in ((history.logged, 5), (history.loss_curve[1], 3)):
+    for losses, window in ((training.logged, 5), (training.loss_curve[1], 3)):
         if len(losses) <= window:
             continue
         medians = np.median(np.lib.stride_tricks.sliding_window_view(losses, window), axis=1)
         now, lowest = medians[-1], medians.min()
         if now > (1 + max(SPIKE, 6 * noise_of(np.log(np.maximum(losses, 1e-12))))) * lowest:
             raise NoForecast(f"the loss is rising: it is {now:.4g} now and was {lowest:.4g}")
-    if history.spikes > MOST_SPIKES:
-        raise NoForecast(f"{history.spikes:.0%} of the logged losses are spikes")
+    highest = training.loss_curve[1].max(initial=0.0)
+    if highest > HIGHEST_LOSS:
+        raise NoForecast(
+            f"a loss of {highest:.4g} is above the {HIGHEST_LOSS:g} nats of guessing among a million tokens: is it a "
+            "perplexity? Give its logarithm"
+        )
+    if training.spikes > MOST_SPIKES:
+        raise NoForecast(f"{training.spikes:.0%} of the logged losses are spikes")
 
 
-def refuse_moment(history: History) -> None:
-    """NoForecast: now is no moment to decide, since the losses end in a spike, or have not begun to fall."""
-    if ending := history.spikes_at_the_end:
-        highest = history.logged[-ending:].max()
+def refuse_moment(training: TrainingRun) -> None:
+    """NoForecast: now is no moment to decide: inside the warm-up, in a spike, or before the loss falls."""
+    warmup = training.warmup_steps
+    if training.last_step < warmup:
+        raise NoForecast(
+            f"the learning rate still rises, until step {warmup:,}: ask again from step {2 * warmup:,} on"
+        )
+    if ending := training.spikes_at_the_end:
+        highest = training.logged[-ending:].max()
         raise NoForecast(
             f"the log ends in a spike of {ending} row{'s' if ending > 1 else ''}, up to {highest:.4g}; ask again when the "
             "loss has come back"
         )
-    steps, losses = history.loss_curve
-    third = len(losses) // 3
-    if third and not history.is_over:
-        first, last = np.median(losses[:third]), np.median(losses[-third:])
-        if last > (1 - LEAST_FALL) * first:
-            raise NoForecast(
-                f"the loss does not fall: it was {first:.4g} from step {steps[0]:,.0f} on and is {last:.4g} now"
-            )
+    fall, error = _fall(training)
+    if not training.is_over and (fall < LEAST_FALL or fall < SURE_OF_THE_FALL * error):
+        raise NoForecast(
+            f"the loss does not fall as trainings do: by {fall:.1%} +- {error:.1%} for each tenfold of steps, where "
+            f"published ones fall by 9% and more; ask again when it does"
+        )
 
 
-def refuse_value(history: History, value: float) -> None:
+def _fall(training: TrainingRun) -> tuple[float, float]:
+    """By how much the curve falls for each tenfold of steps, as a share of the loss, and its standard error.
+
+    A straight line through log loss over log step. Infinite and 0 with fewer than three points.
+    """
+    steps, losses = training.loss_curve
+    if len(steps) < 3:
+        return np.inf, 0.0
+    x, y = np.log10(steps), np.log(np.maximum(losses, 1e-12))
+    x = x - x.mean()
+    power = float(x @ x)
+    # Of the distance to the line only what jumps from point to point is noise; the rest is the shape of the curve.
+    return -float(x @ y) / power, noise_of(y) / float(np.sqrt(power))
+
+
+def refuse_value(training: TrainingRun, value: float) -> None:
     """NoForecast: the forecast of the end lies above the present loss under a plan whose rate falls."""
-    losses = history.loss_curve[1]
-    if len(losses) and history.plan_falls and value > (now := float(np.median(losses[-3:]))):
-        raise NoForecast(f"it would be {value:.4g}, above the present {now:.4g} under a falling rate")
+    if training.plan_falls and value > training.present_loss:
+        raise NoForecast(
+            f"it would be {value:.4g}, above the present {training.present_loss:.4g} under a falling rate"
+        )
 
 
-def is_plausible(loss: float, deviation: float, present: float) -> bool:
-    """Whether a forecast lies in the range of what trainings do."""
-    return bool(present / WORST_RATIO < loss < present * WORST_RATIO and deviation < WIDEST * loss)
-
-
-def stretch_of(law: Joint, history: History, known: Sequence[History]) -> float:
+def _stretch(law: Joint, training: TrainingRun, others: Sequence[TrainingRun]) -> float:
     """By what the law's standard deviations are multiplied: the forecast of the present from half of what was seen.
 
     At least 1. NoForecast: the curve does not follow the law.
     """
-    off = _off(law, history, known)
+    off = _off(law, training, others)
     if law.scale > LARGEST_SCALE or off > FURTHEST_OFF:
         raise NoForecast(
             "this curve does not follow the law so far: "
@@ -96,20 +154,50 @@ def stretch_of(law: Joint, history: History, known: Sequence[History]) -> float:
     return max(1.0, off / NORMAL)
 
 
-def is_checkable(history: History) -> bool:
+def is_checkable(training: TrainingRun) -> bool:
     """Whether a curve has points enough to hold the law against it."""
-    steps = history.loss_curve[0]
-    if len(steps) < FEWEST_POINTS:
-        return False
-    return len(history.first(0.5 * steps[-1] / history.final_step).loss_curve[0]) >= FEWEST_POINTS // 2
+    points = len(training.loss_curve[0])
+    return points >= CHECKABLE_POINTS and len(_first_half(training).loss_curve[0]) >= CHECKABLE_POINTS // 2
 
 
-def _off(law: Joint, history: History, known: Sequence[History]) -> float:
+def _first_half(training: TrainingRun) -> TrainingRun:
+    """The training as it stood at half of the steps that were seen."""
+    return training.first(0.5 * training.loss_curve[0][-1] / training.final_step)
+
+
+def _off(law: Joint, training: TrainingRun, others: Sequence[TrainingRun]) -> float:
     """How far off the forecast of the last loss from half of the steps is, in its standard deviations; 0: too few
     points."""
-    if not is_checkable(history):
+    if not is_checkable(training):
         return 0.0
-    steps, losses = history.loss_curve
-    half = history.first(0.5 * steps[-1] / history.final_step)
-    then = Joint(law.prior).fit(known, half).forecast(history, round(steps[-1]))
+    steps, losses = training.loss_curve
+    then = Joint(law.prior).fit(others, _first_half(training)).forecast(training, round(steps[-1]))
     return float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
+
+
+def _unknown_sizes(training: TrainingRun, best: Option) -> str:
+    """The size of the training, or of the start that is advised, that no published training had; "" where there is none."""
+    for size in (training.n_parameters, best.candidate.target.n_parameters):
+        if not SIZES_KNOWN[0] <= size <= SIZES_KNOWN[1]:
+            return f"{size:,.0f} parameters"
+    return ""
+
+
+def doubts(training: TrainingRun, law: Joint, decision: Decision) -> tuple[str, ...]:
+    """Every reason why an answer is not sure: the one rule for all doors."""
+    best = decision.best
+    reasons = {
+        "there is nothing to choose between": not decision.is_a_choice,
+        f"its probability to be the best is {best.probability:.0%}, below {SURE:.0%}": best.probability
+        < SURE,
+        f"the learning rate to come is not known: {training.plan or 'no plan'}": not training.plan_known,
+        "whether the rate had a warm-up is not known": training.warmup_assumed,
+        "the curve has too few points to hold the law against it": not is_checkable(training),
+        f"a loss of {training.present_loss:.4g} can hardly be in nats per token": training.present_loss
+        < LOWEST_LOSS,
+        f"{_unknown_sizes(training, best)} is outside the sizes of published trainings, "
+        f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}, and no other size is known": law.n_sizes < 2
+        and bool(_unknown_sizes(training, best)),
+        "the log moves like a moving average: give the losses as they were measured": training.looks_smoothed,
+    }
+    return tuple(reason for reason, holds in reasons.items() if holds)

@@ -1,16 +1,11 @@
 """Persistent homology of weight matrices and point clouds: arrays in, arrays out."""
 
 from toposcale.homology.clouds import cloud_features, nan_features
-from toposcale.homology.diagrams import (
-    betti_curve,
-    crocker,
-    summarize_diagram,
-)
+from toposcale.homology.diagrams import betti_curve, crocker, summarize_diagram
 from toposcale.homology.dimension import persistent_homology_dimension
 from toposcale.homology.distances import diagram_distance, diagram_distances
 from toposcale.homology.neural_persistence import (
     neural_persistence,
-    neural_persistence_diagram,
     neural_persistence_of_tree,
     spanning_tree_weights,
 )
@@ -18,6 +13,8 @@ from toposcale.homology.representations import representation_topology_divergenc
 from toposcale.homology.rips import (
     h0_lifetimes,
     mean_pairwise_distance,
+    nearest_distances,
+    nearest_neighbour_mean,
     pairwise_distances,
     rips_diagrams,
     rips_diagrams_of_distances,

@@ -34,7 +34,7 @@ def diagram_distances(
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
     alone = _to_diagonal(first), _to_diagonal(second)
-    unit = max(one.max(initial=0.0) for one in alone)
+    unit = max(costs.max(initial=0.0) for costs in alone)
     if unit == 0.0:
         return dict.fromkeys(kinds, 0.0)
     births = np.concatenate([first[:, 0], second[:, 0]])
@@ -43,14 +43,14 @@ def diagram_distances(
         return {kind: unit * _aligned(a_lengths, b_lengths, kind) ** (1 / _ORDERS[kind]) for kind in kinds}
     direct = np.max(np.abs(first[:, None, :] - second[None, :, :]), axis=2, initial=0.0)
     costs = [cost / unit for cost in (direct, *alone)]
-    found: dict[DistanceKind, float] = {}
+    distances: dict[DistanceKind, float] = {}
     for kind in kinds:
         if kind == "bottleneck":
-            found[kind] = _bottleneck(direct, *alone)
+            distances[kind] = _bottleneck(direct, *alone)
         else:
             order = _ORDERS[kind]
-            found[kind] = unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
-    return found
+            distances[kind] = unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
+    return distances
 
 
 _FEW_BARS = 150  # up to here an assignment is faster than an alignment

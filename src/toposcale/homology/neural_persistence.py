@@ -38,47 +38,24 @@ def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = N
     return neural_persistence_of_tree(spanning_tree_weights(weight), p=p, scale=scale)
 
 
-def neural_persistence_diagram(weight: ArrayLike, *, scale: float | None = None) -> NDArray[np.float64]:
-    """Persistence diagram (k, 2) of one weight matrix: columns birth = 1 and death = a.
-
-    The filtration descends, so persistence is birth - death. Longest bar first; bars of zero persistence and
-    the essential class are left out. `scale` as in `neural_persistence`. An all-zero matrix gives no bars and
-    a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite; `scale` less than max|weight|.
-    """
-    relative = _relative_weights(spanning_tree_weights(weight), scale)
-    if relative is None:
-        return np.empty((0, 2))
-    deaths = np.sort(relative[relative < 1.0])
-    return np.column_stack([np.ones_like(deaths), deaths])
-
-
 def neural_persistence_of_tree(
     tree_weights: NDArray[np.float64], *, p: int = 1, scale: float | None = None
 ) -> float:
     """`neural_persistence` from `spanning_tree_weights`, for callers that want more than one number."""
     if p not in (1, 2):
         raise ValueError(f"p must be 1 or 2, got {p!r}")
-    relative = _relative_weights(tree_weights, scale)
-    if relative is None:
-        return math.nan
-    persistences = 1.0 - relative
-    if p == 1:
-        return float(persistences.sum()) / len(persistences)
-    return math.sqrt((1.0 + float(persistences @ persistences)) / len(persistences))
-
-
-def _relative_weights(tree_weights: NDArray[np.float64], scale: float | None) -> NDArray[np.float64] | None:
-    """a = |w| / s along the tree; None, with a warning, when every weight of the matrix is zero."""
     largest = float(tree_weights.max())  # the heaviest edge of the graph is always in the tree
     if largest == 0.0:
-        warnings.warn("an all-zero weight matrix has no neural persistence", RuntimeWarning, stacklevel=4)
-        return None
+        warnings.warn("an all-zero weight matrix has no neural persistence", RuntimeWarning, stacklevel=3)
+        return math.nan
     if scale is None:
         scale = largest
     elif not largest <= scale < math.inf:
         raise ValueError(f"scale must be finite and at least max|weight| = {largest:.6g}, got {scale!r}")
-    return tree_weights / scale
+    persistences = 1.0 - tree_weights / scale
+    if p == 1:
+        return float(persistences.sum()) / len(persistences)
+    return math.sqrt((1.0 + float(persistences @ persistences)) / len(persistences))
 
 
 def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:

@@ -101,19 +101,61 @@ def h0_lifetimes(points: ArrayLike) -> NDArray[np.float64]:
     if len(cloud) <= _DENSE_POINTS:
         return spanning_tree_lengths(pairwise_distances(cloud))
     first = _first_of_equal_rows(cloud)
-    distinct = cloud if len(first) == len(cloud) else cloud[first]
+    distinct = cloud[np.unique(first)]
     squares = _squared_tree_lengths(distinct)
     zeros = np.zeros(len(cloud) - len(distinct))
     return np.sort(np.concatenate([np.sqrt(squares), zeros]))[::-1]
 
 
-def _first_of_equal_rows(cloud: NDArray) -> list[int]:
-    """Indices of the rows that no earlier row equals. Rows are compared by digests, which need no copy of the cloud."""
+def nearest_distances(points: ArrayLike) -> NDArray[np.float64]:
+    """Distance (n,) of each row of `points` (n, d) to the nearest other row; infinite where there is no other row.
+
+    Exact in float64, as `h0_lifetimes` is: every pair that inner products cannot rule out is compared by direct
+    differences. Time O(n^2 d), mostly one matrix product.
+    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    """
+    cloud = as_finite(points, "points")
+    if len(cloud) <= _DENSE_POINTS:
+        distances = pairwise_distances(cloud)
+        np.fill_diagonal(distances, math.inf)
+        return np.asarray(distances.min(axis=1))
+    first = _first_of_equal_rows(cloud)
+    unique, copies = np.unique(first, return_counts=True)
+    squares = np.zeros(len(unique))
+    alone = np.flatnonzero(copies == 1)  # a row that another one equals is at distance 0
+    if len(alone):
+        search = _NeighbourSearch(cloud[unique])
+        step = max(1, _BLOCK_ENTRIES // len(unique))
+        for start in range(0, len(alone), step):
+            rows, _, nearest = search.candidates(
+                alone[start : start + step], np.arange(len(unique)), -math.inf
+            )
+            squares[rows] = nearest
+    return np.sqrt(squares)[np.searchsorted(unique, first)]
+
+
+def nearest_neighbour_mean(points: ArrayLike) -> float:
+    """Mean over the rows of `points` (n, d) of the distance to the nearest other row, in the unit of the points.
+
+    One point has no other: NaN, with a RuntimeWarning. ValueError as in `nearest_distances`.
+    """
+    nearest = nearest_distances(points)
+    if len(nearest) < 2:
+        return undefined("one point has no nearest other point")
+    return float(nearest.mean())
+
+
+def _first_of_equal_rows(cloud: NDArray) -> NDArray[np.intp]:
+    """For each row the index of the first row that equals it. Rows are compared by digests, not copied."""
     first: dict[bytes, int] = {}
-    for index, row in enumerate(cloud):
+    return np.array(
         # Adding 0 turns -0.0 into 0.0, which equals it and has other bytes.
-        first.setdefault(hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest(), index)
-    return list(first.values())
+        [
+            first.setdefault(hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest(), index)
+            for index, row in enumerate(cloud)
+        ],
+        dtype=np.intp,
+    )
 
 
 def _squared_tree_lengths(cloud: NDArray) -> NDArray[np.float64]:
@@ -168,7 +210,7 @@ class _NeighbourSearch:
         searching = np.flatnonzero(outside_largest(labels))
         step = max(1, _BLOCK_ENTRIES // len(self.cloud))
         pieces = [
-            self._candidates(searching[first : first + step], labels, threshold)
+            self.candidates(searching[first : first + step], labels, threshold)
             for first in range(0, len(searching), step)
         ]
         start, end, squares = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
@@ -181,7 +223,7 @@ class _NeighbourSearch:
             np.concatenate([chosen.weight, edges.weight[short]]),
         )
 
-    def _candidates(
+    def candidates(
         self, rows: NDArray[np.intp], labels: NDArray[np.intp], threshold: float
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
         """Shortest ways out of the points `rows`, and all pairs within `threshold`: start, end, square."""
@@ -190,9 +232,9 @@ class _NeighbourSearch:
         lower += self.squares * (1.0 - self.margin)
         lower[labels[rows, None] == labels] = math.inf
         nearest = lower.argmin(axis=1)
-        own = self.squares[rows]
-        limit = lower[np.arange(len(rows)), nearest] + 2.0 * self.margin * (own + self.squares[nearest])
-        np.maximum(limit, threshold - own * (1.0 - self.margin), out=limit)
+        of_rows = self.squares[rows]
+        limit = lower[np.arange(len(rows)), nearest] + 2.0 * self.margin * (of_rows + self.squares[nearest])
+        np.maximum(limit, threshold - of_rows * (1.0 - self.margin), out=limit)
         row, end = np.nonzero(lower <= limit[:, None])
         squares = self.exact_squares(rows[row], end)
         first_of_row = np.flatnonzero(np.diff(row, prepend=-1))  # every row has at least its nearest point

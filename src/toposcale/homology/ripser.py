@@ -16,6 +16,6 @@ def ripser_float64(
     distances: NDArray[np.float64], *, maxdim: int, threshold: float
 ) -> list[NDArray[np.float64]]:
     """Diagrams (k, 2) of H0 .. H`maxdim` of a distance matrix (n, n) up to `threshold`, over the two-element field."""
-    found = _full(distances, max_dimension=maxdim, max_edge_length=threshold, homology_coeff_field=2)
+    diagrams = _full(distances, max_dimension=maxdim, max_edge_length=threshold, homology_coeff_field=2)
     # Ripser stops at the dimension of the complex.
-    return found + [np.empty((0, 2))] * (maxdim + 1 - len(found))
+    return diagrams + [np.empty((0, 2))] * (maxdim + 1 - len(diagrams))

@@ -72,7 +72,7 @@ def null_z_scores(
     for null, draw in nulls.items():
         drawn = [features(draw()) for _ in range(draws)]
         for name, value in observed.items():
-            values = np.array([one[name] for one in drawn])
+            values = np.array([null_features[name] for null_features in drawn])
             spread = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
             defined = spread > 0.0 and math.isfinite(value)
             scores[f"{name}_z_{null}"] = (value - float(values.mean())) / spread if defined else math.nan

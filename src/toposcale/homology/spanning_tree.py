@@ -38,13 +38,13 @@ def tree_weights(
 
     edges: those of the first round; ways_out: those of a further one, from the component that each vertex is in.
     """
-    labels, n_trees, found = np.arange(n_vertices), n_vertices, []
+    labels, n_trees, rounds = np.arange(n_vertices), n_vertices, []
     while True:
         weights, trees = kruskal(n_trees, edges)
-        found.append(weights)
+        rounds.append(weights)
         n_trees = int(trees.max()) + 1
         if n_trees == 1:
-            return np.concatenate(found)
+            return np.concatenate(rounds)
         labels = trees[labels]
         edges = ways_out(labels)
 

@@ -36,10 +36,10 @@ def weight_variance(weight: ArrayLike) -> float:
     count, mean, squares = 0, 0.0, 0.0
     for block in _blocks(matrix):
         block /= largest
-        own = float(block.mean())
-        shift, total = own - mean, count + block.size
+        block_mean = float(block.mean())
+        shift, total = block_mean - mean, count + block.size
         # The sums of two blocks around their common mean (Chan, Golub and LeVeque 1979).
-        squares += float(np.square(block - own).sum()) + shift**2 * count * block.size / total
+        squares += float(np.square(block - block_mean).sum()) + shift**2 * count * block.size / total
         mean += shift * block.size / total
         count = total
     return squares / count
@@ -67,8 +67,8 @@ def spatial_concentration(weight: ArrayLike) -> float:
         return undefined("equal weights are nowhere concentrated")
     row_places = _places(np.concatenate(row_means)).take(rows)
     column_places = _places(column_sums).take(columns)
-    found = [_tau(place, larger) for place in (row_places, column_places, row_places + column_places)]
-    return float(np.nanmax(found))  # one row or one column alone has no order
+    taus = [_tau(place, larger) for place in (row_places, column_places, row_places + column_places)]
+    return float(np.nanmax(taus))  # one row or one column alone has no order
 
 
 def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:

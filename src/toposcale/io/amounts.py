@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}
 
 
@@ -13,7 +15,14 @@ def amount(number: float) -> str:
     return f"{number:.3g}"
 
 
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+
+
 def number_of(text: str) -> float:
-    """The number that a text stands for: 25e6, 25M, 0.5B. ValueError: none."""
-    unit = UNITS.get(text[-1:].upper())
-    return float(text[:-1]) * unit if unit else float(text)
+    """The number that a text stands for: 25e6, 25M, 0.5B, 25,000,000. ValueError: none."""
+    text = text.strip()
+    unit = UNITS.get(text[-1:].upper(), 1.0)
+    digits = text[:-1] if unit != 1 else text
+    if "," in digits and not _THOUSANDS.fullmatch(digits):
+        raise ValueError(f"{text!r} is no number")
+    return float(digits.replace(",", "")) * unit

@@ -1,311 +1,428 @@
-"""What the tables of the analyses hold, as text in the form that `table_definitions` explains."""
+"""What the tables of the analyses hold, in the form of `table_definitions`."""
 
-DEFINITIONS = """
-correlations: correlation of every feature with every metric, model by model: as it is, and given each control
-  model source layer feature metric
-  control text what is held fixed: nothing, step, weight_norm, weight_norm_and_step, weight_norm_and_variance
-  n count checkpoints that were used
-  n_left_out count checkpoints of the feature that could not be used
-  spearman interval Spearman correlation (partial, given a control); bootstrap of independent checkpoints, as published
-  spearman_block_low number lower end of its moving-block interval
-  spearman_block_high number upper end of its moving-block interval
-  spearman_p number its p-value under independence, as published; counted over all orders up to 7 checkpoints
-  pearson interval Pearson correlation; bootstrap of independent checkpoints, as published
-  pearson_block_low number lower end of its moving-block interval
-  pearson_block_high number upper end of its moving-block interval
-  pearson_p number its p-value under independence, as published
-  spearman_differences interval Spearman correlation of the first differences; moving blocks
-  differences_p number its p-value under independence
-  n_effective number effective number of independent checkpoints, after autocorrelation
-  n_tested count checkpoints of the testable stretch; 0 if there is none, or no control
-  innovation_correlation number correlation of the innovations given the control, on the testable stretch
-  innovation_p number p-value of the innovation test given the control; the trend in the step is always removed
-  reason
-  sorted by model source layer feature metric control
+from __future__ import annotations
 
-pooled_correlations: correlations over runs: seeds are averaged within their cell, then cells are combined
-  source layer feature metric
-  control text what is held fixed: nothing, step, weight_norm, weight_norm_and_step, weight_norm_and_variance
-  n_runs count runs with a correlation
-  n_cells count cells (runs that differ by their seed alone) with a correlation
-  spearman number median over cells of the (partial) Spearman correlation
-  spearman_lowest number lowest of a cell
-  spearman_highest number highest of a cell
-  innovation_correlation number median over cells of the innovation correlation
-  innovation_correlation_lowest number lowest of a cell
-  innovation_correlation_highest number highest of a cell
-  n_tested count runs that entered the test
-  p number p-value of the innovation test of all runs together; its sign flips are shared by the runs
-  reason
-  sorted by source layer feature metric control
+from toposcale.io.table_schema import (
+    FEATURE,
+    FORECAST_INTERVALS,
+    FRACTION,
+    LAYER,
+    METRIC,
+    MODEL,
+    N_MODELS,
+    N_PARAMETERS,
+    QUESTION,
+    REASON,
+    SOURCE,
+    STEP,
+    count,
+    flag,
+    interval,
+    number,
+    table,
+    text,
+)
 
-over_seeds: the tests over the runs of cells with at least 8 seeds: within_cells and between_runs (docs/statistics.md)
-  question
-  source layer feature metric
-  n_runs count runs
-  n_cells count cells
-  n count within_cells: checkpoints that were used
-  freedom count between_runs: degrees of freedom that remain after controls and cells
-  correlation number within_cells: mean over runs of the innovation correlation; between_runs: the partial correlation
-  by_chance number within_cells: the same over all pairings of runs within a cell
-  p number its p-value by permutations of runs within cells
-  n_permutations count permutations that were counted
-  exact flag whether these are all permutations
-  sorted by question source layer feature metric
+CONTROL = text(
+    "control",
+    "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance",
+)
+CONTROL_OF_QUESTION = text("control", "what is held fixed")
+N_SEARCHED = count("n_searched", "features that the search tested for this question")
+N_SEEDS = count("n_seeds", "runs of the largest cell of the search")
+PATIENCE = count("patience", "checkpoints without a new record before the rule stops")
+METHOD = text("method", "forecasting method")
+SCORE_METHOD = text(
+    "method", "two_stages: from the forecast of the loss; power_law: from the score's own curve"
+)
+POLICY = text("policy", "advice, always_finish, stop_now or stop_at_random")
+SCORE = text("metric", "the score")
+STEPS = text("steps", "checkpoints that are affected; empty for the whole model")
+CONCERNS = text("concerns", "feature, metric or file that is affected")
+WARNING = text("warning", "what is wrong with it")
 
-verdicts: the answer to each question that is asked of a feature and a metric, of each model and of all together ("pooled")
-  model source layer feature metric
-  question
-  control text what is held fixed
-  answer text yes, no or not tested
-  estimate number the correlation that the answer is about (docs/statistics.md)
-  low number lower end of its 95% interval, where its coverage was measured; else empty
-  high number upper end of that interval
-  p number p-value; empty for follows_the_loss, which no test decides
-  q number the same after Benjamini-Hochberg over the family
-  reason text why there is no answer
-  family text the family of tests for q: the question, whole models or layers, the metric, the model or pooled
-  sorted by model source layer feature metric question
-
-tested_features: how many features of whole models were tested for each question
-  question
-  source
-  measured count features with values
-  testable count features with a testable stretch in at least one run
-  tested count features with a p
-  distinct count groups of tested features; features with |rho| of at least 0.95 are one group
-  found count features with the answer yes
-  reason
-  sorted by question source
-
-sensitivity: which effects the tests over all runs could have found, for the headline metric
-  question
-  control text what is held fixed
-  n_runs count runs that entered
-  n_points count checkpoints of the testable stretch, median over runs
-  n_tested count features of the family
-  correlation number innovation correlation of the positive control, the metric with noise; mean over runs
-  p number its p-value
-  q number the same after Benjamini-Hochberg, as one more feature of the family
-  found text yes, no or not tested: whether the positive control was found
-  detectable number innovation correlation at which 80% of simulated features are found, each alone in this family
-  outside text what of the run lies outside of where the false-positive rate of the test was measured; empty if nothing does
-  reason
-  sorted by question
-
-power: share of simulated features that the tests over all runs find, for each strength of the relation
-  question
-  planted number innovation correlation that the noise was chosen for
-  measured number mean innovation correlation of the simulated features
-  found number share of them that is found
-  simulations count simulated features
-  sorted by question planted
-
-ranking: features by how closely they follow a metric
-  metric
-  rank number 1 is the strongest
-  source layer feature
-  group text group of the feature: topology, spectrum, norm, curvature, other
-  n_models
-  strength interval mean over models of |Spearman|
-  over_norm interval strength less that of the plain weight norm
-  sorted by metric rank source layer feature
-
-scaling: power laws in model size of every feature and metric at the last step
-  source layer feature
-  law text power_law (a N^b) or power_law_with_offset (a N^b + c)
-  n_models
-  coefficient number a
-  exponent interval b; Student's t, or an F profile for the law with an offset
-  exponent_bootstrap_low number lower end of the published bootstrap of b
-  exponent_bootstrap_high number upper end of the published bootstrap of b
-  offset number c
-  r_squared number share of the variance explained (of logarithms for the law without an offset)
-  spearman number Spearman correlation of value and size
-  p number its p-value
-  reason
-  sorted by source layer feature law
-
-transitions: the step at which each series changes most, and the step from which it changes little
-  model source layer feature
-  n count checkpoints
-  transition_step number step that ends the largest change
-  change number that change, signed
-  settled_step number first later step with a change below a tenth of it
-  n_change_points count change points (PELT)
-  reason
-  sorted by model source layer feature
-
-change_points: steps at which the slope of a series changes (PELT)
-  model source layer feature step
-  sorted by model source layer feature step
-
-early_stopping: early stopping on a feature, compared with early stopping on the validation loss
-  model source layer feature
-  patience count checkpoints without a new record before the rule stops
-  stop_step count step at which the feature stops the training
-  triggered flag whether the rule stopped before the end
-  metric_stop_step count step at which the validation loss stops it
-  metric_triggered flag whether that rule stopped before the end
-  steps_saved count steps between the two
-  loss_given_up number least validation loss up to stop_step minus that up to metric_stop_step
-  sorted by model source layer feature patience
-
-early_stopping_summary: steps saved and loss given up by early stopping, mean over models
-  source layer feature
-  patience count checkpoints without a new record before the rule stops
-  n_models
-  steps_saved interval mean over models
-  loss_given_up interval mean over models
-  sorted by source layer feature patience
-
-forecasts: forecasts of the final loss
-  model fraction
-  method text forecasting method
-  forecast number forecast of the final loss
-  low high calibrated_to own_low own_high
-  actual number final loss, where the training is finished
-  error number forecast less actual
-  reason
-  sorted by model fraction method
-
-forecast_evaluation: the errors of each forecasting method
-  fraction
-  method text forecasting method
-  n_models
-  n_forecasts count forecasts that could be judged
-  mae interval mean absolute error; bootstrap over models
-  spearman number Spearman correlation of forecast and actual
-  interval_coverage number share of intervals before calibration that contain the actual loss
-  baseline text the best method that reads the loss alone, or the number of parameters alone
-  n_compared count cells that both the method and the baseline forecast
-  improvement_percent number error saved against the baseline
-  improvement_low number lower end of its 95% interval
-  improvement_high number upper end of its 95% interval
-  improvement_p number signed-rank test against the baseline
-  over_power_law_percent number error saved against the power law
-  permutation_mae number error with randomly permuted final losses (ridge)
-  permutation_p number share of permutations with an error at least as small
-  note text limits of the numbers
-  sorted by fraction method
-
-score_forecasts: forecasts of the scores of tasks at the end of training
-  model
-  metric text the score
-  fraction
-  method text two_stages: from the forecast of the loss; power_law: from the score's own curve
-  forecast number forecast of the score at the end
-  low high calibrated_to own_low own_high
-  actual number score at the end, where the training is finished
-  error number forecast less actual
-  reason
-  sorted by model metric fraction method
-
-score_evaluation: the errors of the forecasts of scores
-  metric text the score
-  fraction
-  method text two_stages: from the forecast of the loss; power_law: from the score's own curve
-  n_models
-  mae number mean absolute error of the forecast score
-  interval_coverage number share of intervals before calibration that contain the actual score
-  sorted by metric fraction method
-
-candidates: ways to spend the remaining compute, and the forecast loss at their end
-  model fraction
-  candidate text finish, extend, or start NAME; empty where there is no advice
-  n_parameters
-  steps count steps to come
-  compute number compute of the candidate from now on, FLOP
-  loss interval forecast loss at its end
-  gain interval loss at the end of finishing less that of the candidate, nats per token
-  probability number probability to be the best of the candidates
-  at_stake number expected regret: expected difference of this loss to that of the best candidate, nats per token
-  is_sure flag whether it is the best with a probability of at least 0.8, under a plan that is known
-  is_live flag whether the training is not finished
-  reason
-  sorted by model fraction candidate
-
-decisions: the choice of each policy at a share of a finished run, and its regret
-  model fraction
-  policy text advice, always_finish, stop_now or stop_at_random
-  choice text the candidate that is chosen; the advice finishes where there is no forecast to be believed
-  probability number probability to be the best of the candidates, by the advice
-  n_candidates count candidates to choose from
-  spent number compute spent when the decision is made, FLOP
-  remaining number compute that will still be spent, FLOP
-  loss number loss at the end of the choice
-  best text the candidate with the least loss
-  best_loss number loss at the end of it
-  regret number loss of the choice less that of the best, at the same total compute
-  truth text observed; or modelled, if one of the losses comes from a law fitted to all finished runs
-  reason
-  sorted by model fraction policy
-
-decision_evaluation: the regret of each policy over models
-  fraction
-  policy text advice, always_finish, stop_now or stop_at_random
-  n_decisions count decisions
-  n_sure count decisions in which the advice was sure
-  n_modelled count decisions with a modelled loss
-  share_best number share of decisions for the best candidate
-  regret interval mean over models
-  against_finish interval regret of always finishing less that of the policy, mean over models
-  sorted by fraction policy
-
-comparison: published values beside those of this run
-  source text publication
-  table text table or figure of the publication
-  model step
-  quantity text what was published
-  published number published value
-  ours number value of this run
-  difference number ours less published
-  note text remark of the publication
-  setting text how this run differs from the published one
-  sorted by source table model step quantity
-
-landscape_information: which features of the landscape distinguish checkpoints
-  model
-  feature text the feature of the landscape, of the whole model
-  n_checkpoints count checkpoints
-  n_draws count draws of a probe batch and directions at each
-  mean number mean over the checkpoints
-  spread_over_draws number standard deviation over the draws, root mean square over the checkpoints
-  spread_over_training number standard deviation of the means over the checkpoints
-  intraclass_correlation number share of the variance of one draw that is between checkpoints, by analysis of variance
-  intraclass_correlation_trained number the same without the first checkpoint
-  verdict text informative, uninformative or not tested
-  reason text why it is not informative; empty if it is
-  sorted by model feature
-
-graph_dependence: how much the features of a loss surface depend on the choice of graph
-  model feature
-  n_checkpoints count checkpoints with a surface
-  n_graphs count graphs compared
-  lowest number smallest mean over the checkpoints
-  lowest_graph text graph that has it
-  highest number largest mean over the checkpoints
-  highest_graph text graph that has it
-  spread_over_graphs number standard deviation over graphs at one checkpoint
-  spread_over_repeats number standard deviation over repeated measurements
-  spread_over_training number standard deviation over checkpoints
-  agreement number mean Spearman correlation between two graphs
-  agreement_least number least of these correlations
-  sorted by model feature
-
-warnings: problems that affect numbers, and what can be done about them
-  model
-  steps text checkpoints that are affected; empty for the whole model
-  concerns text feature, metric or file that is affected
-  warning text what is wrong with it
-  remedy text what can be done about it
-  sorted by model concerns steps warning
-
-summary: the questions of the project, answered by this run
-  position count order of the questions
-  question text the question
-  verdict text the answer in a few words
-  answer text the answer in at most 40 words
-  numbers text the numbers of the answer
-  sorted by position
-"""
+DEFINITIONS = {
+    "correlations": table(
+        "correlation of every feature with every metric, model by model: as it is, and given each control",
+        (MODEL, SOURCE, LAYER, FEATURE, METRIC, CONTROL),
+        count("n", "checkpoints that were used"),
+        count("n_left_out", "checkpoints of the feature that could not be used"),
+        *interval(
+            "spearman",
+            "Spearman correlation (partial, given a control); bootstrap of independent checkpoints, as published",
+        ),
+        number("spearman_block_low", "lower end of its moving-block interval"),
+        number("spearman_block_high", "upper end of its moving-block interval"),
+        number(
+            "spearman_p",
+            "its p-value under independence, as published; counted over all orders up to 7 checkpoints",
+        ),
+        *interval("pearson", "Pearson correlation; bootstrap of independent checkpoints, as published"),
+        number("pearson_block_low", "lower end of its moving-block interval"),
+        number("pearson_block_high", "upper end of its moving-block interval"),
+        number("pearson_p", "its p-value under independence, as published"),
+        *interval("spearman_differences", "Spearman correlation of the first differences; moving blocks"),
+        number("differences_p", "its p-value under independence"),
+        number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
+        count("n_tested", "checkpoints of the testable stretch; 0 if there is none, or no control"),
+        number(
+            "innovation_correlation",
+            "correlation of the innovations given the control, on the testable stretch",
+        ),
+        number(
+            "innovation_p",
+            "p-value of the innovation test given the control; the trend in the step is always removed",
+        ),
+        REASON,
+    ),
+    "pooled_correlations": table(
+        "correlations over runs: seeds are averaged within their cell, then cells are combined",
+        (SOURCE, LAYER, FEATURE, METRIC, CONTROL),
+        count("n_runs", "runs with a correlation"),
+        count("n_cells", "cells (runs that differ by their seed alone) with a correlation"),
+        number("spearman", "median over cells of the (partial) Spearman correlation"),
+        number("spearman_lowest", "lowest of a cell"),
+        number("spearman_highest", "highest of a cell"),
+        number("innovation_correlation", "median over cells of the innovation correlation"),
+        number("innovation_correlation_lowest", "lowest of a cell"),
+        number("innovation_correlation_highest", "highest of a cell"),
+        count("n_tested", "runs that entered the test"),
+        number(
+            "p", "p-value of the innovation test of all runs together; its sign flips are shared by the runs"
+        ),
+        REASON,
+    ),
+    "over_seeds": table(
+        "the tests over the runs of cells with at least 8 seeds: within_cells and between_runs (docs/statistics.md)",
+        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
+        count("n_runs", "runs"),
+        count("n_cells", "cells"),
+        count("n", "within_cells: checkpoints that were used"),
+        count("freedom", "between_runs: degrees of freedom that remain after controls and cells"),
+        number(
+            "correlation",
+            "within_cells: mean over runs of the innovation correlation; between_runs: the partial correlation",
+        ),
+        number("by_chance", "within_cells: the same over all pairings of runs within a cell"),
+        number("p", "its p-value by permutations of runs within cells"),
+        count("n_permutations", "permutations that were counted"),
+        flag("exact", "whether these are all permutations"),
+    ),
+    "verdicts": table(
+        'the answer to each question that is asked of a feature and a metric, of each model and of all together ("pooled")',
+        (MODEL, SOURCE, LAYER, FEATURE, METRIC, QUESTION),
+        CONTROL_OF_QUESTION,
+        text("answer", "yes, no or not tested"),
+        number("estimate", "the correlation that the answer is about (docs/statistics.md)"),
+        number("low", "lower end of its 95% interval, where its coverage was measured; else empty"),
+        number("high", "upper end of that interval"),
+        number("p", "p-value; empty for follows_the_loss, which no test decides"),
+        number("q", "the same after Benjamini-Hochberg over the tests that are corrected together"),
+        text("reason", "why there is no answer"),
+        text(
+            "corrected_with",
+            "which tests q is corrected for: the question, whole models or layers, the metric, the model or pooled",
+        ),
+    ),
+    "findings": table(
+        "what a search among the features of whole models found, over all runs and on the headline metric",
+        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
+        CONTROL_OF_QUESTION,
+        number("estimate", "as in verdicts"),
+        text("direction", "sign of the estimate: positive or negative"),
+        number("p", "its p-value"),
+        number("q", "the same after Benjamini-Hochberg over the features that were searched"),
+        N_SEARCHED,
+        N_SEEDS,
+    ),
+    "confirmation": table(
+        "each finding of the search, and the same test on fresh runs, of the findings alone",
+        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
+        CONTROL_OF_QUESTION,
+        number("searched_estimate", "estimate of the search"),
+        text("direction", "its sign: positive or negative"),
+        number("searched_q", "q of the search"),
+        N_SEARCHED,
+        N_SEEDS,
+        text("fresh_run", "name of the run with fresh seeds"),
+        number("estimate", "the same estimate over the fresh runs"),
+        number("p", "its p-value, two-sided"),
+        number("p_holm", "the same after Holm over the findings that could be tested"),
+        text("answer", "confirmed (p_holm of at most 0.05 and the same sign), not confirmed, or not tested"),
+        REASON,
+    ),
+    "tested_features": table(
+        "how many features of whole models were tested for each question",
+        (QUESTION, SOURCE),
+        count("measured", "features with values"),
+        count("testable", "features with a testable stretch in at least one run"),
+        count("tested", "features with a p"),
+        count("distinct", "groups of tested features; features with |rho| of at least 0.95 are one group"),
+        count("found", "features with the answer yes"),
+        REASON,
+    ),
+    "sensitivity": table(
+        "which effects the tests over all runs could have found, for the headline metric",
+        (QUESTION,),
+        CONTROL_OF_QUESTION,
+        count("n_runs", "runs that entered"),
+        count("n_points", "checkpoints of the testable stretch, median over runs"),
+        count("n_tested", "features that are tested"),
+        number(
+            "correlation",
+            "innovation correlation of the positive control, the metric with noise; mean over runs",
+        ),
+        number("p", "its p-value"),
+        number("q", "the same after Benjamini-Hochberg, as one more feature that is tested"),
+        text("found", "yes, no or not tested: whether the positive control was found"),
+        number(
+            "detectable",
+            "innovation correlation at which 80% of simulated features are found, if no other tested one is true",
+        ),
+        text(
+            "outside",
+            "what of the run lies outside of where the false-positive rate of the test was measured; empty if nothing does",
+        ),
+        REASON,
+    ),
+    "power": table(
+        "share of simulated features that the tests over all runs find, for each strength of the relation",
+        (QUESTION, number("planted", "innovation correlation that the noise was chosen for")),
+        number("measured", "mean innovation correlation of the simulated features"),
+        number("found", "share of them that is found"),
+        count("simulations", "simulated features"),
+    ),
+    "ranking": table(
+        "features by how closely they follow a metric",
+        (METRIC, number("rank", "1 is the strongest"), SOURCE, LAYER, FEATURE),
+        text("group", "group of the feature: topology, spectrum, norm, curvature, other"),
+        N_MODELS,
+        *interval("strength", "mean over models of |Spearman|"),
+        *interval("over_norm", "strength less that of the plain weight norm"),
+    ),
+    "scaling": table(
+        "power laws in model size of every feature and metric at the last step",
+        (SOURCE, LAYER, FEATURE, text("law", "power_law (a N^b) or power_law_with_offset (a N^b + c)")),
+        N_MODELS,
+        number("coefficient", "a"),
+        *interval("exponent", "b; Student's t, or an F profile for the law with an offset"),
+        number("exponent_bootstrap_low", "lower end of the published bootstrap of b"),
+        number("exponent_bootstrap_high", "upper end of the published bootstrap of b"),
+        number("offset", "c"),
+        number("r_squared", "share of the variance explained (of logarithms for the law without an offset)"),
+        number("spearman", "Spearman correlation of value and size"),
+        number("p", "its p-value"),
+        REASON,
+    ),
+    "transitions": table(
+        "the step at which each series changes most, and the step from which it changes little",
+        (MODEL, SOURCE, LAYER, FEATURE),
+        count("n", "checkpoints"),
+        number("transition_step", "step that ends the largest change"),
+        number("change", "that change, signed"),
+        number("settled_step", "first later step with a change below a tenth of it"),
+        count("n_change_points", "change points (PELT)"),
+        REASON,
+    ),
+    "change_points": table(
+        "steps at which the slope of a series changes (PELT)",
+        (MODEL, SOURCE, LAYER, FEATURE, STEP),
+    ),
+    "early_stopping": table(
+        "early stopping on a feature, compared with early stopping on the validation loss",
+        (MODEL, SOURCE, LAYER, FEATURE, PATIENCE),
+        count("stop_step", "step at which the feature stops the training"),
+        flag("triggered", "whether the rule stopped before the end"),
+        count("metric_stop_step", "step at which the validation loss stops it"),
+        flag("metric_triggered", "whether that rule stopped before the end"),
+        count("steps_saved", "steps between the two"),
+        number("loss_given_up", "least validation loss up to stop_step minus that up to metric_stop_step"),
+    ),
+    "early_stopping_summary": table(
+        "steps saved and loss given up by early stopping, mean over models",
+        (SOURCE, LAYER, FEATURE, PATIENCE),
+        N_MODELS,
+        *interval("steps_saved", "mean over models"),
+        *interval("loss_given_up", "mean over models"),
+    ),
+    "forecasts": table(
+        "forecasts of the final loss",
+        (MODEL, FRACTION, METHOD),
+        number("forecast", "forecast of the final loss"),
+        *FORECAST_INTERVALS,
+        number("actual", "final loss, where the training is finished"),
+        number("error", "forecast less actual"),
+        REASON,
+    ),
+    "forecast_evaluation": table(
+        "the errors of each forecasting method",
+        (FRACTION, METHOD),
+        N_MODELS,
+        count("n_forecasts", "forecasts that could be judged"),
+        *interval("mae", "mean absolute error; bootstrap over models"),
+        number("spearman", "Spearman correlation of forecast and actual"),
+        number("interval_coverage", "share of intervals before calibration that contain the actual loss"),
+        text("baseline", "the best method that reads the loss alone, or the number of parameters alone"),
+        count("n_compared", "cells that both the method and the baseline forecast"),
+        number("improvement_percent", "error saved against the baseline"),
+        number("improvement_low", "lower end of its 95% interval"),
+        number("improvement_high", "upper end of its 95% interval"),
+        number("improvement_p", "signed-rank test against the baseline"),
+        number("over_power_law_percent", "error saved against the power law"),
+        number("permutation_mae", "error with randomly permuted final losses (ridge)"),
+        number("permutation_p", "share of permutations with an error at least as small"),
+        text("note", "limits of the numbers"),
+    ),
+    "score_forecasts": table(
+        "forecasts of the scores of tasks at the end of training",
+        (MODEL, SCORE, FRACTION, SCORE_METHOD),
+        number("forecast", "forecast of the score at the end"),
+        *FORECAST_INTERVALS,
+        number("actual", "score at the end, where the training is finished"),
+        number("error", "forecast less actual"),
+        REASON,
+    ),
+    "score_evaluation": table(
+        "the errors of the forecasts of scores",
+        (SCORE, FRACTION, SCORE_METHOD),
+        N_MODELS,
+        number("mae", "mean absolute error of the forecast score"),
+        number("interval_coverage", "share of intervals before calibration that contain the actual score"),
+    ),
+    "advice": table(
+        "what to do with each training; the columns are keys of advice.json",
+        (MODEL, FRACTION),
+        flag(
+            "is_live",
+            "whether the training is not finished; else the advice is that of the moment `fraction`",
+        ),
+        text("choice", "the candidate to take; empty where there is no advice"),
+        flag("sure", "whether nothing speaks against the choice"),
+        number("probability", "probability to be the best of the candidates"),
+        number("stop_probability", "probability that some start is better than finishing"),
+        *interval("forecast", "forecast loss at the end of the plan"),
+        *interval("gain", "loss at the end of finishing less that of the choice, nats per token"),
+        number("at_stake", "expected regret of the choice, nats per token"),
+        number(
+            "cost_if_wrong",
+            "loss expected to be given up where another candidate is the best, nats per token",
+        ),
+        text("sentence", "the advice in a sentence"),
+        text("unsure_because", "why it is not sure"),
+        text("no_advice_because", "why there is no advice"),
+    ),
+    "candidates": table(
+        "ways to spend the remaining compute, and the forecast loss at their end",
+        (MODEL, FRACTION, text("candidate", "finish, extend, or start NAME; empty where there is no advice")),
+        N_PARAMETERS,
+        count("steps", "steps to come"),
+        number("compute", "compute of the candidate from now on, FLOP"),
+        *interval("loss", "forecast loss at its end"),
+        *interval("gain", "loss at the end of finishing less that of the candidate, nats per token"),
+        number("probability", "probability to be the best of the candidates"),
+        number(
+            "at_stake",
+            "expected regret: expected difference of this loss to that of the best candidate, nats per token",
+        ),
+        flag("is_sure", "whether it is the choice of the advice, and sure"),
+        flag("is_live", "whether the training is not finished"),
+        REASON,
+    ),
+    "decisions": table(
+        "the choice of each policy at a share of a finished run, and its regret",
+        (MODEL, FRACTION, POLICY),
+        text(
+            "choice",
+            "the candidate that is chosen; the advice finishes where there is no forecast to be believed",
+        ),
+        number("probability", "probability to be the best of the candidates, by the advice"),
+        flag("is_sure", "whether the advice was sure"),
+        count("n_candidates", "candidates to choose from"),
+        number("spent", "compute spent when the decision is made, FLOP"),
+        number("remaining", "compute that will still be spent, FLOP"),
+        number("loss", "loss at the end of the choice"),
+        text("best", "the candidate with the least loss"),
+        number("best_loss", "loss at the end of it"),
+        number("regret", "loss of the choice less that of the best, at the same total compute"),
+        text(
+            "truth",
+            "observed; or modelled, if one of the losses comes from a law fitted to all finished runs",
+        ),
+        REASON,
+    ),
+    "decision_evaluation": table(
+        "the regret of each policy over models",
+        (FRACTION, POLICY),
+        count("n_decisions", "decisions"),
+        count("n_sure", "decisions in which the advice was sure"),
+        count("n_modelled", "decisions with a modelled loss"),
+        number("share_best", "share of decisions for the best candidate"),
+        *interval("regret", "mean over models"),
+        *interval("against_finish", "regret of always finishing less that of the policy, mean over models"),
+    ),
+    "comparison": table(
+        "published values beside those of this run",
+        (
+            text("source", "publication"),
+            text("table", "table or figure of the publication"),
+            MODEL,
+            STEP,
+            text("quantity", "what was published"),
+        ),
+        number("published", "published value"),
+        number("ours", "value of this run"),
+        number("difference", "ours less published"),
+        text("note", "remark of the publication"),
+        text("setting", "how this run differs from the published one"),
+    ),
+    "landscape_information": table(
+        "which features of the landscape distinguish checkpoints",
+        (MODEL, text("feature", "the feature of the landscape, of the whole model")),
+        count("n_checkpoints", "checkpoints"),
+        count("n_draws", "draws of a probe batch and directions at each"),
+        number("mean", "mean over the checkpoints"),
+        number(
+            "spread_over_draws", "standard deviation over the draws, root mean square over the checkpoints"
+        ),
+        number("spread_over_training", "standard deviation of the means over the checkpoints"),
+        number(
+            "intraclass_correlation",
+            "share of the variance of one draw that is between checkpoints, by analysis of variance",
+        ),
+        number("intraclass_correlation_trained", "the same without the first checkpoint"),
+        text("verdict", "informative, uninformative or not tested"),
+        text("reason", "why it is not informative; empty if it is"),
+    ),
+    "graph_dependence": table(
+        "how much the features of a loss surface depend on the choice of graph",
+        (MODEL, FEATURE),
+        count("n_checkpoints", "checkpoints with a surface"),
+        count("n_graphs", "graphs compared"),
+        number("lowest", "smallest mean over the checkpoints"),
+        text("lowest_graph", "graph that has it"),
+        number("highest", "largest mean over the checkpoints"),
+        text("highest_graph", "graph that has it"),
+        number("spread_over_graphs", "standard deviation over graphs at one checkpoint"),
+        number("spread_over_repeats", "standard deviation over repeated measurements"),
+        number("spread_over_training", "standard deviation over checkpoints"),
+        number("agreement", "mean Spearman correlation between two graphs"),
+        number("agreement_least", "least of these correlations"),
+    ),
+    "warnings": table(
+        "problems that affect numbers, and what can be done about them",
+        (MODEL, CONCERNS, STEPS, WARNING),
+        MODEL,
+        STEPS,
+        CONCERNS,
+        WARNING,
+        text("remedy", "what can be done about it"),
+    ),
+    "summary": table(
+        "the questions of the project, answered by this run",
+        (count("position", "order of the questions"),),
+        text("question", "the question"),
+        text("verdict", "the answer in a few words"),
+        text("answer", "the answer in at most 40 words"),
+        text("numbers", "the numbers of the answer"),
+    ),
+}

@@ -1,5 +1,17 @@
 """Errors that are the user's to mend, and not ours."""
 
+from __future__ import annotations
+
+import errno
+
+_OF_THE_MACHINE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS),
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+)
+
+WHEN_DAMAGED = "was it copied or downloaded whole? If the workflow made it, delete it and run again"
+"""What a message about a damaged file ends with, where the file may be the user's own: that is not to be deleted."""
+
 
 class UserError(Exception):
     """A mistake in what the user gave: one line that names the thing and says what would be right.
@@ -8,8 +20,15 @@ class UserError(Exception):
     """
 
 
-class PassingError(UserError):
-    """What a later attempt may do without: a server that did not answer. Nothing is concluded from it."""
+class SharedError(UserError):
+    """What every checkpoint of a run shares: a server that does not answer, a full disk, a text that is too short.
+
+    It ends the run. Nothing is concluded from it about the checkpoint at which it was met.
+    """
+
+
+class DownloadError(UserError):
+    """What a repository does not serve, or not as it states it. A later attempt may find it mended."""
 
 
 class LeftOutError(UserError):
@@ -18,3 +37,26 @@ class LeftOutError(UserError):
     def __init__(self, message: str, original: str) -> None:
         super().__init__(message)
         self.original = original
+
+
+def is_shared(error: BaseException) -> bool:
+    """Whether an error over one checkpoint would come at every other one, too: an interrupt, no memory, no disk, no Hub.
+
+    Everything else is wrong with that checkpoint alone, whatever exception says it.
+    """
+    if isinstance(error, OSError):
+        return error.errno in _OF_THE_MACHINE
+    kind, message = type(error).__name__, str(error)
+    if not isinstance(error, Exception):
+        return kind != "PanicException"  # how a library in Rust fails
+    # PyTorch is not imported to ask: its two errors of a full memory are known by name and by text.
+    out_of_memory = kind == "OutOfMemoryError" or "DefaultCPUAllocator" in message
+    return isinstance(error, SharedError | MemoryError) or out_of_memory
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, in one line: as it is where it is written for the user, else with the name of its kind."""
+    message, kind = " ".join(str(error).split()), type(error).__name__
+    if isinstance(error, UserError):
+        return message
+    return f"{kind}: {message[:300]}" if message else kind

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import WHEN_DAMAGED, UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -51,4 +51,4 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{path}: not a whole JSON file ({error}); delete it and run again") from error
+        raise UserError(f"{path}: not a whole JSON file ({error}); {WHEN_DAMAGED}") from error

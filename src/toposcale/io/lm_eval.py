@@ -65,10 +65,10 @@ def read_results(
         for metric, value in scores(results, tasks=tasks).items():
             if math.isnan(value):
                 warnings.warn(f"{file}: {metric} is NaN", RuntimeWarning, stacklevel=2)
-            known, origin = values.setdefault((model, step, metric), (value, file))
-            if known != value and not (math.isnan(known) and math.isnan(value)):
+            earlier, origin = values.setdefault((model, step, metric), (value, file))
+            if earlier != value and not (math.isnan(earlier) and math.isnan(value)):
                 raise UserError(
-                    f"{file}: {metric} of {model} at step {step} is {value}, but {known} in {origin}"
+                    f"{file}: {metric} of {model} at step {step} is {value}, but {earlier} in {origin}"
                 )
     if not values:
         raise UserError(f"{where}: no scores of {', '.join(models)} in the {len(files)} JSON files")
@@ -80,14 +80,14 @@ def read_results(
 
 def scores(results: Mapping[str, Any], *, tasks: Sequence[str] = ("*",)) -> dict[str, float]:
     """Every score of one file's content by metric name, standard errors left out."""
-    found: dict[str, float] = {}
+    by_metric: dict[str, float] = {}
     # Groups of tasks have an entry of their own in the newer shape, often in both places.
     for section in ("groups", "results"):
         for task, measures in (results.get(section) or {}).items():
             if any(fnmatchcase(task, glob) for glob in tasks):
                 shots = _shots(results, task)
-                found |= {f"{task}.{name}{shots}": value for name, value in _measures(measures)}
-    return found
+                by_metric |= {f"{task}.{name}{shots}": value for name, value in _measures(measures)}
+    return by_metric
 
 
 def _measures(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -148,8 +148,8 @@ def _step_of(results: Mapping[str, Any], file: Path, revisions: str) -> int:
     stated = [_model_arguments(results).get("revision"), results["config"].get("model_revision")]
     names = [str(name) for name in stated if name]
     for name in names:
-        if found := steps_by_name(revisions, [name]):
-            return next(iter(found))
+        if steps := steps_by_name(revisions, [name]):
+            return next(iter(steps))
     shown = " and ".join(dict.fromkeys(names)) or "none"
     raise UserError(
         f"{file}: its revision ({shown}) does not contain the step; expected a name like {revisions}"

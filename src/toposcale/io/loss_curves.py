@@ -1,15 +1,14 @@
 """Loss curves as trackers export them: tables, the state of transformers' Trainer, TensorBoard event files.
 
-Every reader gives the same: a training log (schema TRAINING) and metrics (schema METRICS). What a file does not tell is
-NaN or left out, never made up.
+Every reader gives a `LossCurve`, with the training log and the metrics of one training. What a file does not tell is NaN or
+left out, never made up.
 """
 
 from __future__ import annotations
 
-import re
-import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io import schemas, tables
+from toposcale.io import event_files, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
+from toposcale.io.log_columns import NAMES, matched, refuse_missing
 from toposcale.io.step_names import MOST_STEPS
 
 MOST_CHECKPOINTS = 200
@@ -28,19 +28,6 @@ MOST_CHECKPOINTS = 200
 TRAINER_STATE = "trainer_state.json"
 """The file in which transformers' Trainer keeps its log beside every checkpoint."""
 
-# What trackers call a column, in lower case; of several names of the step the first that is there counts, since what a
-# tracker counts itself (`_step`) need not be the training's own step.
-_NAMES = {
-    "step": ("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
-    "loss": ("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
-    "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "train/gradient_norm"),
-    "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr"),
-    "validation_loss": (
-        *("validation_loss", "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss"),
-        *("valid_loss", "valid/loss", "test_loss", "test/loss"),
-    ),
-}
-_NAMES_OF_STEP = set(_NAMES["step"])
 _LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
 # What the Trainer measures of itself, not of the model.
@@ -53,11 +40,13 @@ class LossCurve:
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
     metrics, NaN where a step has none, infinite where it has one that is no number. metrics: names of those columns that
-    are metrics.
+    are metrics. repeated: steps that have several values of one column, as a training that was resumed leaves them; the
+    last value counts.
     """
 
     columns: Mapping[str, np.ndarray]
     metrics: tuple[str, ...]
+    repeated: int = 0
 
     def log(self) -> pa.Table:
         """The training log: the rows that have a loss, a gradient norm or a learning rate."""
@@ -65,6 +54,17 @@ class LossCurve:
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
         return tables.from_columns(schemas.TABLES["training"], columns)
+
+    def log_columns(self) -> dict[str, np.ndarray]:
+        """The columns of the training log by name."""
+        log = self.log()
+        return {name: log[name].to_numpy() for name in log.column_names}
+
+    def metric_columns(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Steps and values of every metric by name."""
+        rows = self.metric_rows("")
+        names, steps, values = (rows[name].to_numpy() for name in ("metric", "step", "value"))
+        return {str(name): (steps[names == name], values[names == name]) for name in np.unique(names)}
 
     def metric_rows(self, model: str, checkpoints: Sequence[int] = ()) -> pa.Table:
         """The metrics, and the training loss at their steps and at the checkpoints.
@@ -83,13 +83,13 @@ class LossCurve:
         rows = [
             (step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]
         ]
-        known = {step for step, _, _ in rows}
-        for step in sorted(set(checkpoints) - known):
+        recorded = {step for step, _, _ in rows}
+        for step in sorted(set(checkpoints) - recorded):
             following = np.searchsorted(steps[lost], step)
             if step > 0 and following < len(lost):
                 rows.append((step, "training_loss", losses[lost[following]]))
         rows += [
-            (steps[row], name, self.columns[name][row]) for name, found in measured.items() for row in found
+            (steps[row], name, self.columns[name][row]) for name, places in measured.items() for row in places
         ]
         return tables.from_rows(
             schemas.TABLES["metrics"],
@@ -100,21 +100,39 @@ class LossCurve:
         )
 
 
-def read(path: str | Path) -> LossCurve:
+def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
     """The loss curve behind a path: a table, JSON lines, the folder or state of a Trainer, or TensorBoard files.
 
+    A file may be compressed with gzip, and one without a telling ending is known by its first bytes. loss_column,
+    step_column: the columns of the loss and of the step, where no usual name tells them.
     UserError: one line that names the file and what is wrong with it.
     """
     path = Path(path)
+    chosen = _chosen(loss_column, step_column)
     if state := trainer_state_of(path):
         return read_trainer_state(state)
-    if path.suffix in (".jsonl", ".ndjson"):
-        return read_json_lines(path)
-    if path.suffix == ".json":
-        return read_json(path)
     if path.is_dir() or ".tfevents." in path.name:
-        return read_events(path)
-    return read_table(path)
+        return read_events(path, chosen)
+    kind = _kind(path)
+    if kind == "lines":
+        return read_json_lines(path, chosen)
+    return read_json(path, chosen) if kind == "list" else read_table(path, chosen)
+
+
+def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
+    named = {"step": step_column, "loss": loss_column}
+    return {what: name for what, name in named.items() if name is not None}
+
+
+def _kind(path: Path) -> str:
+    """ "lines" or "list" of JSON, or "table": by the ending, or else by the first character."""
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    by_ending = {".jsonl": "lines", ".ndjson": "lines", ".json": "list", ".csv": "table", ".tsv": "table"}
+    if suffix in by_ending or suffix == ".parquet" or not path.is_file():
+        return by_ending.get(suffix, "table")
+    with tables.opened(path) as file:
+        first = file.read(256).lstrip()[:1]
+    return {b"{": "lines", b"[": "list"}.get(first, "table")
 
 
 def trainer_state_of(path: str | Path) -> Path | None:
@@ -122,25 +140,32 @@ def trainer_state_of(path: str | Path) -> Path | None:
     path = Path(path)
     if path.name == TRAINER_STATE:
         return path
-    found = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
-    return max(found, key=lambda file: trainer_state(file)["global_step"], default=None)
+    states = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
+    return max(states, key=lambda file: trainer_state(file)["global_step"], default=None)
 
 
-def of_columns(columns: Mapping[str, Any], where: str | Path = "the loss curve") -> LossCurve:
+def of_columns(
+    columns: Mapping[str, Any],
+    where: str | Path = "the loss curve",
+    *,
+    loss_column: str | None = None,
+    step_column: str | None = None,
+) -> LossCurve:
     """The loss curve of columns by their names in a tracker, such as a data frame; where: how a message calls it."""
-    found = _matched(columns, where)
-    if missing := [name for name in ("step", "loss") if name not in found]:
-        raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(columns)}"
-        )
-    own = {name: _floats(columns[column], column, where) for name, column in found.items()}
-    if len({len(values) for values in own.values()}) > 1:
-        lengths = ", ".join(f"{found[name]} {len(values)}" for name, values in own.items())
+    return _of_columns(columns, where, _chosen(loss_column, step_column))
+
+
+def _of_columns(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, str] | None) -> LossCurve:
+    column_of = matched(columns, where, chosen)
+    refuse_missing(column_of, columns, where)
+    series = {name: _floats(columns[column], column, where) for name, column in column_of.items()}
+    if len({len(values) for values in series.values()}) > 1:
+        lengths = ", ".join(f"{column_of[name]} {len(values)}" for name, values in series.items())
         raise UserError(f"{where}: the columns are not of one length: {lengths}")
-    return _joined(own, where, tuple(name for name in found if name == "validation_loss"))
+    return _joined(series, where, tuple(name for name in column_of if name == "validation_loss"))
 
 
-def read_json_lines(path: str | Path) -> LossCurve:
+def read_json_lines(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
     """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step
     are no rows."""
     rows = []
@@ -151,10 +176,10 @@ def read_json_lines(path: str | Path) -> LossCurve:
             raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
         if not isinstance(rows[-1], dict):
             raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
-    return _of_rows(rows, path)
+    return _of_rows(rows, path, chosen)
 
 
-def read_json(path: str | Path) -> LossCurve:
+def read_json(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
     """A list of JSON objects with a step and a loss, as W&B's interface and data frames give it."""
     try:
         rows = parse_json(_text(path))
@@ -164,26 +189,44 @@ def read_json(path: str | Path) -> LossCurve:
         raise UserError(
             f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({TRAINER_STATE})"
         )
-    return _of_rows(rows, path)
+    return _of_rows(rows, path, chosen)
 
 
 def _text(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: not readable ({error.strerror})") from error
+        with tables.opened(Path(path)) as file:
+            return file.read().decode("utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not readable ({error})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not a text in UTF-8") from error
 
 
-def _of_rows(objects: Iterable[Mapping[str, Any]], path: str | Path) -> LossCurve:
+def _of_rows(
+    objects: Iterable[Mapping[str, Any]], path: str | Path, chosen: Mapping[str, str] | None
+) -> LossCurve:
+    steps = {chosen["step"].lower()} if chosen and "step" in chosen else set(NAMES["step"])
     rows = [
-        {key: _logged(value) for key, value in one.items() if isinstance(value, int | float)}
-        for one in objects
-        if _NAMES_OF_STEP & {name.lower() for name in one}
+        {key: number for key, value in row.items() if (number := _number(value)) is not None}
+        for row in objects
+        if steps & {name.lower() for name in row}
     ]
     names = dict.fromkeys(name for row in rows for name in row)
-    return of_columns({name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path)
+    return _of_columns(
+        {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path, chosen
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A number, also one that is written as a text; None: it is none."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return _logged(value) if isinstance(value, int | float) else None
 
 
 def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
@@ -201,29 +244,22 @@ def _logged(value: float) -> float:
     return float(value) if value == value else np.inf
 
 
-def read_table(path: str | Path) -> LossCurve:
+def read_table(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
     """A CSV file (separated by comma, semicolon or tab) or a Parquet file with a row a logged step.
 
-    Needed are a step and a loss, in nats per token; the learning rate, the gradient norm and the validation loss are read
-    where they are. Names are those of W&B, TensorBoard, Lightning and transformers, in any case. Rows of one step are
-    joined, as Lightning writes a row for the training and one for the validation.
+    Needed are a step and a loss, of training or validation, in nats per token; the learning rate and the gradient norm are
+    read where they are. Names are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one
+    step are joined, as Lightning writes a row for the training and one for the validation.
     """
     data, separator = tables.read_any(path)
-    found = _matched(data.schema.names, path)
-    missing = [name for name in ("step", "loss") if name not in found]
-    if missing:
-        there = ", ".join(data.schema.names)
-        how = f" (separated by {separator})" if separator else ""
-        raise UserError(
-            f"{path}: no column for {' and '.join(missing)}; its columns are {there}{how}. "
-            f"Name the column of the {missing[0]} for example {', '.join(_NAMES[missing[0]][:4])}"
-        )
-    columns = {name: _numbers(data[column], column, path) for name, column in found.items()}
+    column_of = matched(data.schema.names, path, chosen)
+    refuse_missing(column_of, data.schema.names, path, f" (separated by {separator})" if separator else "")
+    columns = {name: _numbers(data[column], column, path) for name, column in column_of.items()}
     if not len(columns["step"]):
         raise UserError(f"{path}: no rows; a loss table has one row for each logged step")
     if np.isnan(columns["step"]).any():
-        raise UserError(f"{path}: {found['step']} is missing in {np.isnan(columns['step']).sum()} rows")
-    return _joined(columns, path, tuple(name for name in found if name == "validation_loss"))
+        raise UserError(f"{path}: {column_of['step']} is missing in {np.isnan(columns['step']).sum()} rows")
+    return _joined(columns, path, tuple(name for name in column_of if name == "validation_loss"))
 
 
 def read_trainer_state(path: str | Path) -> LossCurve:
@@ -236,12 +272,12 @@ def read_trainer_state(path: str | Path) -> LossCurve:
     entries: list[dict[str, float]] = []
     for entry in history:
         logged = {name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)}
-        known = {name: _logged(value) for name, value in logged.items() if isinstance(value, int | float)}
-        entries.append({"step": float(entry["step"]), **evaluated(entry), **known})
+        numbers = {name: _logged(value) for name, value in logged.items() if isinstance(value, int | float)}
+        entries.append({"step": float(entry["step"]), **evaluated(entry), **numbers})
     names = dict.fromkeys(name for row in entries for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in entries]) for name in ("step", *_LOG, *names)}
     metrics = tuple(name for name in names if name not in ("step", *_LOG))
-    return _joined(columns, path, metrics, keep_last=True)
+    return _joined(columns, path, metrics)
 
 
 def trainer_state(path: str | Path) -> dict[str, Any]:
@@ -288,61 +324,25 @@ def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> 
     return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
 
 
-def read_events(path: str | Path) -> LossCurve:
+def read_events(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
     """The scalars of TensorBoard event files: one file, or all of a folder. Needs the package tensorboard."""
-    path = Path(path)
-    if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
-        raise UserError(f"{path}: no TensorBoard event files there (named events.out.tfevents...)")
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError as error:
+    points, repeated = event_files.scalars(Path(path))
+    tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
+    column_of = matched(tags, path, {what: name for what, name in (chosen or {}).items() if what != "step"})
+    if not column_of.keys() & {"loss", "validation_loss"}:
         raise UserError(
-            f"{path}: event files need the package tensorboard: {sys.executable} -m pip install tensorboard"
-        ) from error
-    folders = sorted({file.parent for file in path.rglob("*.tfevents.*")}) if path.is_dir() else [path]
-    points: dict[str, dict[int, float]] = {}
-    for folder in folders:
-        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-        events.Reload()
-        for tag in events.Tags()["scalars"]:
-            known = points.setdefault(tag, {})
-            new = {event.step: event.value for event in events.Scalars(tag)}
-            if differs := sorted(step for step in known.keys() & new.keys() if known[step] != new[step]):
-                raise UserError(
-                    f"{path}: {tag} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
-                    "folder of one training"
-                )
-            known.update(new)
-    found = _matched([tag for tag in points if tag.lower() not in _NAMES["step"]], path)
-    if "loss" not in found:
-        raise UserError(f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}")
-    steps = np.array(sorted({step for column in found.values() for step in points[column]}), dtype=np.float64)
+            f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}. Name it with --loss-column "
+            "(loss_column)"
+        )
+    steps = np.array(
+        sorted({step for column in column_of.values() for step in points[column]}), dtype=np.float64
+    )
     columns = {
         name: np.array([points[column].get(int(step), np.nan) for step in steps])
-        for name, column in found.items()
+        for name, column in column_of.items()
     }
-    metrics = tuple(name for name in found if name == "validation_loss")
-    return _joined({"step": steps, **columns}, path, metrics)
-
-
-def _matched(names: Iterable[str], path: str | Path) -> dict[str, str]:
-    """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes."""
-    plain: dict[str, list[str]] = {}
-    for name in names:
-        if not name.endswith(("__MIN", "__MAX")):
-            plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
-    found = {}
-    for what, known in _NAMES.items():
-        named = [name for name in known if name in plain]
-        named += [name for name in plain if what == "learning_rate" and name.startswith("lr-")]
-        present = [own for name in named for own in plain[name]]
-        if len(present) > 1 and what != "step":
-            raise UserError(
-                f"{path}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; remove one of them"
-            )
-        if present:
-            found[what] = present[0]
-    return found
+    metrics = tuple(name for name in column_of if name == "validation_loss")
+    return replace(_joined({"step": steps, **columns}, path, metrics), repeated=repeated)
 
 
 def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray:
@@ -355,32 +355,31 @@ def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray
         ) from error
 
 
-def _joined(
-    columns: Mapping[str, np.ndarray], path: str | Path, metrics: tuple[str, ...], *, keep_last: bool = False
-) -> LossCurve:
-    """A curve with each step once, ascending; rows of one step are joined where they do not contradict each other."""
+def _joined(columns: Mapping[str, np.ndarray], path: str | Path, metrics: tuple[str, ...]) -> LossCurve:
+    """A curve with each step once, ascending; rows of one step are joined, and of two values the last counts."""
     steps = columns["step"]
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
     if wrong.any():
+        tokens = "; are these tokens? Divide them by those of a step (--tokens-per-step)"
         raise UserError(
             f"{path}: step holds {steps[wrong][0]:g}, but must be a whole number: 0, 1, 2, ... up to {MOST_STEPS:,}"
+            + (tokens if steps[wrong][0] > MOST_STEPS else "")
         )
     order = np.argsort(steps, kind="stable")
     unique, place = np.unique(steps[order], return_inverse=True)
-    joined = {"step": unique}
+    joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
     for name in dict.fromkeys((*_LOG, *columns)):
         if name == "step":
             continue
         values = columns.get(name, np.full(len(steps), np.nan))[order]
-        known = ~np.isnan(values)
+        is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
-        last[place[known]] = values[known]
-        again = known & (values != last[place])
-        if again.any() and not keep_last:
-            raise UserError(
-                f"{path}: step {steps[order][again][0]:.0f} occurs more than once, with different values of {name}"
-            )
+        last[place[is_known]] = values[is_known]
+        repeated[place[is_known & (values != last[place])]] = True
         joined[name] = last
-    if (low := np.nanmin(joined["loss"], initial=np.inf)) <= 0:
-        raise UserError(f"{path}: the loss is {low:g} in a row, but a loss in nats per token is above 0")
-    return LossCurve(joined, metrics)
+    for name in {"loss", "validation_loss"} & joined.keys():
+        if (low := np.nanmin(joined[name], initial=np.inf)) <= 0:
+            raise UserError(
+                f"{path}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
+            )
+    return LossCurve(joined, metrics, int(repeated.sum()))

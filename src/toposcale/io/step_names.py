@@ -18,39 +18,39 @@ def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
     `stage1-step{step}-tokens{tokens}B`. UserError: no `{step}` in the pattern, or two names of one step.
     """
     expression = _pattern_expression(pattern)
-    found: dict[int, str] = {}
+    by_step: dict[int, str] = {}
     for name in sorted(names):
         if match := expression.fullmatch(name):
             step = int(match["step"])
-            if step in found:
+            if step in by_step:
                 raise UserError(
-                    f"{pattern}: {found[step]} and {name} are both step {step}; "
+                    f"{pattern}: {by_step[step]} and {name} are both step {step}; "
                     "change the pattern so that it matches one of them"
                 )
-            found[step] = name
-    return dict(sorted(found.items()))
+            by_step[step] = name
+    return dict(sorted(by_step.items()))
 
 
-def find_step(step: int, found: Mapping[int, str], where: str) -> str:
+def find_step(step: int, by_step: Mapping[int, str], where: str) -> str:
     """The name of a step; a `UserError` names the steps around one that is not there."""
-    if step in found:
-        return found[step]
-    if not found:
+    if step in by_step:
+        return by_step[step]
+    if not by_step:
         raise UserError(
             f"{where}: no name there matches this pattern, so there is no checkpoint of step {step}"
         )
-    near = sorted(sorted(found, key=lambda other: abs(other - step))[:4])
+    near = sorted(sorted(by_step, key=lambda other: abs(other - step))[:4])
     raise UserError(f"{where}: no checkpoint of step {step}; the nearest are {', '.join(map(str, near))}")
 
 
-def wanted_steps(wanted: Iterable[int], found: Mapping[int, str], where: str) -> list[int]:
+def wanted_steps(wanted: Iterable[int], by_step: Mapping[int, str], where: str) -> list[int]:
     """The wanted steps, each checked to be there, ascending; all that are there where none is named."""
     steps = sorted(set(wanted))
     for step in steps:
-        find_step(step, found, where)
-    if not steps and not found:
+        find_step(step, by_step, where)
+    if not steps and not by_step:
         raise UserError(f"{where}: no name there matches this pattern, so there is no checkpoint")
-    return steps or sorted(found)
+    return steps or sorted(by_step)
 
 
 def _pattern_expression(pattern: str) -> re.Pattern[str]:

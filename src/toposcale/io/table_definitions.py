@@ -1,103 +1,136 @@
-"""What the tables hold, as text: names, types and meanings of columns; those of analyses: `analysis_table_definitions`.
+"""What the tables hold: what a row is, its key and other columns; of analyses: `analysis_table_definitions`."""
 
-A block a table: `name: what a row is`, a line a column, and the key, which identifies and sorts a row. A column is its
-name, type and meaning, or one of the common ones, by its name alone. Types: text, count, flag, number; `interval` stands
-for three numbers, the name and its 95% bounds `_low` and `_high`.
-"""
+from __future__ import annotations
 
-DEFINITIONS = """
-features: every number that describes a checkpoint
-  model step source layer feature
-  value number value of the feature, in the unit that docs/method.md gives
-  sorted by model step source layer feature
+from toposcale.io.table_schema import (
+    BIRTH,
+    DEATH,
+    DIMENSION,
+    FEATURE,
+    LAYER,
+    METRIC,
+    MODEL,
+    N_PARAMETERS,
+    SOURCE,
+    STEP,
+    count,
+    number,
+    table,
+    text,
+)
 
-diagrams: the bars of the persistence diagrams
-  model step source layer dimension birth death
-  sorted by model step source layer dimension birth death
-
-last_diagrams: the same for the last checkpoint of every model, also for the weights
-  model step source layer dimension birth death
-  sorted by model step source layer dimension birth death
-
-vectors: persistence diagrams as vectors of one length
-  model step source
-  vector text persistence_image or persistence_landscape
-  index count place in the vector
-  value number entry of the vector
-  sorted by model step source vector index
-
-metrics: every number that measures the quality of a checkpoint
-  model step metric
-  value number value of the metric; losses in nats per token
-  sorted by model step metric
-
-models: the models of the run
-  model
-  family text family; its models differ in size
-  entry text entry of `models:` in the configuration; of a sweep, the size
-  cell text cell of the model: runs that differ by their seed alone
-  seed count seed of the training; of the run's random choices for models that were trained elsewhere
-  n_parameters
-  d_model count width, where it is known
-  n_layers count blocks, where they are known
-  n_heads count attention heads of a block, where they are known
-  tokens_per_step count tokens that a training step reads, where it is known
-  final_step count step at which the training ends
-  learning_rate number peak learning rate, of models trained here
-  weight_decay number weight decay, of models trained here
-  batch_size count windows of text in a batch, of models trained here
-  warmup_steps count steps over which the learning rate rises, where they are known
-  shape text shape of the learning-rate schedule, of models trained here
-  data_fraction number share of the training text that is read, of models trained here
-  plan text source of the learning rates up to the end (given, rows, recognised), or why they are not known
-  sorted by n_parameters model
-
-schedules: the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between
-  model step
-  learning_rate number learning rate of the update that follows the step
-  sorted by model step
-
-training: training log of one model, one row for each logged step (training/{model}.parquet)
-  step
-  loss number training loss of the step's batch, nats per token
-  gradient_norm number norm of the gradient before clipping
-  learning_rate number learning rate of the update that followed
-  sorted by step
-
-surfaces: loss surfaces around checkpoints
-  model step
-  plane text kind and extent of the plane: random_1, negative_0.3
-  x number distance along the first direction, weight units
-  y number distance along the second direction, weight units
-  loss number loss at the point
-  sorted by model step plane x y
-
-path_surfaces: loss in the principal plane of the training trajectory, around the last checkpoint
-  model step
-  x number distance along the first principal direction, weight units
-  y number distance along the second principal direction, weight units
-  loss number loss at the point
-  sorted by model step x y
-
-trajectories: the checkpoints in the principal plane of their training trajectory
-  model step
-  x number coordinate along the first principal direction, weight units
-  y number coordinate along the second principal direction, weight units
-  distance number distance of the checkpoint from the plane, weight units
-  sorted by model step
-
-densities: spectral density of the Hessian
-  model step
-  eigenvalue number eigenvalue, loss per squared weight
-  density number smoothed density there
-  standard_error number standard error over the random probes
-  sorted by model step eigenvalue
-
-profiles: landscape profiles: the mass of each sublevel component, level by level
-  model step
-  direction text where the loss was sampled: a plane, a line, or a ball and its bowl
-  component count sampled point of the minimum that names the component
-  level number loss
-  mass number share of all sampled points in the component at that level
-  sorted by model step direction component level
-"""
+DEFINITIONS = {
+    "features": table(
+        "every number that describes a checkpoint",
+        (MODEL, STEP, SOURCE, LAYER, FEATURE),
+        number("value", "value of the feature, in the unit that docs/method.md gives"),
+    ),
+    "diagrams": table(
+        "the bars of the persistence diagrams",
+        (MODEL, STEP, SOURCE, LAYER, DIMENSION, BIRTH, DEATH),
+    ),
+    "last_diagrams": table(
+        "the same for the last checkpoint of every model, also for the weights",
+        (MODEL, STEP, SOURCE, LAYER, DIMENSION, BIRTH, DEATH),
+    ),
+    "vectors": table(
+        "persistence diagrams as vectors of one length",
+        (
+            MODEL,
+            STEP,
+            SOURCE,
+            text("vector", "persistence_image or persistence_landscape"),
+            count("index", "place in the vector"),
+        ),
+        number("value", "entry of the vector"),
+    ),
+    "metrics": table(
+        "every number that measures the quality of a checkpoint",
+        (MODEL, STEP, METRIC),
+        number("value", "value of the metric; losses in nats per token"),
+    ),
+    "models": table(
+        "the models of the run",
+        (N_PARAMETERS, MODEL),
+        MODEL,
+        text("family", "family; its models differ in size"),
+        text("entry", "entry of `models:` in the configuration; of a sweep, the size"),
+        text("cell", "cell of the model: runs that differ by their seed alone"),
+        count(
+            "seed", "seed of the training; of the run's random choices for models that were trained elsewhere"
+        ),
+        N_PARAMETERS,
+        count("d_model", "width, where it is known"),
+        count("n_layers", "blocks, where they are known"),
+        count("n_heads", "attention heads of a block, where they are known"),
+        count("tokens_per_step", "tokens that a training step reads, where it is known"),
+        count("final_step", "step at which the training ends"),
+        number("learning_rate", "peak learning rate, of models trained here"),
+        number("weight_decay", "weight decay, of models trained here"),
+        count("batch_size", "windows of text in a batch, of models trained here"),
+        count("warmup_steps", "steps over which the learning rate rises, where they are known"),
+        text("shape", "shape of the learning-rate schedule, of models trained here"),
+        number("data_fraction", "share of the training text that is read, of models trained here"),
+        text(
+            "plan",
+            "source of the learning rates up to the end (given, rows, recognised), or why they are not known",
+        ),
+    ),
+    "schedules": table(
+        "the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between",
+        (MODEL, STEP),
+        number("learning_rate", "learning rate of the update that follows the step"),
+    ),
+    "training": table(
+        "training log of one model, one row for each logged step (training/{model}.parquet)",
+        (STEP,),
+        number("loss", "training loss of the step's batch, nats per token"),
+        number("gradient_norm", "norm of the gradient before clipping"),
+        number("learning_rate", "learning rate of the update that followed"),
+    ),
+    "surfaces": table(
+        "loss surfaces around checkpoints",
+        (
+            MODEL,
+            STEP,
+            text("plane", "kind and extent of the plane: random_1, negative_0.3"),
+            number("x", "distance along the first direction, weight units"),
+            number("y", "distance along the second direction, weight units"),
+        ),
+        number("loss", "loss at the point"),
+    ),
+    "path_surfaces": table(
+        "loss in the principal plane of the training trajectory, around the last checkpoint",
+        (
+            MODEL,
+            STEP,
+            number("x", "distance along the first principal direction, weight units"),
+            number("y", "distance along the second principal direction, weight units"),
+        ),
+        number("loss", "loss at the point"),
+    ),
+    "trajectories": table(
+        "the checkpoints in the principal plane of their training trajectory",
+        (MODEL, STEP),
+        number("x", "coordinate along the first principal direction, weight units"),
+        number("y", "coordinate along the second principal direction, weight units"),
+        number("distance", "distance of the checkpoint from the plane, weight units"),
+    ),
+    "densities": table(
+        "spectral density of the Hessian",
+        (MODEL, STEP, number("eigenvalue", "eigenvalue, loss per squared weight")),
+        number("density", "smoothed density there"),
+        number("standard_error", "standard error over the random probes"),
+    ),
+    "profiles": table(
+        "landscape profiles: the mass of each sublevel component, level by level",
+        (
+            MODEL,
+            STEP,
+            text("direction", "where the loss was sampled: a plane, a line, or a ball and its bowl"),
+            count("component", "sampled point of the minimum that names the component"),
+            number("level", "loss"),
+        ),
+        number("mass", "share of all sampled points in the component at that level"),
+    ),
+}

@@ -6,11 +6,13 @@ schema is fixed, and the compression and its level are pinned here.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from toposcale.io import schemas
-from toposcale.io.errors import UserError
+from toposcale.io.errors import WHEN_DAMAGED, UserError
 from toposcale.io.files import atomic_write
 from toposcale.io.schemas import Table
 
@@ -115,7 +117,7 @@ def read_checked(path: str | Path) -> pa.Table:
         return data
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a readable Parquet file ({reason}); delete it and run again") from error
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); {WHEN_DAMAGED}") from error
 
 
 def read(table: Table, path: str | Path) -> pa.Table:
@@ -128,7 +130,7 @@ def read(table: Table, path: str | Path) -> pa.Table:
     try:
         return data.cast(table.schema)
     except (pa.ArrowException, ValueError) as error:
-        raise UserError(f"{path}: {str(error).splitlines()[0]}; delete it and run again") from error
+        raise UserError(f"{path}: {str(error).splitlines()[0]}; {WHEN_DAMAGED}") from error
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
@@ -153,22 +155,23 @@ def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]
 def read_any(path: str | Path) -> tuple[pa.Table, str]:
     """A Parquet or CSV file of the user's, and the name of the separator that its lines have ("" for Parquet).
 
-    A CSV file may be separated by comma, semicolon or tab: the one that its first line has most of. UserError: the file
-    is missing or not readable.
+    Parquet is known by its first bytes; a file may be compressed with gzip. A CSV file may be separated by comma, semicolon
+    or tab: the one that its first line has most of. UserError: the file is missing or not readable.
     """
     path = Path(path)
     try:
-        if path.suffix == ".parquet":
-            return pq.read_table(path, partitioning=None), ""
-        with path.open(encoding="utf-8", errors="replace") as file:
-            head, first = file.readline(), file.readline()
+        with opened(path) as file:
+            content = file.read()
+        if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
+            return pq.ParquetFile(pa.BufferReader(content)).read(), ""
+        head, first = (line.decode("utf-8", "replace") for line in [*content.split(b"\n", 2), b""][:2])
         if "\0" in head or "\ufffd" in head:
             raise UserError(f"{path}: not a text in UTF-8, so no CSV table")
         separator = max(_SEPARATORS, key=head.count)
         # Where the semicolon separates, the comma is usually the decimal point.
         decimal = "," if separator == ";" and "," in first else "."
         data = csv.read_csv(
-            path,
+            pa.BufferReader(content),
             parse_options=csv.ParseOptions(delimiter=separator),
             # "nan" is a number that went wrong, an empty field one that is not there.
             convert_options=csv.ConvertOptions(
@@ -178,10 +181,17 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
         return data, _SEPARATORS[separator]
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
         raise UserError(
             f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})"
         ) from error
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of the user's to be read, with or without gzip around it."""
+    with path.open("rb") as file:
+        is_compressed = file.read(2) == b"\x1f\x8b"
+    return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed else path.open("rb")
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}

@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import WHEN_DAMAGED, UserError
 from toposcale.io.files import atomic_write, parse_json
 
 _ENTRY = "toposcale"
 _DIGEST = "sha256"
+# What NumPy has no type for, and old releases of safetensors do not read into arrays. Scales (F8_E8M0) and what is packed
+# in less than a byte are no weights on their own.
+_NOT_IN_NUMPY = {
+    "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+}
 _TYPES = ("uint8", "uint16", "int32", "int64", "float16", "float32", "float64")
 
 
@@ -52,7 +63,7 @@ def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = _metadata(file, path)
     if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
-        raise UserError(f"{path}: damaged (it does not fit its checksum); delete it and run again")
+        raise UserError(f"{path}: damaged (it does not fit its checksum); {WHEN_DAMAGED}")
     return arrays, metadata
 
 
@@ -80,9 +91,27 @@ def opened(path: str | Path) -> Iterator[Any]:
         raise UserError(f"{path}: no such file") from error
     except (SafetensorError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: not a whole safetensors file ({reason}); delete it and run again"
-        ) from error
+        raise UserError(f"{path}: not a whole safetensors file ({reason}); {WHEN_DAMAGED}") from error
+
+
+def tensor(file: Any, name: str, path: str | Path) -> NDArray[Any]:
+    """One tensor of an open file, bfloat16 and float8 as types of ml_dtypes. UserError: of a type that is not read."""
+    kind = file.get_slice(name).get_dtype()
+    if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
+        return file.get_tensor(name)
+    if kind not in _NOT_IN_NUMPY:
+        raise UserError(f"{path}: {name} is of type {kind}, which is not read")
+    with Path(path).open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        entry = parse_json(stream.read(size))[name]
+        stream.seek(8 + size + entry["data_offsets"][0])
+        return np.fromfile(stream, _NOT_IN_NUMPY[kind], math.prod(entry["shape"])).reshape(entry["shape"])
+
+
+def rows_of(file: Any, name: str, path: str | Path) -> Any:
+    """What gives rows of a tensor by `[start:stop]`: read when they are asked for, but bfloat16 and float8 at once."""
+    stored = file.get_slice(name)
+    return tensor(file, name, path) if stored.get_dtype() in _NOT_IN_NUMPY else stored
 
 
 def _digest(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> str:
@@ -97,6 +126,4 @@ def _metadata(file: Any, path: str | Path) -> dict[str, str]:
     try:
         return dict(parse_json((file.metadata() or {}).get(_ENTRY, "{}")))
     except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{path}: damaged (its metadata are not readable); delete it and run again"
-        ) from error
+        raise UserError(f"{path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error

@@ -221,13 +221,6 @@ def hessian_traces(
 _FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
 
 
-def hessian_trace(
-    loss: Loss, parameters: Mapping[str, Tensor], *, probes: int, seed: int
-) -> tuple[float, float]:
-    """Trace of the Hessian and its standard error by Hutchinson's estimator; see `hessian_traces`."""
-    return hessian_traces(loss, parameters, probes=probes, seed=seed)["all"]
-
-
 def _mean_and_error(samples: np.ndarray) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / math.sqrt(len(samples)))
 

@@ -35,18 +35,18 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
     """
     original = copy.deepcopy(module).requires_grad_(False)
     buffers = dict(original.named_buffers())
-    own = threading.local()
+    of_thread = threading.local()
 
     def loss(parameters: Parameters) -> Tensor:
-        if not hasattr(own, "applied"):
+        if not hasattr(of_thread, "applied"):
             # functional_call swaps tensors on the module, so no two threads may share one. The tensors
             # themselves are shared: one made inside a transform such as vmap would belong to it and could not
             # be used again.
             shared = {id(t): t for t in itertools.chain(original.parameters(), original.buffers())}
-            own.applied = _Applied(copy.deepcopy(original, shared), function)
+            of_thread.applied = _Applied(copy.deepcopy(original, shared), function)
         named = {f"module.{name}": tensor for name, tensor in parameters.items()}
         named |= {f"module.{name}": tensor.clone() for name, tensor in buffers.items()}
-        return torch.func.functional_call(own.applied, named, ())
+        return torch.func.functional_call(of_thread.applied, named, ())
 
     return loss
 

@@ -25,7 +25,7 @@ WHOLE = "all"
 VECTORS = "vectors"
 """The layer of all that is no matrix: biases and norms together."""
 _FLAT = 1e-6
-"""An eigenvalue below this share of the largest has no direction that its rounding leaves certain."""
+"""Below this share of the largest eigenvalue, rounding alone decides the direction of an eigenvector."""
 BALL_GRAPH = "aknn8"
 BALL_DIMENSIONS = 6
 """Random directions that span the ball."""
@@ -230,7 +230,7 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     points *= rng.random((settings.ball_points, 1)) ** (1 / dimensions)
     values = evaluate(loss, parameters, directions, points, threads=settings.threads)
     lengths = np.array([norm(direction) for direction in directions])
-    # Most of the shape of such a graph is that of the sample: the bowl says how much.
+    # Much of the merge tree comes from where the points happen to lie: that of a bowl at the same points says how much.
     bowl = (points**2).sum(axis=1)
     finite = values[np.isfinite(values)]
     bowl *= (float(np.ptp(finite)) if len(finite) else 0.0) / np.ptp(bowl)

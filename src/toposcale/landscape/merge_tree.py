@@ -189,8 +189,8 @@ def _elder_rule(
         return vertex
 
     dying, surviving = [], []
-    for one, other in zip(left.tolist(), right.tolist(), strict=True):
-        older, younger = sorted((root(one), root(other)))
+    for first, second in zip(left.tolist(), right.tolist(), strict=True):
+        older, younger = sorted((root(first), root(second)))
         oldest[younger] = older
         dying.append(younger)
         surviving.append(older)

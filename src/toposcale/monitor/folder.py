@@ -42,8 +42,8 @@ class Folder:
 
     def files(self, kind: str) -> dict[int, Path]:
         """The files that are there, by step, ascending."""
-        found = (self.path / kind / self.model).glob("step-*.parquet")
-        return dict(sorted((int(path.stem.removeprefix("step-")), path) for path in found))
+        files = (self.path / kind / self.model).glob("step-*.parquet")
+        return dict(sorted((int(path.stem.removeprefix("step-")), path) for path in files))
 
     def steps(self) -> list[int]:
         """Steps with features, ascending. UserError: none, with the models that the folder does have."""
@@ -58,7 +58,7 @@ class Folder:
         return any(self.files(kind) for kind in KINDS)
 
     def facts(self) -> dict[str, Any]:
-        """n_parameters, tokens_per_step, final_step and schedule, None where nobody told. UserError: no such file."""
+        """n_parameters, tokens_per_step, final_step and schedule, None where it is not known. UserError: no such file."""
         path = self._facts_file()
         try:
             facts = json.loads(path.read_text())
@@ -69,14 +69,15 @@ class Folder:
             ) from error
 
     def write_facts(self, **facts: Any) -> None:
-        """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing."""
+        """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing; None sets nothing."""
         path = self._facts_file()
-        known = json.loads(path.read_text()) if path.exists() else {}
+        earlier = json.loads(path.read_text()) if path.exists() else {}
+        stated = {name: value for name, value in facts.items() if value is not None}
         with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(known | facts, indent=1, sort_keys=True) + "\n")
+            temporary.write_text(json.dumps(earlier | stated, indent=1, sort_keys=True) + "\n")
 
     def forget_facts(self) -> None:
-        """Remove what an earlier training told of the model."""
+        """Remove what an earlier training wrote of the model."""
         self._facts_file().unlink(missing_ok=True)
 
     def _facts_file(self) -> Path:

@@ -54,11 +54,11 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
             return
         expected = float(trainer.estimated_stepping_batches)
         final_step = int(expected) if math.isfinite(expected) and expected > 0 else None
-        known = {"start": trainer.global_step, "final_step": final_step}
-        self.monitor = TopologyMonitor(*self._arguments, **(known | self._options))
-        by_steps = [one.scheduler for one in trainer.lr_scheduler_configs if one.interval == "step"]
-        if by_steps and final_step and (plan := plan_of(by_steps[0], final_step)) is not None:
-            self.monitor.folder.write_facts(schedule=plan)
+        steps = {"start": trainer.global_step, "final_step": final_step}
+        self.monitor = TopologyMonitor(*self._arguments, **(steps | self._options))
+        by_steps = [plan.scheduler for plan in trainer.lr_scheduler_configs if plan.interval == "step"]
+        if by_steps and final_step:
+            self.monitor.folder.write_facts(schedule=plan_of(by_steps[0], final_step))
         if trainer.global_step == 0:
             self.monitor.snapshot(pl_module)
 
@@ -74,7 +74,7 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
             self._losses.append(loss.detach() * trainer.accumulate_grad_batches)
         if trainer.global_step > self.monitor.last_step:
             mean = sum(self._losses) / len(self._losses) if self._losses else None
-            rates = [group["lr"] for one in trainer.optimizers for group in one.param_groups]
+            rates = [group["lr"] for optimiser in trainer.optimizers for group in optimiser.param_groups]
             self.monitor.step(pl_module, mean, learning_rate=float(rates[0]) if rates else None)
             self._losses.clear()
 
@@ -82,14 +82,14 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
         """Keep what was evaluated for the metrics table."""
         if self.monitor is None or trainer.sanity_checking:
             return
-        found = {
-            named[1]: value
-            for name, value in trainer.callback_metrics.items()
-            if (named := _EVALUATED.fullmatch(name))
+        metrics = {
+            name[1]: value
+            for logged, value in trainer.callback_metrics.items()
+            if (name := _EVALUATED.fullmatch(logged))
         }
-        if "loss" in found:
-            found[VALIDATION_LOSS] = found.pop("loss")
-        self.monitor.log(**found)
+        if "loss" in metrics:
+            metrics[VALIDATION_LOSS] = metrics.pop("loss")
+        self.monitor.log(**metrics)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Take the snapshot of the last weights, wait for the work in the background, and say what it cost."""

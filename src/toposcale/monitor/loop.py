@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from toposcale import __version__
 from toposcale.checkpoints.matrices import is_buffer, stored_transposed
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.features.weights import Settings
+from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
 from toposcale.io.errors import UserError
 from toposcale.monitor import memory, records, writers
@@ -105,7 +105,7 @@ class TopologyMonitor:
         name: str = "model",
         *,
         every: int = 100,
-        settings: Settings | None = None,
+        settings: WeightSettings | None = None,
         max_rows: int | None = None,
         start: int = 0,
         final_step: int | None = None,
@@ -120,7 +120,7 @@ class TopologyMonitor:
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
         self.folder = Folder(Path(folder), name)
         self.every, self.max_rows, self.when_busy = every, max_rows, when_busy
-        self.settings = settings or Settings()
+        self.settings = settings or WeightSettings()
         self.cost = Cost()
         self.last_step = start
         self.last_snapshot: int | None = None
@@ -130,13 +130,13 @@ class TopologyMonitor:
         self._log = records.Log(self.folder)
         self._worker: Worker | None = None
         self._begin: float | None = None
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._writer: writers.ScalarWriter | None = None
         self._own_process = os.getpid()
         self._active = _is_first_process()
         if self._active:
             self._prepare(start, overwrite)
-            self._write_facts(final_step=final_step, tokens_per_step=tokens_per_step)
+            self.folder.write_facts(final_step=final_step, tokens_per_step=tokens_per_step)
             self._writer = self._open_writer() if tensorboard is True else tensorboard or None
             atexit.register(self.close)
 
@@ -153,7 +153,7 @@ class TopologyMonitor:
         self.last_step += 1
         if loss is not None:
             self._log.training(self.last_step, _kept(loss), _kept(gradient_norm), learning_rate)
-        self._hear()
+        self._receive()
         if self.last_step % self.every == 0:
             self._take(model)
 
@@ -180,7 +180,7 @@ class TopologyMonitor:
     @_on_guard
     def tell(self, **facts: int | None) -> None:
         """Facts for `advice` that were not known at the start: final_step, tokens_per_step."""
-        self._write_facts(**facts)
+        self.folder.write_facts(**facts)
 
     def close(self) -> None:
         """Wait for the snapshot that is in work, write what is left, and say what it all has cost. Also at exit."""
@@ -202,10 +202,10 @@ class TopologyMonitor:
 
     @_on_guard
     def _finish(self) -> None:
-        self._hear(timeout=None)
+        self._receive(timeout=None)
         self._log.write(self.last_step)
         self._show(self.last_step, {"monitor_share_of_time": self.cost.share})
-        if "evaluated" in self._said:
+        if "evaluated" in self._warned:
             taken = self._log.snapshots
             self._say(f"{len(self._evaluated & taken)} of {len(taken)} snapshots have a validation loss")
         self._say(str(self.cost))
@@ -225,9 +225,6 @@ class TopologyMonitor:
                 f"snapshot; every ({self.every}) should divide the {between} steps between evaluations",
             )
 
-    def _write_facts(self, **facts: int | None) -> None:
-        self.folder.write_facts(**{name: value for name, value in facts.items() if value is not None})
-
     def _prepare(self, start: int, overwrite: bool) -> None:
         """Make sure that no row of another training is mixed with those of this one."""
         if start == 0 and not overwrite and self.folder.holds_rows():
@@ -240,10 +237,10 @@ class TopologyMonitor:
             self.folder.forget_facts()
 
     def _take(self, model: nn.Module) -> None:
-        """Copy the weights and hand them over, unless the copy before is still in work and nobody is to wait."""
+        """Copy the weights and hand them over. If the snapshot before is in work, wait or drop this one (`when_busy`)."""
         step = self.last_snapshot = self.last_step
         self._log.snapshots.add(step)
-        self._hear(timeout=None if self.when_busy == "wait" else 0)
+        self._receive(timeout=None if self.when_busy == "wait" else 0)
         if self._worker is not None and self._worker.busy:
             self.cost.dropped += 1
             self._say_once(
@@ -262,7 +259,7 @@ class TopologyMonitor:
             raise UserError(
                 "the weights are spread over several processes (FSDP); the monitor needs whole weights"
             )
-        self._write_facts(n_parameters=sum(value.numel() for value in named.values()))
+        self.folder.write_facts(n_parameters=sum(value.numel() for value in named.values()))
         transposed = stored_transposed({name: tuple(value.shape) for name, value in named.items()})
         wanted = {
             name: self._some_rows(name, value.T if name in transposed else value)
@@ -312,7 +309,7 @@ class TopologyMonitor:
     def _worker_log(self) -> Path:
         return self.folder.path / "logs" / f"{self.folder.model}.log"
 
-    def _hear(self, timeout: float | None = 0) -> None:
+    def _receive(self, timeout: float | None = 0) -> None:
         """What became of the snapshot in work, if that is known by now; a `timeout` of None waits for it."""
         if self._worker is None or not self._worker.busy:
             return
@@ -359,8 +356,8 @@ class TopologyMonitor:
             self._worker.let_go()
 
     def _say_once(self, kind: str, line: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
+        if kind not in self._warned:
+            self._warned.add(kind)
             self._say(line)
 
     def _say(self, line: str) -> None:

@@ -39,8 +39,8 @@ def drop_after(folder: Folder, step: int) -> None:
 def add(folder: Folder, kind: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows to the file of a step, beside those that it already holds."""
     table, path = TABLES[kind], folder.file(kind, step)
-    held = tables.read(table, path).to_pylist() if path.exists() else []
-    by_key = {tuple(row[name] for name in table.key): row for row in [*held, *rows]}
+    earlier = tables.read(table, path).to_pylist() if path.exists() else []
+    by_key = {tuple(row[name] for name in table.key): row for row in [*earlier, *rows]}
     tables.write(tables.from_rows(table, by_key.values()), path)
 
 
@@ -48,7 +48,7 @@ def write_snapshot(
     folder: Folder,
     step: int,
     matrices: Iterator[tuple[str, np.ndarray]],
-    settings: weights.Settings,
+    settings: weights.WeightSettings,
     metadata: Mapping[str, str],
 ) -> weights.Features:
     """Compute and write the features and diagrams of one snapshot; the features of the whole model come back."""

@@ -1,4 +1,4 @@
-"""What a scheduler of PyTorch tells of the learning rates to come."""
+"""The learning rates that a scheduler of PyTorch will give."""
 
 from __future__ import annotations
 

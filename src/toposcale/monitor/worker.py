@@ -33,7 +33,7 @@ class Job:
 
     folder: Folder
     slots: tuple[memory.Slot, ...]
-    settings: weights.Settings
+    settings: weights.WeightSettings
     metadata: Mapping[str, str]
 
 
@@ -89,9 +89,9 @@ class Worker:
         """What became of the snapshot in work; None while that is open. EOFError, OSError: the process is gone."""
         if not self.busy or not self._channel.poll(timeout):
             return None
-        found = self._channel.recv()
+        outcome = self._channel.recv()
         self.busy = False
-        return found
+        return outcome
 
     def let_go(self) -> None:
         """Let the process end by itself, once the snapshot that may be in work is written."""
@@ -122,7 +122,7 @@ def serve(channel: Connection, descriptor: int) -> None:
 
 
 def perform(job: Job, step: int, buffer: memoryview) -> Outcome:
-    """Rows of one snapshot; an error is told, and its traceback printed, so that the next snapshot has its chance."""
+    """Rows of one snapshot; an error is a line of its outcome, its traceback is printed, and the next snapshot is tried."""
     start = time.perf_counter()
     features: weights.Features = {}
     error = ""
@@ -134,5 +134,5 @@ def perform(job: Job, step: int, buffer: memoryview) -> Outcome:
         except Exception as problem:
             traceback.print_exc()
             error = " ".join(f"{type(problem).__name__}: {problem}".split())
-    told = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(step, time.perf_counter() - start, features, told, error)
+    messages = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return Outcome(step, time.perf_counter() - start, features, messages, error)

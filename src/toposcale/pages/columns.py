@@ -39,12 +39,12 @@ def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
     steps = np.sort(values["step"].unique())
     numbers = pd.MultiIndex.from_frame(keys).get_indexer(pd.MultiIndex.from_frame(values[SERIES_KEY]))
     ordered = values.assign(key=numbers).sort_values(["key", "step"])
-    found = {}
+    packed = {}
     for number, rows in ordered.groupby("key"):
         at = np.searchsorted(steps, rows["step"])
         whole = len(at) == len(steps)
-        found[str(number)] = {"at": None if whole else at.tolist(), "values": rounded(rows["value"])}
-    return {"steps": steps.tolist(), "columns": found}
+        packed[str(number)] = {"at": None if whole else at.tolist(), "values": rounded(rows["value"])}
+    return {"steps": steps.tolist(), "columns": packed}
 
 
 def rounded(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:

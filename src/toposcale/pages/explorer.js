@@ -1,4 +1,4 @@
-// The explorer: one slider moves everything that is drawn of two models.
+// The explorer: one slider moves everything that is drawn of two models. `watch.js` keeps it up to date on the watch page.
 
 const BARS_DRAWN = 60;  // of each dimension
 const SOURCES = { weights: "the weights", embeddings: "embedded texts", gradients: "the gradients", landscape: "the loss landscape", trajectory: "the training trajectory" };
@@ -16,7 +16,7 @@ let all = [];  // the steps that the slider goes through
 let range = [null, null];  // the steps that the curves show
 
 async function part(name) {
-  return live ? (await fetch("data/" + name)).json() : JSON.parse(await unpack("data-" + name));
+  return live ? fetchPart(name) : JSON.parse(await unpack("data-" + name));
 }
 
 async function loadModel(number) {
@@ -323,24 +323,6 @@ function listen() {
   });
 }
 
-/** Ask the server again and again; what is new is drawn. */
-async function follow() {
-  const version = run.version;
-  try {
-    run = await part("run");
-    $("#state").textContent = run.state;
-    if (run.version !== version) {
-      loaded = new Map();
-      fillModels();
-      await change();
-      document.body.dataset.version = run.version;
-    }
-  } catch {
-    $("#state").textContent = "The server has stopped. The page shows the last data it sent.";
-  }
-  setTimeout(follow, 1000);
-}
-
 (async () => {
   if (!live && !("DecompressionStream" in window)) {
     $("#pairs").textContent = "This browser is too old for this page: it cannot unpack compressed data (DecompressionStream).";
@@ -348,11 +330,7 @@ async function follow() {
   }
   run = await part("run");
   build();
-  while (live && !run.models.length) {
-    $("#state").textContent = run.state;
-    await new Promise((done) => setTimeout(done, 1000));
-    run = await part("run");
-  }
+  if (live) await firstModel();
   fillModels();
   await recall();
   listen();

@@ -138,27 +138,27 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
 
     The bars of the k-th of `steps` are those from `starts[k]` to `starts[k + 1]`; `counts`: bars before thinning.
     """
-    found = []
-    for (source, layer, _), own in rows.groupby(["source", "layer", "dimension"], observed=True):
-        own = own.assign(length=own["death"] - own["birth"])
-        own = own.sort_values(["step", "length"], ascending=[True, False], kind="stable")
-        steps, counts = np.unique(own["step"].to_numpy(), return_counts=True)
+    diagrams = []
+    for (source, layer, _), bars in rows.groupby(["source", "layer", "dimension"], observed=True):
+        bars = bars.assign(length=bars["death"] - bars["birth"])
+        bars = bars.sort_values(["step", "length"], ascending=[True, False], kind="stable")
+        steps, counts = np.unique(bars["step"].to_numpy(), return_counts=True)
         if longest is not None:
-            own = own[own.groupby("step").cumcount() < longest]
+            bars = bars[bars.groupby("step").cumcount() < longest]
         kept = np.minimum(counts, counts.max() if longest is None else longest)
-        found.append(
+        diagrams.append(
             {
                 "source": source,
                 "layer": layer,
-                "dimension": own["dimension"].iloc[0].item(),
+                "dimension": bars["dimension"].iloc[0].item(),
                 "steps": steps.tolist(),
                 "counts": counts.tolist(),
                 "starts": [0, *np.cumsum(kept).tolist()],
-                "births": rounded(own["birth"], BAR_DIGITS),
-                "deaths": rounded(own["death"], BAR_DIGITS),
+                "births": rounded(bars["birth"], BAR_DIGITS),
+                "deaths": rounded(bars["death"], BAR_DIGITS),
             }
         )
-    return found
+    return diagrams
 
 
 def _stride(losses: int, most: int) -> int:
@@ -168,12 +168,12 @@ def _stride(losses: int, most: int) -> int:
 
 def _surfaces(rows: pd.DataFrame, stride: int) -> list[dict[str, Any]]:
     """A model's loss surfaces (`losses`: by row of y) with the merge trees of their sublevel sets."""
-    found = []
+    surfaces = []
     for step in sorted(set(rows["step"].tolist())):
         x, y, losses = loss_grid(rows[rows["step"] == step])
         tree = counted_tree(losses)
         layout = merge_tree_layout(tree)
-        found.append(
+        surfaces.append(
             {
                 "step": step,
                 "x": rounded(x[::stride]),
@@ -185,4 +185,4 @@ def _surfaces(rows: pd.DataFrame, stride: int) -> list[dict[str, Any]]:
                 "saddles": tree.n_saddles,
             }
         )
-    return found
+    return surfaces

@@ -10,17 +10,9 @@ from typing import Any
 import pandas as pd
 
 from toposcale.io.files import read_json
+from toposcale.io.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 
 TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "WikiText-2"}
-
-ORIGINS = {
-    "gpt": "trained here",
-    "hub": "downloaded from the Hugging Face Hub",
-    "folder": "read from a folder",
-    "monitor": "measured by a monitor while they were trained",
-    "table": "known by their loss curves alone",
-}
-"""What the kinds of models in the configuration say of where a model comes from."""
 
 READ = ("embeddings", "landscape", "gradients")
 """Sources of features for which a model reads text."""
@@ -40,18 +32,18 @@ def what_was_run(
     count = (
         f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''}{_span(sizes['n_parameters'].dropna())}"
     )
-    if set(kinds) == {"gpt"}:
+    if set(kinds) == {GPT}:
         lede = (
             f"{count}, trained for {training['steps']:,} steps on {_read(corpus, config)}, with {n_checkpoints:,} "
             "checkpoints in all."
         )
-    elif set(kinds) == {"table"}:
-        lede = f"{count}, known by their loss curves alone: forecasts and the decision, no topology."
+    elif set(kinds) == {TABLE}:
+        lede = f"{count}, {TABLE.origin}: forecasts and the decision, no topology."
     else:
-        origins = [f"{kinds.count(kind)} {origin}" for kind, origin in ORIGINS.items() if kind in kinds]
+        origins = [f"{kinds.count(kind)} {kind.origin}" for kind in MODEL_KINDS.values() if kind in kinds]
         lede = f"{count}: {', '.join(origins)}; {n_checkpoints:,} checkpoints in all."
     facts = [("Models", "; ".join(_model(row) for row in sizes.to_dict("records")))]
-    if "gpt" in kinds:
+    if GPT in kinds:
         schedule = (
             f"{training['steps']:,} steps of {training['batch_size']} × {training['context']} tokens, a checkpoint every "
             f"{training['checkpoint_every']}; AdamW, learning rate {training['learning_rate']:g} after "
@@ -67,10 +59,10 @@ def what_was_run(
     return {"lede": lede, "facts": facts}
 
 
-def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+def _kind(model: str, entries: Mapping[str, Mapping[str, Any]]) -> ModelKind:
     """The kind of a model's entry: the entry has the model's name or, where there are several seeds, its beginning."""
     fitting = [name for name in entries if model == name or model.startswith(f"{name}.")]
-    return str(entries[max(fitting, key=len)]["kind"])
+    return MODEL_KINDS[entries[max(fitting, key=len)]["kind"]]
 
 
 def _span(sizes: pd.Series) -> str:
@@ -81,17 +73,17 @@ def _span(sizes: pd.Series) -> str:
 
 
 def _text(
-    corpus: Mapping[str, Any] | None, config: Mapping[str, Any], kinds: Sequence[str], sources: set[str]
+    corpus: Mapping[str, Any] | None, config: Mapping[str, Any], kinds: Sequence[ModelKind], sources: set[str]
 ) -> str:
     """What was read, and what for; empty where nothing was."""
     if corpus is None:
         return ""
     parts = []
-    if "gpt" in kinds:
+    if GPT in kinds:
         parts.append(
             f"{_read(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation"
         )
-    if set(kinds) - {"gpt", "table", "monitor"} and sources & set(READ):
+    if any(kind.has_weights and kind != GPT for kind in kinds) and sources & set(READ):
         name = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["validation"])))
         parts.append(
             f"models that were not trained here read {name} with their own tokenizers, to be measured only"
@@ -164,7 +156,7 @@ def rerun(
         revisions.setdefault(stored.get("revision", "unknown"), []).append(name)
         for package, version in json.loads(stored.get("versions", "{}")).items():
             versions.setdefault(package, set()).add(version)
-    revision = max(revisions, key=lambda one: len(revisions[one]), default="unknown")
+    revision = max(revisions, key=lambda name: len(revisions[name]), default="unknown")
     commands = [
         f"git checkout {revision.removesuffix(CHANGED)}",
         *([f"git apply {patch}"] if patch else []),
@@ -173,11 +165,13 @@ def rerun(
     ]
     return {
         "commands": "\n".join(commands),
-        "revisions": [(one, ", ".join(made)) for one, made in revisions.items()],
-        "changed": any(one.endswith(CHANGED) for one in revisions),
+        "revisions": [(name, ", ".join(made)) for name, made in revisions.items()],
+        "changed": any(name.endswith(CHANGED) for name in revisions),
         "exact": len(revisions) == 1 and revision != "unknown" and not revision.endswith(CHANGED),
         "patch": Path(patch).name,
-        "versions": [(package, " and ".join(sorted(found))) for package, found in sorted(versions.items())],
+        "versions": [
+            (package, " and ".join(sorted(releases))) for package, releases in sorted(versions.items())
+        ],
         "lock_name": lock_name,
         "lock_hash": lock_hash,
     }

@@ -28,26 +28,32 @@ from toposcale.pages.columns import columns, described, keys_of
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
 
-LISTED: dict[str, str] = {
-    "verdicts": "",
-    "tested_features": "",
-    "sensitivity": "",
-    "over_seeds": "",
-    "pooled_correlations": """source feature metric control n_runs n_cells spearman spearman_lowest spearman_highest
-        innovation_correlation innovation_correlation_lowest innovation_correlation_highest""",
-    "correlations": """model source feature metric n n_left_out spearman spearman_low spearman_high spearman_block_low
-        spearman_block_high reason""",
-    "ranking": "",
-    "scaling": "",
-    "transitions": "",
-    "early_stopping_summary": "",
-    "forecasts": "",
-    "forecast_evaluation": "",
-    "score_forecasts": "",
-    "score_evaluation": "",
-    "decisions": "",
-    "decision_evaluation": "",
-    "graph_dependence": "",
+LISTED: dict[str, tuple[str, ...]] = {
+    "verdicts": (),
+    "confirmation": (),
+    "tested_features": (),
+    "sensitivity": (),
+    "over_seeds": (),
+    "pooled_correlations": (
+        *("source", "feature", "metric", "control", "n_runs", "n_cells"),
+        *("spearman", "spearman_lowest", "spearman_highest"),
+        *("innovation_correlation", "innovation_correlation_lowest", "innovation_correlation_highest"),
+    ),
+    "correlations": (
+        *("model", "source", "feature", "metric", "n", "n_left_out", "spearman"),
+        *("spearman_low", "spearman_high", "spearman_block_low", "spearman_block_high", "reason"),
+    ),
+    "ranking": (),
+    "scaling": (),
+    "transitions": (),
+    "early_stopping_summary": (),
+    "forecasts": (),
+    "forecast_evaluation": (),
+    "score_forecasts": (),
+    "score_evaluation": (),
+    "decisions": (),
+    "decision_evaluation": (),
+    "graph_dependence": (),
 }
 """The tables of the page in their order, and the columns of those that have more than a page holds."""
 
@@ -82,7 +88,7 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
         rows = side_by_side(rows[rows["model"] == POOLED])
     if name == "correlations":
         rows = rows[rows["control"] == NOTHING]
-    columns = LISTED.get(name, "").split() or list(rows.columns)
+    columns = list(LISTED.get(name) or rows.columns)
     about = schemas.TABLES[name].about
     return Listing(name, rows[columns], f"{about[:1].upper()}{about[1:]}.", total)
 
@@ -92,11 +98,11 @@ def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
     key = ["source", "feature", "metric"]
     wide = verdicts[key].drop_duplicates()
     for question in QUESTIONS.values():
-        own = verdicts[verdicts["question"] == question.name]
+        asked = verdicts[verdicts["question"] == question.name]
         numbers = ["estimate", "p", "q", "reason"] if question.is_tested else ["estimate", "reason"]
         names = {"answer": question.name} | {name: f"{question.name}_{name}" for name in numbers}
-        if len(own):
-            wide = wide.merge(own[[*key, *names]].rename(columns=names), on=key, how="left")
+        if len(asked):
+            wide = wide.merge(asked[[*key, *names]].rename(columns=names), on=key, how="left")
             wide[question.name] = wide[question.name].fillna("not asked")
     return wide
 
@@ -128,7 +134,7 @@ def report(
         lede=lede,
         facts=facts,
         answers=summary.sort_values("position").to_dict("records"),
-        overview=next((one for one in shown if one["name"] == "overview"), None),
+        overview=next((picture for picture in shown if picture["name"] == "overview"), None),
         figures=shown,
         categories=list(dict.fromkeys(picture.entry.subject for picture in pictures)),
         listings=[table(listing) for listing in listings],
@@ -202,14 +208,14 @@ def table(listing: Listing) -> dict[str, Any]:
         for name in rows.columns
         if len(rows) > 1 and rows[name].nunique(dropna=False) == 1 and len(str(rows[name].iloc[0])) > 50
     ]
-    said = [(name, rows[name].iloc[0]) for name in same]
+    repeated = [(name, rows[name].iloc[0]) for name in same]
     rows = rows.drop(columns=same)
     columns = [(name, pd.api.types.is_numeric_dtype(rows[name])) for name in rows.columns]
     return {
         "name": listing.name,
         "title": listing.name.replace("_", " "),
         "caption": listing.caption,
-        "same": said,
+        "same": repeated,
         "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
         "rows": [
             {

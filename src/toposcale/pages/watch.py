@@ -6,6 +6,7 @@ One process on the loopback address. It only reads: what it computes of a checkp
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import threading
 import time
@@ -21,12 +22,11 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
-from toposcale.analysis.histories import histories_from_tables
+from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
-from toposcale.forecasting import words
-from toposcale.forecasting.advice import advise
-from toposcale.forecasting.history import History
+from toposcale.forecasting.advice import advise_on
+from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
@@ -36,6 +36,11 @@ from toposcale.pages.columns import rounded
 from toposcale.training.schedules import planned
 
 ADDRESS = "127.0.0.1"
+
+_HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
+
+FAMILY = "monitor"
+"""All models of one folder are sizes of one family, as in a run of the workflow that reads the folder."""
 
 
 @dataclass
@@ -58,7 +63,7 @@ class Follower:
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder")
         self.folder = folder
-        self._known: dict[tuple[Any, ...], Any] = {}
+        self._read_so_far: dict[tuple[Any, ...], Any] = {}
         self._signature: Any = None
         self._version = itertools.count(1)
         run = {"name": folder.name, "keys": [], "models": [], "notes": [], "version": 0, "state": "Reading."}
@@ -71,7 +76,7 @@ class Follower:
         except (UserError, OSError) as error:
             self.parts = {**self.parts, "run": {**self.parts["run"], "state": str(error)}}
             return
-        signature = frozenset(self._known)
+        signature = frozenset(self._read_so_far)
         if signature == self._signature:
             return
         self._signature = signature
@@ -80,10 +85,10 @@ class Follower:
             "features": seen.features.to_pandas(),
             "metrics": seen.metrics.to_pandas(),
         }
-        told = outlooks(seen.models, seen.schedules, frames["features"], frames["metrics"], seen.log)
+        shown = outlooks(seen.models, seen.schedules, frames["metrics"], seen.log)
         frames["metrics"] = smoothed(frames["metrics"], seen.log)
         diagrams = seen.diagrams.to_pandas()
-        made = explorer.parts(run=self.folder.name, diagrams=diagrams, told=told, **frames)
+        made = explorer.parts(run=self.folder.name, diagrams=diagrams, told=shown, **frames)
         steps = frames["features"]["step"]
         state = (
             f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
@@ -110,7 +115,7 @@ class Follower:
                 continue
             facts = dict(self._once(self.folder / "models" / f"{name}.json", folder.facts))
             seen.schedules[name] = facts.pop("schedule")
-            seen.models.append({"model": name, "family": name, "seed": 0, **facts})
+            seen.models.append({"model": name, "family": FAMILY, "seed": 0, **facts})
             for kind, table in TABLES.items():
                 files = folder.files(kind).values()
                 _add(seen, table, name, [self._once(path, tables.read, table, path) for path in files])
@@ -142,17 +147,19 @@ class Follower:
             ):
                 _add(seen, table, name, [rows])
         size = checkpoints.count_parameters(whole)
-        seen.models.append({"model": name, "family": name, "seed": 0, "n_parameters": size, **facts})
+        seen.models.append({"model": name, "family": FAMILY, "seed": 0, "n_parameters": size, **facts})
         return seen
 
     def _once(self, path: Path, read: Callable[..., Any], *arguments: Any) -> Any:
         """What `read` returns for the arguments, kept until the file or folder `path` changes."""
         status = path.stat()
         key = (path, status.st_mtime_ns, status.st_size)
-        if key not in self._known:
+        if key not in self._read_so_far:
             value = read(*arguments)
-            self._known = {old: held for old, held in self._known.items() if old[0] != path} | {key: value}
-        return self._known[key]
+            self._read_so_far = {old: kept for old, kept in self._read_so_far.items() if old[0] != path} | {
+                key: value
+            }
+        return self._read_so_far[key]
 
 
 def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
@@ -161,11 +168,11 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
     A loss that is no number stays as it is.
     """
     metrics = metrics.copy()
-    for model, own in metrics[metrics["metric"] == TRAINING_LOSS].groupby("model"):
+    for model, rows in metrics[metrics["metric"] == TRAINING_LOSS].groupby("model"):
         logged = log[(log["model"] == model) & np.isfinite(log["loss"].astype(float))].sort_values("step")
-        own = own[np.isfinite(own["value"].astype(float))].sort_values("step")
-        ends = np.searchsorted(logged["step"], own["step"], side="right")
-        for row, first, end in zip(own.index, [0, *ends[:-1]], ends, strict=True):
+        rows = rows[np.isfinite(rows["value"].astype(float))].sort_values("step")
+        ends = np.searchsorted(logged["step"], rows["step"], side="right")
+        for row, first, end in zip(rows.index, [0, *ends[:-1]], ends, strict=True):
             if end > first:
                 metrics.loc[row, "value"] = logged["loss"].iloc[first:end].median()
     return metrics
@@ -174,7 +181,6 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
 def outlooks(
     models: Sequence[Mapping[str, Any]],
     schedules: Mapping[str, Any],
-    features: pd.DataFrame,
     metrics: pd.DataFrame,
     log: pd.DataFrame,
 ) -> dict[str, dict[str, Any]]:
@@ -182,41 +188,41 @@ def outlooks(
 
     `schedules`: by model, the plan of the learning rate that a monitor noted.
     """
-    unknown: dict[str, dict[str, Any]] = {}
-    known, plans = [], []
+    shown: dict[str, dict[str, Any]] = {}
+    rows, plans = [], []
     for model in models:
         name = model["model"]
         if model["n_parameters"] is None or model["final_step"] is None:
-            unknown[name] = {"advice": "No forecast: the size of the model or its last step is not known."}
+            shown[name] = {"advice": "No forecast: the size of the model or its last step is not known."}
             continue
-        own = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
+        logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
         facts = {"schedule": schedules.get(name)}
         try:
-            row, plan = planned(model, facts, own["step"], own["learning_rate"])
+            row, knots = planned(model, facts, logged["step"], logged["learning_rate"])
         except UserError as error:
-            unknown[name] = {"advice": f"No forecast: {error}."}
+            shown[name] = {"advice": f"No forecast: {error}."}
             continue
-        known.append(row)
-        plans += plan
-    histories = histories_from_tables(
-        features,
+        rows.append(row)
+        plans += knots
+    trainings = trainings_from_tables(
+        schemas.TABLES["features"].frame([]),
         metrics,
         log,
-        schemas.TABLES["models"].frame(known),
+        schemas.TABLES["models"].frame(rows),
         schedules=schemas.TABLES["schedules"].frame(plans),
     )
-    return unknown | {history.model: _outlook(history, histories) for history in histories}
+    return shown | {training.model: _outlook(training, trainings) for training in trainings}
 
 
-def _outlook(history: History, histories: Sequence[History]) -> dict[str, Any]:
-    if history.is_over:
-        return {"advice": f"The last of {history.final_step:,} steps is done."}
-    advice = advise(history, histories)
-    outlook, course = {"advice": words.told(advice)}, advice["course"]
-    if not course:
-        return outlook
-    ends = {end: rounded(course[name]) for end, name in _FAN.items()}
-    return outlook | {"forecast": {"name": "forecast", "steps": course["step"], **ends}}
+def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun]) -> dict[str, Any]:
+    if training.is_over:
+        return {"advice": f"The last of {training.final_step:,} steps is done."}
+    advice = advise_on(training, trainings)
+    outlook: dict[str, Any] = {"advice": str(advice)}
+    if course := advice["course"]:
+        ends = {end: rounded(course[name]) for end, name in _FAN.items()}
+        outlook["forecast"] = {"name": "forecast", "steps": course["step"], **ends}
+    return outlook
 
 
 _FAN = {"values": "loss", "low": "low", "high": "high"}
@@ -225,7 +231,7 @@ _FAN = {"values": "loss", "low": "low", "high": "high"}
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
     """The features and diagrams of a checkpoint's weights."""
     matrices = checkpoints.iterate_matrices(checkpoint)
-    features, diagrams = weights.compute_features(matrices, weights.Settings(), model=model)
+    features, diagrams = weights.compute_features(matrices, weights.WeightSettings(), model=model)
     where: Mapping[str, Any] = {"model": model, "step": step, "source": "weights"}
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 
@@ -284,7 +290,7 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             # Another site could have its name lead to this address, and read along.
-            if self.headers.get("Host", "").partition(":")[0] not in (ADDRESS, "localhost"):
+            if not _HOST.fullmatch(self.headers.get("Host", "")):
                 self.send_error(HTTPStatus.FORBIDDEN)
                 return
             if self.path == "/":

@@ -1,9 +1,10 @@
 """p-values for a pair of series that both have memory and both drift, as everything does in training.
 
-The null hypothesis: given its own past, a trend a + b t + c log(1 + t) in the checkpoint number t, and (if
-given) the control series now and in the past, the innovation of one series (its value less the predicted one)
-has a sign that says nothing about the innovation of the other series. "Both fall during training"
-is therefore no evidence against it; "whenever one stands above its course so does the other" is.
+The null hypothesis: given its own past, a trend a + b t + c log(1 + t) + d cos(pi t / n) in the checkpoint number t, and
+(if given) the control series now and in the past, the innovation of one series (its value less the predicted one) has a
+sign that says nothing about the innovation of the other series. "Both fall during training" is therefore no evidence
+against it; "whenever one stands above its course so does the other" is. The cosine is the course of a decaying learning
+rate, which unrelated runs of one schedule share: without it five such runs together pass in up to 13% at a level of 5%.
 
 Surrogates: each series is modelled as an autoregression of order 0 to 3 (chosen by AICc) around that trend; a
 surrogate is the same model driven by the same innovations with their signs flipped at random, so it keeps the
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from toposcale.statistics.coefficients import Floats, as_series, is_constant, ranks_of_complete
-from toposcale.statistics.testable import MIN_POINTS
+from toposcale.statistics.testable import MIN_FOR_TEST
 
 MAX_ORDER = 3
 
@@ -84,27 +85,31 @@ def with_squares(norms: ArrayLike) -> Floats:
 
 
 def lagged(controls: ArrayLike) -> Floats:
-    """The trend, and controls (C, T) now and at the lags that `innovations` may use, at the points with an innovation."""
+    """The trend without a cosine, and controls (C, T) now and at the lags that `innovations` may use, at the points with an
+    innovation."""
     given = as_series(controls, "controls")
     n, start = given.shape[1], max_order(given.shape[1])
-    return np.vstack([_trend(n)[:, start:], *(given[:, start - lag : n - lag] for lag in range(start + 1))])
+    return np.vstack([_trend(n)[:3, start:], *(given[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
-def innovations(series: ArrayLike, controls: ArrayLike | None = None) -> Innovations:
+def innovations(
+    series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False
+) -> Innovations:
     """Residuals of each series (S, T) on trend, controls (C, T) now and past, and its own past.
 
-    The order (0 to `max_order`) is chosen per series by AICc among fits to the same points.
-    Raises ValueError for fewer than `MIN_POINTS` points.
+    half_cosine: whether the trend has half a period of a cosine, too. `innovation_test` needs it; the run permutation does
+    not, since what runs share cancels there. The order (0 to `max_order`) is chosen per series by AICc among fits to the
+    same points. Raises ValueError for fewer than `MIN_FOR_TEST` points.
     """
     series = as_series(series, "series")
     n = series.shape[1]
-    if n < MIN_POINTS:
-        raise ValueError(f"series: {n} points; at least {MIN_POINTS} are needed")
+    if n < MIN_FOR_TEST:
+        raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
     given = [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
     start = max_order(n)
     scaled = _standard(series)
     fit = _GrowingFit(scaled[:, start:])
-    for column in _trend(n):
+    for column in _trend(n)[: 4 if half_cosine else 3]:
         fit.add(column[None, start:])
     values, n_fitted = np.full((len(series), n - start), np.nan), np.zeros(len(series))
     least = np.full(len(series), np.inf)
@@ -132,7 +137,7 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
 
 def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
     """`innovation_test` without its p-values, which are NaN: what several runs together need (`shared_flips`)."""
-    new_x, new_y = innovations(x, controls), innovations(y, controls)
+    new_x, new_y = (innovations(series, controls, half_cosine=True) for series in (x, y))
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
@@ -232,7 +237,7 @@ class _GrowingFit:
 
 def _trend(n: int) -> Floats:
     time = np.arange(n, dtype=np.float64)
-    return np.stack([np.ones(n), time - time.mean(), np.log1p(time)])
+    return np.stack([np.ones(n), time - time.mean(), np.log1p(time), np.cos(np.pi * time / (n - 1))])
 
 
 def _standard(series: Floats) -> Floats:

@@ -1,8 +1,10 @@
-"""Scaling laws in model size: a N^b by least squares on logarithms, and a N^b + c, each with intervals."""
+"""Power laws by least squares: a x^b + c by a search over b alone, and the scaling laws in model size, with intervals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +41,43 @@ class ScalingFit:
     exponent_high: float
 
 
+class Lines(NamedTuple):
+    """Of g rows: the slope of y on each, its mean and its sum of squares about it, (g,); and the rows less their means."""
+
+    slopes: Floats
+    means: Floats
+    spreads: Floats
+    centred: Floats
+
+
+def lines(rows: Floats, y: Floats) -> Lines:
+    """The least-squares line of `y` (n,) on every row (g, n); its intercept is mean(y) - slope * mean."""
+    means = rows.mean(axis=1)
+    centred = rows - means[:, None]
+    # sums, not BLAS, whose order of summation depends on the number of threads
+    spreads = np.sum(centred**2, axis=1)
+    return Lines(np.sum(centred * (y - y.mean()), axis=1) / spreads, means, spreads, centred)
+
+
+def best_exponent(
+    errors_of: Callable[[Floats], Floats], grid: Floats, *, tolerance: float, logarithmic: bool = False
+) -> float:
+    """The exponent of least error: the best of a grid (g,), then Brent's method between its neighbours.
+
+    errors_of: the least sums of squares (g,) for exponents (g,). tolerance: of the exponent, or of its logarithm where the
+    search is `logarithmic`, which needs a grid above 0.
+    """
+    to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
+    best = int(np.argmin(errors_of(grid)))
+
+    def error(place: float) -> float:
+        return float(errors_of(back(np.array([place])))[0])
+
+    bounds = to(grid[[max(best - 1, 0), min(best + 1, len(grid) - 1)]])
+    refined = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": tolerance})
+    return float(back(refined.x) if refined.fun <= error(float(to(grid[best]))) else grid[best])
+
+
 def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """value = a N^b by ordinary least squares of log value on log N; the interval of b is Student's t.
 
@@ -62,32 +101,22 @@ def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> Sca
     bootstrap is given beside it. Raises ValueError for fewer than 4 sizes. |b| <= `EXPONENT_BOUND`.
     """
     sizes, y = _checked(n_parameters, values, smallest=4)
-    scale = _geometric_mean(sizes)
-    residuals = _profile(sizes / scale, y, _GRID)
-    best = int(np.argmin(residuals))
-    found = minimize_scalar(
-        lambda b: float(_profile(sizes / scale, y, np.array([b]))[0]),
-        bounds=(_GRID[max(best - 1, 0)], _GRID[min(best + 1, len(_GRID) - 1)]),
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
-    exponent, residual = (
-        (found.x, found.fun) if found.fun <= residuals[best] else (_GRID[best], residuals[best])
-    )
+    scale = geometric_mean(sizes)
+
+    def residuals_of(exponents: Floats) -> Floats:
+        line = lines((sizes / scale)[None, :] ** exponents[:, None], y)
+        return ((y - y.mean() - line.slopes[:, None] * line.centred) ** 2).sum(axis=1)
+
+    exponent = best_exponent(residuals_of, _GRID, tolerance=1e-10)
+    residual = float(residuals_of(np.array([exponent]))[0])
     slope, offset, _ = _line((sizes / scale) ** exponent, y)
     limit = residual * (1.0 + fdtri(1, len(y) - 3, CONFIDENCE) / (len(y) - 3))
-    low, high = _crossings(residuals, limit, float(exponent))
-    coefficient = slope * scale**-exponent
-    return ScalingFit(float(coefficient), float(exponent), offset, _r_squared(residual, y), low, high)
+    low, high = _crossings(residuals_of(_GRID), limit, exponent)
+    return ScalingFit(slope * scale**-exponent, exponent, offset, _r_squared(residual, y), low, high)
 
 
 def bootstrap_exponents(
-    n_parameters: ArrayLike,
-    values: ArrayLike,
-    *,
-    offset: bool,
-    resamples: int,
-    rng: np.random.Generator,
+    n_parameters: ArrayLike, values: ArrayLike, *, offset: bool, resamples: int, rng: np.random.Generator
 ) -> Floats:
     """The published bootstrap: exponents (resamples,) of fits to models drawn with replacement.
 
@@ -96,7 +125,7 @@ def bootstrap_exponents(
     """
     if offset:
         sizes, y = _checked(n_parameters, values, smallest=4)
-        scaled = sizes / _geometric_mean(sizes)
+        scaled = sizes / geometric_mean(sizes)
         columns = scaled[None, :] ** _GRID[:, None]
     else:
         sizes, y = _logarithms(n_parameters, values)
@@ -132,7 +161,8 @@ def _logarithms(n_parameters: ArrayLike, values: ArrayLike) -> tuple[Floats, Flo
     return np.log(sizes), np.log(y)
 
 
-def _geometric_mean(sizes: Floats) -> float:
+def geometric_mean(sizes: Floats) -> float:
+    """The unit in which powers of `sizes` neither overflow nor vanish."""
     return float(np.exp(np.log(sizes).mean()))
 
 
@@ -142,15 +172,6 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
     slope = float((centred * y).sum() / (centred * centred).sum())
     intercept = float(y.mean() - slope * x.mean())
     return slope, intercept, float(((y - y.mean() - slope * centred) ** 2).sum())
-
-
-def _profile(scaled: Floats, y: Floats, exponents: Floats) -> Floats:
-    """Least residual sum of squares of a N^b + c for each exponent b."""
-    columns = scaled[None, :] ** exponents[:, None]
-    centred = columns - columns.mean(axis=1, keepdims=True)
-    target = y - y.mean()
-    slopes = (centred * target).sum(axis=1) / (centred * centred).sum(axis=1)
-    return ((target[None, :] - slopes[:, None] * centred) ** 2).sum(axis=1)
 
 
 def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-MIN_POINTS = 10
+MIN_FOR_TEST = 10
 """Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
 WARMUPS = 2
 """The stretch begins at so many times the warm-up."""
@@ -40,7 +40,7 @@ def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
         begin = end - 1 if uneven else begin
         if end + 1 - begin >= stop - start:
             start, stop = begin, end + 1
-    if stop - start < MIN_POINTS:
+    if stop - start < MIN_FOR_TEST:
         found = f"{stop - start} evenly spaced checkpoints from step {WARMUPS * warmup_steps:g} on"
-        return Stretch(start, stop, f"{found}; the test needs {MIN_POINTS}")
+        return Stretch(start, stop, f"{found}; the test needs {MIN_FOR_TEST}")
     return Stretch(start, stop, "")

@@ -176,10 +176,10 @@ def train_bpe(text: str, vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
-    found = tokenizer.get_vocab_size()
-    if found != vocab_size:
+    n_tokens = tokenizer.get_vocab_size()
+    if n_tokens != vocab_size:
         raise UserError(
-            f"corpus.vocab_size: {vocab_size}, but the training text yields {found} tokens; ask for fewer"
+            f"corpus.vocab_size: {vocab_size}, but the training text yields {n_tokens} tokens; ask for fewer"
         )
     return tokenizer
 
@@ -207,10 +207,10 @@ def _matches(pattern: str, split: str) -> list[Path]:
     if not glob.has_magic(pattern):
         reason = "is a folder; give its files, as in FOLDER/*.txt" if path.is_dir() else "does not exist"
         raise UserError(f"corpus.{split}: {pattern} {reason}")
-    found = sorted(Path(name) for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
-    if not found:
+    files = sorted(Path(name) for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
+    if not files:
         raise UserError(f"corpus.{split}: no file matches {pattern}")
-    return found
+    return files
 
 
 def _read_utf8(path: Path) -> str:
@@ -313,16 +313,16 @@ def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]
     """The first `count` paragraphs of at least `minimum` characters (fewer where the text has fewer).
 
     Blank lines part the paragraphs of hard-wrapped text. Where most characters stand in lines of over
-    `minimum` characters the text is not hard-wrapped, and each line is a paragraph. A text of which they are less
-    than a tenth (verse, code, dialogue) is cut into pieces of twice `minimum` characters instead.
+    `minimum` characters the text is not hard-wrapped, and each line is a paragraph. Where such paragraphs are less than
+    a tenth of the text (verse, code, dialogue) it is cut into pieces of twice `minimum` characters instead.
     """
     lines = text.splitlines()
     in_long_lines = sum(len(line) for line in lines if len(line) > minimum)
     paragraphs = lines if 2 * in_long_lines > len(text) else re.split(r"\n\s*\n", text)
     stripped = (paragraph.strip() for paragraph in paragraphs)
-    found = [paragraph for paragraph in stripped if len(paragraph) >= minimum]
-    if 10 * sum(map(len, found)) > len(text):
-        return found[:count]
+    long_ones = [paragraph for paragraph in stripped if len(paragraph) >= minimum]
+    if 10 * sum(map(len, long_ones)) > len(text):
+        return long_ones[:count]
     pieces = [text[start : start + 2 * minimum] for start in range(0, len(text) - minimum, 2 * minimum)]
     return pieces[:count]
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from toposcale.io import tables
 from toposcale.io.errors import UserError
+from toposcale.io.log_columns import matched
 from toposcale.io.step_names import MOST_STEPS
 
 SHAPES = ("constant", "linear", "cosine", "wsd")
@@ -122,56 +123,70 @@ class ScheduleTable:
         return np.interp(np.arange(self.steps + 1), self.at, self.values)
 
 
-def schedule_of(given: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
+def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
     """The plan of a configuration: the fields of `Schedule` or `ScheduleTable`, or the path of a table with the columns
     step and learning_rate.
 
     UserError: the file or the fields make no plan.
     """
     try:
-        if isinstance(given, Mapping):
-            if "at" in given:
-                return ScheduleTable(tuple(given["at"]), tuple(given["values"]))
-            known = {field.name: field.default is MISSING for field in fields(Schedule)}
-            if unknown := [name for name in given if name not in known]:
-                raise ValueError(f"{unknown[0]} means nothing there; a schedule has {', '.join(known)}")
-            if missing := [name for name, needed in known.items() if needed and name not in given]:
+        if isinstance(source, Mapping):
+            if "at" in source:
+                return ScheduleTable(tuple(source["at"]), tuple(source["values"]))
+            needed = {field.name: field.default is MISSING for field in fields(Schedule)}
+            if unknown := [name for name in source if name not in needed]:
+                raise ValueError(f"{unknown[0]} means nothing there; a schedule has {', '.join(needed)}")
+            if missing := [name for name, must in needed.items() if must and name not in source]:
                 raise ValueError(f"{missing[0]} is missing")
-            return Schedule(**given)
-        if not Path(given).exists():
+            plan = Schedule(**source)
+            _refuse_idle(plan)
+            return plan
+        if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
-        data, _ = tables.read_any(Path(given))
-        if missing := [name for name in ("step", "learning_rate") if name not in data.schema.names]:
-            raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate")
+        data, _ = tables.read_any(Path(source))
+        column_of = matched(data.schema.names, source)
+        if missing := [name for name in ("step", "learning_rate") if name not in column_of]:
+            raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate (or lr)")
         steps, rates = (
-            np.array(data[name].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
+            np.array(data[column_of[name]].to_pylist(), dtype=np.float64)
+            for name in ("step", "learning_rate")
         )
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")
         return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
     except (TypeError, ValueError) as error:
-        where = "schedule" if isinstance(given, Mapping) else str(given)
+        where = "schedule" if isinstance(source, Mapping) else str(source)
         raise UserError(f"{where}: {error}") from error
+
+
+def _refuse_idle(plan: Schedule) -> None:
+    """ValueError: a number that the shape never reads, or a warm-up that fills the whole plan."""
+    if plan.warmup_steps >= plan.steps:
+        raise ValueError(f"warmup_steps: {plan.warmup_steps:,}, but the plan ends at step {plan.steps:,}")
+    if plan.decay_start is not None and plan.shape != "wsd":
+        raise ValueError(f"decay_start: means nothing for {plan.shape}; a wsd schedule has it")
+    if plan.final and plan.shape == "constant":
+        raise ValueError("final: means nothing for constant, whose rate stays")
 
 
 def plan_of_training(
     final_step: int,
     steps: np.ndarray,
     rates: np.ndarray,
-    given: Schedule | ScheduleTable | None = None,
+    schedule: Schedule | ScheduleTable | None = None,
     warmup_steps: float | None = None,
 ) -> tuple[np.ndarray, str]:
     """(final_step + 1,) the rate of every step, and where it is known from; empty, and why, where it is not known.
 
-    steps, rates: the rows of the log or of a table, those to come among them, NaN for unknown. What is given counts; then
-    rows up to the end; then a line or a cosine on which the logged rates lie. Before the first row a linear warm-up of
-    `warmup_steps`, where that is known. UserError: the log contradicts what is given.
+    steps, rates: the rows of the log or of a table, those to come among them, NaN for unknown. A schedule comes first;
+    without one the rows up to the end; then a line or a cosine on which the logged rates lie. Before the first row a linear
+    warm-up of `warmup_steps`, where that is known. UserError: the log contradicts the schedule.
     """
-    known = np.isfinite(rates)
-    steps, rates = np.asarray(steps)[known], np.asarray(rates, dtype=np.float64)[known]
-    if given is not None:
-        planned = given.rates()
-        _compare(given, planned, steps, rates)
+    usable = np.isfinite(rates)
+    steps, rates = np.asarray(steps)[usable], np.asarray(rates, dtype=np.float64)[usable]
+    if schedule is not None:
+        planned = schedule.rates()
+        _compare(schedule, planned, steps, rates)
         tail = np.full(max(final_step + 1 - len(planned), 0), planned[-1])
         return np.concatenate([planned, tail])[: final_step + 1], "given"
     logged = rates_of_log(steps, rates, warmup_steps)
@@ -197,41 +212,86 @@ def planned(
     rates: those of the training log.
     UserError: the log contradicts the schedule.
     """
-    given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
+    schedule = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:
-        known, plan = plan_of_training(
-            row["final_step"], np.asarray(steps), np.asarray(rates, float), given, facts.get("warmup_steps")
+        every_rate, plan = plan_of_training(
+            row["final_step"],
+            np.asarray(steps),
+            np.asarray(rates, float),
+            schedule,
+            facts.get("warmup_steps"),
         )
     except UserError as error:
         raise UserError(f"models.{row['model']}.{error}") from None
-    at = knots(known).tolist() if len(known) else []
-    rows = [{"model": row["model"], "step": k, "learning_rate": float(known[k])} for k in at]
+    if row.get("warmup_steps") is None and isinstance(schedule, ScheduleTable):
+        row = {**row, "warmup_steps": int(np.argmax(schedule.rates()))}
+    at = knots(every_rate).tolist() if len(every_rate) else []
+    rows = [{"model": row["model"], "step": k, "learning_rate": float(every_rate[k])} for k in at]
     return {**row, "plan": plan}, rows
 
 
-LARGEST_GAP = 0.05
-"""By how much of the peak a logged rate may differ from the plan: logs are rounded, and count steps in their own way."""
+LARGEST_GAP, LEAST_GAP = 0.05, 1e-5
+"""By how much of the peak a logged rate may differ from the plan: as much in the warm-up, which starts in many ways, and of
+roundly printed rates; and as little as rates of 32 bits do."""
 
 
 def _compare(
-    given: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
+    schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
 ) -> None:
-    """UserError where the log goes on after the plan, or differs by more than `LARGEST_GAP` of the peak, off its edges."""
+    """UserError where the log goes on after the plan, or does not meet it within the digits that were printed.
+
+    A log may count its steps in its own way: the rate of the step before or after is as good. Edges are not compared.
+    """
     if len(steps) and steps.max() > 1.01 * (len(planned) - 1):
         raise UserError(
             f"schedule: it ends at step {len(planned) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
             "schedule of the whole training"
         )
     inside = (steps >= 1) & (steps < len(planned) - 1)
-    at = steps[inside].astype(int)
+    at, peak = steps[inside].astype(int), planned.max()
     nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
     off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
-    if len(at) and off.max() > LARGEST_GAP * planned.max():
-        worst = int(np.argmax(off))
+    allowed = LEAST_GAP * peak + rounding(rates)[inside]
+    if isinstance(schedule, ScheduleTable):
+        allowed = allowed + _between_rows(schedule, at)
+    allowed = np.where(at < np.argmax(planned), np.inf, allowed)
+    too_far = off - np.minimum(allowed, LARGEST_GAP * peak)
+    if len(at) and too_far.max() > 0:
+        worst = int(np.argmax(too_far))
         raise UserError(
-            f"schedule: it gives a learning rate of {planned[at[worst]]:.3g} at step {at[worst]:,}, but the log has "
-            f"{rates[inside][worst]:.3g}; give the schedule that was run, or a file with its rates"
+            f"schedule: it gives a learning rate of {planned[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
+            f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and final rate), or "
+            "a file with its rates"
         )
+
+
+def rounding(values: np.ndarray) -> np.ndarray:
+    """By how much numbers may differ from what was printed: half of the last digit, as the longest of them have it.
+
+    Numbers may be printed with so many decimals, or with so many digits: what allows more counts. One number alone, again
+    and again, as of a constant rate, is exact.
+    """
+    different = np.unique(values[values > 0])
+    if len(different) < 2:
+        return np.zeros(len(values))
+    some = different[np.linspace(0, len(different) - 1, min(len(different), 500)).round().astype(int)]
+    texts = [np.format_float_scientific(value, trim="-").split("e") for value in some]
+    digits = max(len(mantissa.replace(".", "")) for mantissa, _ in texts)
+    decimals = max(len(mantissa.replace(".", "")) - 1 - int(exponent) for mantissa, exponent in texts)
+    magnitude = np.floor(np.log10(np.maximum(values, 1e-300)))
+    return 0.5 * np.maximum(10.0**-decimals, 10.0 ** (magnitude - digits + 1))
+
+
+def _between_rows(schedule: ScheduleTable, at: np.ndarray) -> np.ndarray:
+    """How far the rates at some steps may lie off the lines between the rows: half of how far a row lies off the line
+    between its neighbours, which of a smooth plan is twice too much; and the rounding of the rows."""
+    steps, rates = np.array(schedule.at, dtype=np.float64), np.array(schedule.values)
+    bend = np.zeros(len(steps))
+    if len(steps) > 2:
+        share = (steps[1:-1] - steps[:-2]) / (steps[2:] - steps[:-2])
+        bend[1:-1] = np.abs(rates[1:-1] - (1 - share) * rates[:-2] - share * rates[2:])
+    following = np.clip(np.searchsorted(steps, at), 1, len(steps) - 1)
+    return 0.5 * np.maximum(bend[following - 1], bend[following]) + rounding(rates)[following]
 
 
 MOST_KNOTS = 2000
@@ -258,8 +318,8 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | Non
     linear warm-up of `warmup_steps` where that is known. The log has to begin within an interval between its rows after
     that, or, without it, after step 0.
     """
-    known = np.isfinite(rates) & (steps >= 0)
-    steps, rates = np.asarray(steps, dtype=np.float64)[known], np.asarray(rates, dtype=np.float64)[known]
+    usable = np.isfinite(rates) & (steps >= 0)
+    steps, rates = np.asarray(steps, dtype=np.float64)[usable], np.asarray(rates, dtype=np.float64)[usable]
     if len(steps) < 2:
         return "no learning rates are logged"
     if np.any(rates < 0) or rates.max() <= 0:

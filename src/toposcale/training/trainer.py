@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from toposcale.io import tensor_files
-from toposcale.io.errors import UserError
+from toposcale.io.errors import SharedError, UserError
 from toposcale.training.gpt import GPT, GPTShape
 from toposcale.training.schedules import Schedule, ScheduleTable
 
@@ -107,15 +107,15 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
     """Make PyTorch deterministic and return the device that `auto`, `cpu` or `cuda` stands for.
 
     A CPU job runs on one thread unless more are asked for, because sums change their order, and so their last bits,
-    with the number of threads; with one thread nothing else there is random. PyTorch's own switch is thrown for CUDA
-    alone: it loads the compiler, which takes a second.
-    Raises UserError where CUDA is asked for and there is none, ValueError for another name.
+    with the number of threads; with one thread nothing else there is random. PyTorch's deterministic mode is for
+    CUDA alone: it loads the compiler, which takes a second.
+    Raises SharedError where CUDA is asked for and there is none, ValueError for another name.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device: {device!r}, but it is auto, cpu or cuda")
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        raise UserError("device: cuda, but PyTorch sees no CUDA device here; use auto or cpu")
+        raise SharedError("device: cuda, but PyTorch sees no CUDA device here; use auto or cpu")
     torch.set_num_threads(threads)
     if not available or device == "cpu":
         return torch.device("cpu")
@@ -305,9 +305,9 @@ def _load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> tu
     arrays, metadata = tensor_files.read(path)
     model = shape.build(0)
     expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        different = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+    stored = {name: array.shape for name, array in arrays.items()}
+    if expected != stored:
+        different = sorted(name for name in expected | stored if expected.get(name) != stored.get(name))
         raise UserError(
             f"{path}: weights of another model ({different[0]} differs); delete it and train again"
         )

@@ -20,7 +20,7 @@ Diagrams = dict[str, list[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class GradientCloudSettings:
     """At most `max_points` rows of a matrix, the same at every step."""
 
     max_points: int = 200
@@ -28,7 +28,7 @@ class Settings:
 
 
 def compute_features(
-    gradients: Mapping[str, NDArray[np.float64]], settings: Settings, *, model: str
+    gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings, *, model: str
 ) -> tuple[Features, Diagrams]:
     """Features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
@@ -57,7 +57,7 @@ def compute_features(
 
 
 def _describe_matrix(
-    gradient: NDArray[np.float64], layer: str, settings: Settings, model: str
+    gradient: NDArray[np.float64], layer: str, settings: GradientCloudSettings, model: str
 ) -> tuple[dict[str, float], list[NDArray[np.float64]]]:
     rows = homology.subsample_rows(len(gradient), settings.max_points, seed=(settings.seed, model, layer))
     features, diagrams = homology.cloud_features(gradient[rows])

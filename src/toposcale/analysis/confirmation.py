@@ -1,0 +1,99 @@
+"""What a search among many features found, and whether it comes back on fresh runs.
+
+A run asks each question of many features. What passes was searched for. It is confirmed when it passes again, with its
+direction, on runs of the same models with fresh seeds: there the findings alone are tested, and corrected by Holm (1979).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from toposcale.analysis.controls import CONTROLS
+from toposcale.analysis.questions import LEVEL, NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.series import SERIES_KEY, cells_of, headline_metric
+from toposcale.analysis.verdicts import pooled_verdicts, verdicts_on_features
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.io import schemas
+from toposcale.statistics.multiple_testing import holm
+
+CONFIRMED, NOT_CONFIRMED = "confirmed", "not confirmed"
+HOW = "make confirm CONFIG=..."
+"""The command that trains the fresh runs."""
+RESAMPLES = 20
+"""Resamples of the fresh correlations, whose intervals nobody reads."""
+_KEY = ["question", *SERIES_KEY, "metric"]
+
+
+def findings_tables(
+    verdicts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, tasks: list[str]
+) -> dict[str, pd.DataFrame]:
+    """The table findings: each tested question that a feature of whole models passed over all runs, on the headline metric.
+
+    verdicts, metrics, models: the tables of those names. tasks: `metrics.tasks`.
+    """
+    asked = pooled_verdicts(verdicts, headline_metric(metrics["metric"], tasks))
+    tested = asked[asked["p"].notna()]
+    rows = tested.assign(
+        n_searched=tested.groupby("question")["p"].transform("size"),
+        n_seeds=int(pd.Series(cells_of(models)).value_counts().max()) if len(models) else 0,
+    )[tested["answer"] == YES]
+    rows["direction"] = np.where(rows["estimate"] > 0, "positive", "negative")
+    names = schemas.TABLES["findings"].names
+    return {"findings": schemas.TABLES["findings"].frame(rows.reindex(columns=names))}
+
+
+def confirmation_tables(
+    findings: pd.DataFrame,
+    fresh_features: pd.DataFrame,
+    fresh_metrics: pd.DataFrame,
+    fresh_models: pd.DataFrame,
+    *,
+    seed: int,
+    confirm: dict[str, str],
+) -> dict[str, pd.DataFrame]:
+    """The table confirmation: each finding with its estimate and p on fresh runs, and whether it is confirmed.
+
+    findings: the table of that name. fresh_...: the tables of the fresh runs; empty where there are none yet. confirm:
+    `run`, the name of the fresh run; `obstacle`, why the models cannot be trained again, "" if they can.
+
+    Confirmed: p, corrected by Holm over the findings that could be tested, is at most `LEVEL`, and the estimate has the
+    sign of the finding.
+    """
+    rows = findings.rename(columns={"estimate": "searched_estimate", "q": "searched_q"}).drop(columns="p")
+    rows["fresh_run"] = confirm["run"]
+    if findings.empty or fresh_features.empty:
+        why = confirm["obstacle"] or f"confirm it: {HOW}"
+        rows = rows.assign(estimate=np.nan, p=np.nan, p_holm=np.nan, answer=NOT_TESTED, reason=why)
+        return {"confirmation": schemas.TABLES["confirmation"].frame(rows)}
+    fresh = _fresh_verdicts(findings, fresh_features, fresh_metrics, fresh_models, seed)
+    rows = rows.merge(fresh[[*_KEY, "estimate", "p", "reason"]], on=_KEY, how="left", validate="one_to_one")
+    rows["p_holm"] = holm(rows["p"])
+    same = np.sign(rows["estimate"]) == np.sign(rows["searched_estimate"])
+    answers = np.where((rows["p_holm"] <= LEVEL) & same, CONFIRMED, NOT_CONFIRMED)
+    rows["answer"] = np.where(rows["p"].notna(), answers, NOT_TESTED)
+    untested = rows["reason"].fillna("this feature and metric were not measured")
+    rows["reason"] = np.where(rows["p"].notna(), "", f"not tested in the run {confirm['run']}: " + untested)
+    return {"confirmation": schemas.TABLES["confirmation"].frame(rows)}
+
+
+def _fresh_verdicts(
+    findings: pd.DataFrame, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
+) -> pd.DataFrame:
+    """The verdicts over all fresh runs, of the features that were found and nothing else."""
+    [metric] = set(findings["metric"])
+    found = pd.MultiIndex.from_frame(findings[SERIES_KEY])
+    held = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
+    is_held = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(held)
+    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(found)
+    whole = features["layer"] == WEIGHT_NORM.layer
+    tables = verdicts_on_features(
+        features[(is_found | is_held) & whole],
+        metrics[metrics["metric"] == metric],
+        models,
+        metric,
+        seed=seed,
+        resamples=RESAMPLES,
+    )
+    verdicts = pooled_verdicts(tables["verdicts"], metric)
+    return verdicts[verdicts["question"].isin(QUESTIONS)]

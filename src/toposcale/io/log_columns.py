@@ -1,0 +1,99 @@
+"""What trackers call the columns of a training log: the step, the losses, the learning rate, the gradient norm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from toposcale.io.errors import UserError
+
+# In lower case; of several names of the step the first that is there counts, since what a tracker counts itself (`_step`)
+# need not be the training's own step.
+NAMES = {
+    "step": ("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
+    "loss": (
+        *("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
+        *(
+            "loss/train",
+            "training/loss",
+            "loss/train/total",
+            "lm loss",
+            "lm_loss",
+            "lm-loss",
+            "train/lm_loss",
+        ),
+        *("cross_entropy", "train/cross_entropy", "cross_entropy_loss", "train/crossentropyloss", "ce_loss"),
+        "train/ce_loss",
+    ),
+    "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "train/gradient_norm", "grad-norm"),
+    "learning_rate": ("learning_rate", "lr", "train/learning_rate", "train/lr", "learning-rate"),
+    "validation_loss": (
+        *("validation_loss", "val_loss", "eval_loss", "eval/loss", "val/loss", "validation/loss"),
+        *("valid_loss", "valid/loss", "test_loss", "test/loss", "loss/val", "loss/validation", "loss/eval"),
+        *("lm loss validation", "val_cross_entropy", "eval/crossentropyloss", "eval/cross_entropy"),
+    ),
+}
+
+_LAST_RESORT = {"loss": "value"}
+"""The export of one TensorBoard curve calls its loss `Value`; where a loss is called by name, a value is something else."""
+
+
+def matched(
+    names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes.
+
+    chosen: the columns that the user named, by what they hold ("step", "loss"); of the losses no other is read then.
+    UserError: two columns hold one thing, or a named column is not there.
+    """
+    there = list(names)
+    plain: dict[str, list[str]] = {}
+    for name in there:
+        if not name.endswith(("__MIN", "__MAX")):
+            plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
+    column_of = {what: _chosen(what, name, there, where) for what, name in (chosen or {}).items()}
+    for what, aliases in NAMES.items():
+        if what in column_of or (what == "validation_loss" and "loss" in (chosen or {})):
+            continue
+        named = [name for name in aliases if name in plain]
+        named += [name for name in plain if what == "learning_rate" and name.startswith("lr-")]
+        present = [column for name in named for column in plain[name]]
+        if len(present) > 1 and what != "step":
+            remedy = ", or name one with --loss-column (loss_column)" if what == "loss" else ""
+            raise UserError(
+                f"{where}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; remove one of them"
+                f"{remedy}"
+            )
+        if present:
+            column_of[what] = present[0]
+    if not column_of.keys() & {"loss", "validation_loss"} and _LAST_RESORT["loss"] in plain:
+        column_of["loss"] = plain[_LAST_RESORT["loss"]][0]
+    return column_of
+
+
+def _chosen(what: str, name: str, there: list[str], where: str | Path) -> str:
+    if name not in there:
+        raise UserError(f"{where}: no column {name} for the {what}; its columns are {', '.join(there[:40])}")
+    return name
+
+
+def refuse_missing(
+    column_of: Mapping[str, str], names: Iterable[str], where: str | Path, how: str = ""
+) -> None:
+    """UserError: there is no column for the step, or none for a loss of training or validation.
+
+    how: what else a reader of the line should know of the columns.
+    """
+    missing = [
+        what
+        for what, columns in {"step": {"step"}, "loss": {"loss", "validation_loss"}}.items()
+        if not columns & column_of.keys()
+    ]
+    if missing:
+        there = list(names)
+        more = f" and {len(there) - 40} more" if len(there) > 40 else ""
+        raise UserError(
+            f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(there[:40])}{more}{how}. "
+            f"Name it with --{missing[0]}-column ({missing[0]}_column), or call it {', '.join(NAMES[missing[0]][:3])}"
+        )

@@ -1,0 +1,99 @@
+"""How far the forecasts can be believed for models far below the published sizes: the project's own trainings.
+
+`python -m studies.small_models [RUNS]` forecasts the end of every training of the studies (3K to 97K parameters; with
+RUNS, so many of each cell) from 20, 30 and 50%, each alone, as the advice does. It prints by size how many forecasts are
+refused, the error of the others, and how many of their 95% intervals hold the truth.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from studies import small_tables
+from toposcale.forecasting.advice import advise_on
+from toposcale.forecasting.training_run import Facts, TrainingRun
+from toposcale.training.schedules import Schedule
+
+FOLDER = Path(__file__).parent
+SHARES = (0.2, 0.3, 0.5)
+
+
+def trainings(most: int | None = None) -> Iterator[TrainingRun]:
+    """The trainings of the studies whose plan is a shape, at most so many of each cell."""
+    models, series = (
+        pd.concat([pd.read_csv(path) for path in _files(kind)], ignore_index=True)
+        for kind in ("models", "series")
+    )
+    losses = dict(tuple(series.groupby("model")))
+    for _, cell in models.groupby("cell", sort=True):
+        for model in cell.sort_values("model").head(most or len(cell)).to_dict("records"):
+            rows, steps = losses[model["model"]], int(model["final_step"])
+            shape = str(model.get("shape", "cosine"))
+            plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))
+            facts = Facts(
+                model["model"],
+                int(model["n_parameters"]),
+                steps,
+                model["tokens_per_step"],
+                plan,
+                family="gpt",
+            )
+            nothing = {name: np.empty(0) for name in ("step", "loss", "gradient_norm", "learning_rate")}
+            yield TrainingRun.of(facts, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])})
+
+
+def _files(kind: str) -> list[Path]:
+    first = [FOLDER / f"study/tables/{part}/{kind}.csv" for part in ("study", "study-data")]
+    second = sorted((FOLDER / f"study2/tables/{kind}").glob("*.csv.gz"))
+    return [path if path.exists() else path.with_suffix(".csv.gz") for path in first] + second
+
+
+def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
+    """A row a training and share: n_parameters, share, error, inside, and the reason where there is no forecast."""
+    rows = []
+    for run in runs:
+        for share in SHARES:
+            advice = advise_on(run.first(share))
+            end = advice.end
+            row = {
+                "model": run.model,
+                "n_parameters": run.n_parameters,
+                "share": share,
+                "sure": advice.is_sure,
+            }
+            if end is None:
+                rows.append(row | {"reason": advice.no_advice_because})
+                continue
+            inside = end.low <= run.final_loss <= end.high
+            rows.append(row | {"error": end.value - run.final_loss, "inside": float(inside), "reason": ""})
+    return pd.DataFrame(rows)
+
+
+def by_size(table: pd.DataFrame) -> pd.DataFrame:
+    """Of each size and share: the forecasts, how many are refused, their mean error and bias, and the truth inside."""
+    rows = []
+    for (size, share), part in table.groupby(["n_parameters", "share"]):
+        kept = part[part["reason"] == ""]
+        rows.append(
+            {
+                "n_parameters": size,
+                "share": share,
+                "n": len(part),
+                "refused": float((part["reason"] != "").mean()),
+                "mean_error": kept["error"].abs().mean(),
+                "bias": kept["error"].mean(),
+                "inside": kept["inside"].mean(),
+                "sure": int(part["sure"].sum()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    most = int(sys.argv[1]) if len(sys.argv) > 1 else None
+    print(small_tables.markdown(by_size(forecasts(trainings(most)))))

@@ -1,0 +1,198 @@
+"""`python -m studies.study3.train TABLES WORK` trains what the plan has and TABLES lacks, small models first.
+
+A cell whose tables are complete is skipped. A finished run leaves its rows in WORK, so that an interruption loses one run;
+when all runs of a cell are there, the cell is written to TABLES. The functions are those that the jobs of the workflow
+call, with the same settings, so a run has the same losses and features as there (tests/unit/test_study_3_training.py).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+import plan
+from studies import small_tables
+from studies.norms import MEAN_ROW_NORM
+from studies.study2.questions import FOLLOWED as EARLIER
+from studies.study3 import cells, measures
+from studies.study3.cells import Cell
+from toposcale.analysis.over_seeds import EARLY, SHARE
+from toposcale.checkpoints.matrices import iterate_arrays
+from toposcale.features import weights
+from toposcale.features.names import VALIDATION_LOSS
+from toposcale.io.errors import UserError
+from toposcale.io.schemas import ALL_LAYERS
+from toposcale.training import corpus, trainer
+from toposcale.training.gpt import GPTShape
+
+FOLLOWED = (*EARLIER, MEAN_ROW_NORM, measures.NUCLEAR, measures.NEAREST, "h0_total_l2_scaled")
+"""The features of every checkpoint; at 30% of the training everything is kept."""
+GAP_WINDOWS, GAP_PARTS = 1400, 4
+"""Windows of each text on which the gap is measured, and into how many interleaved parts they are cut: what the parts of
+one run differ by tells the noise."""
+GAP_SHARES = (EARLY, SHARE, 0.5, 1.0)
+"""Shares of the training at which the gap is measured."""
+
+Rows = dict[str, pd.DataFrame]
+
+
+def train_missing(plan_cells: Sequence[Cell], tables: Path, work: Path) -> None:
+    """Train every cell that is not complete in `tables`."""
+    trainer.configure_torch("cpu")
+    for cell in plan_cells:
+        if cells.complete(tables, cell):
+            print(f"{cell.name}: there", flush=True)
+            continue
+        train_cell(cell, tables, work)
+        done = sum(cells.complete(tables, one) for one in plan_cells)
+        print(f"{cell.name}: {len(cell.runs)} runs; {done} of {len(plan_cells)} cells", flush=True)
+
+
+def train_cell(cell: Cell, tables: Path, work: Path) -> None:
+    """Train the runs of a cell that `work` does not have, and write the cell to `tables`."""
+    text = text_of(cell, work)
+    for name, run in cell.runs.items():
+        if not (work / name).exists():
+            started = time.process_time()
+            rows = trained(run, cell.config, text)
+            rows["models"]["cpu_s"] = round(time.process_time() - started, 1)
+            write_run(rows, work / name)
+    for table in cells.TABLES:
+        parts = [pd.read_csv(work / name / f"{table}.csv") for name in cell.runs]
+        small_tables.write(pd.concat(parts, ignore_index=True), cells.file_of(tables, table, cell.name))
+
+
+def write_run(rows: Rows, folder: Path) -> None:
+    """The rows of a run in a folder that is there whole or not at all."""
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for table, part in rows.items():
+        small_tables.write(part, unfinished / f"{table}.csv")
+    os.replace(unfinished, folder)
+
+
+def text_of(cell: Cell, work: Path) -> corpus.Corpus:
+    """The text of a cell, kept in `work`, since reading the documentation of Python takes seconds."""
+    settings = cell.config["corpus"]
+    path = work / f"corpus-{settings['source']}.safetensors"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = corpus.build_corpus(
+            settings["source"],
+            settings["tokenizer"],
+            context=cell.config["training"]["context"],
+            vocab_size=settings["vocab_size"],
+            train=settings["train"],
+            validation=settings["validation"],
+        )
+        corpus.save_corpus(made, path)
+    return corpus.load_corpus(path)
+
+
+def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
+    """The rows of one run: its tables of `cells.TABLES`."""
+    settings = run.training
+    shape = GPTShape(
+        text.vocab_size,
+        settings["context"],
+        *(int(run.settings[size]) for size in ("d_model", "n_layers", "n_heads")),
+    )
+    names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
+    schedule = trainer.TrainingPlan(
+        **{name: settings[name] for name in names}, clip=settings["gradient_clip"], seed=run.seed
+    )
+    tokens = trainer.share_of_text(text.train, settings["data_fraction"], shape.context)
+    both = text.validation, tokens
+    small, large = (
+        [trainer.validation_windows(one, shape.context, count) for one in both]
+        for count in (settings["validation_windows"], GAP_WINDOWS)
+    )
+    state = trainer.initial_state(run.name, shape, schedule, torch.device("cpu"))
+    series, early, gaps = [], pd.DataFrame(), []
+    for step in run.steps:
+        trainer.train(state, schedule, tokens, step)
+        values = measured(state, config)
+        validation, seen = (trainer.validation_loss(state.model, windows) for windows in small)
+        losses = {VALIDATION_LOSS: validation, "generalisation_gap": validation - seen}
+        where = {"model": run.name, "step": step}
+        series.append({**where, **{name: values[name] for name in FOLLOWED}, **losses})
+        if step == checkpoint_at(run, SHARE):
+            early = pd.DataFrame([where | values])
+        if step in {checkpoint_at(run, share) for share in GAP_SHARES}:
+            gaps += [{**where, **row} for row in losses_of_parts(state, *large)]
+    models = pd.DataFrame([facts(run, shape, text)])
+    return {"models": models, "series": pd.DataFrame(series), "early": early, "gaps": pd.DataFrame(gaps)}
+
+
+def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> weights.Features:
+    """Every feature of the whole model, and some of every layer as feature/layer."""
+    chosen = {
+        key: value for key, value in config["weights"].items() if key not in ("jobs", "distances", "threads")
+    }
+    matrices = dict(iterate_arrays(dict(state.model.named_parameters())))
+    features, _ = weights.compute_features(
+        matrices.items(), weights.WeightSettings.from_mapping(chosen), model=state.name
+    )
+    return features[ALL_LAYERS] | measures.of_model(matrices, features) | measures.by_layer(features)
+
+
+def losses_of_parts(
+    state: trainer.TrainingState, validation: NDArray[np.int64], seen: NDArray[np.int64]
+) -> list[dict[str, float]]:
+    """Validation and training loss on each of `GAP_PARTS` interleaved parts of the windows of both texts."""
+    if len(validation) != len(seen):
+        raise UserError(f"{len(validation)} windows of the validation text, {len(seen)} of the training text")
+    return [
+        {
+            "part": part,
+            "windows": len(validation[part::GAP_PARTS]),
+            "validation_loss": trainer.validation_loss(state.model, validation[part::GAP_PARTS]),
+            "training_loss": trainer.validation_loss(state.model, seen[part::GAP_PARTS]),
+        }
+        for part in range(GAP_PARTS)
+    ]
+
+
+def checkpoint_at(run: plan.Model, share: float) -> int:
+    """The last checkpoint within a share of the training."""
+    return max(step for step in run.steps if step <= share * run.steps[-1] + 1e-6)
+
+
+def facts(run: plan.Model, shape: GPTShape, text: corpus.Corpus) -> dict[str, Any]:
+    """The row of a run in the table of models: that of the workflow, the text, and what it was computed with."""
+    known = {key: value for key, value in run.facts.items() if value is not None and key != "schedule"}
+    return {
+        "model": run.name,
+        **known,
+        "n_parameters": shape.n_parameters,
+        "text_sha256": text.sha256["train"][:12],
+        "processor": processor(),
+        "torch": torch.__version__,
+    }
+
+
+def processor() -> str:
+    """The kind of processor: the same bytes are promised on one kind alone."""
+    lines: Sequence[str] = ()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    try:
+        train_missing(cells.planned(Path()), *map(Path, sys.argv[1:]))
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")

@@ -1,0 +1,121 @@
+"""What is wrong with one checkpoint is a gap of it; what every checkpoint shares ends the run."""
+
+import errno
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import _job
+import embeddings
+from toposcale.io.errors import DownloadError, LeftOutError, SharedError, UserError, is_shared, reason_of
+
+
+class PanicException(BaseException):
+    """As libraries in Rust raise it."""
+
+
+def job(tmp_path, *, leave_gaps=True):
+    """A job on two checkpoints that are not made here."""
+    files = [str(tmp_path / f"{step}.safetensors") for step in (1, 2)]
+    return SimpleNamespace(
+        wildcards=SimpleNamespace(model="m"),
+        params=SimpleNamespace(steps=[1, 2], leave_gaps=leave_gaps),
+        input=SimpleNamespace(checkpoints=files),
+    )
+
+
+def measure(checkpoint, error):
+    if checkpoint.endswith("1.safetensors"):
+        raise error
+    return "measurements"
+
+
+OF_ONE = [
+    UserError("a.bin: damaged"),
+    DownloadError("a/b, revision c: the server answered 403"),
+    ValueError("weight must not be empty"),
+    OverflowError("int too big to convert"),
+    RuntimeError("view size is not compatible"),
+    RecursionError("maximum recursion depth exceeded"),
+    PermissionError(errno.EACCES, "Permission denied"),
+    PanicException("called `Option::unwrap()` on a `None` value"),
+]
+SHARED = [
+    SharedError("no hub"),
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+    OSError(errno.ENOSPC, "No space left on device"),
+    KeyboardInterrupt(),
+    SystemExit(1),
+]
+
+
+@pytest.mark.parametrize("error", OF_ONE, ids=lambda error: type(error).__name__)
+def test_any_exception_over_one_checkpoint_is_a_gap_with_its_reason(tmp_path, error):
+    noted = []
+    results = dict(_job.measured(job(tmp_path), "weights", noted, measure, error))
+    assert results == {1: None, 2: "measurements"}
+    [row] = noted
+    assert (row["model"], row["step"], row["warning"]) == ("m", 1, reason_of(error))
+    assert str(error) in row["warning"]
+
+
+@pytest.mark.parametrize("error", SHARED, ids=lambda error: type(error).__name__)
+def test_what_every_checkpoint_shares_ends_the_run(tmp_path, error):
+    with pytest.raises(type(error)):
+        list(_job.measured(job(tmp_path), "weights", [], measure, error))
+
+
+def test_a_full_memory_of_torch_is_known_without_importing_it():
+    torch = pytest.importorskip("torch")
+    assert is_shared(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 50)
+    assert is_shared(caught.value)
+
+
+def test_a_checkpoint_that_was_made_here_is_no_gap(tmp_path):
+    with pytest.raises(ValueError, match="odd"):
+        list(_job.measured(job(tmp_path, leave_gaps=False), "weights", [], measure, ValueError("odd")))
+
+
+def test_a_checkpoint_that_is_left_out_is_noted_as_such(tmp_path):
+    noted = []
+    list(_job.measured(job(tmp_path), "weights", noted, measure, LeftOutError("equal", "main")))
+    assert noted[0]["warning"] == "serves the weights of main"
+
+
+def test_a_revision_that_moved_since_it_was_fetched_is_said(tmp_path):
+    facts = {"repo": "a/b", "revision": "step1", "folder": "f", "commit_before": "1" * 40, "commit": "2" * 40}
+    manifest = tmp_path / "1.json"
+    manifest.write_text(json.dumps(facts))
+    snakemake = job(tmp_path)
+    snakemake.params.steps, snakemake.input.checkpoints = [1], [str(manifest)]
+    noted = []
+    assert dict(_job.measured(snakemake, "weights", noted, lambda checkpoint: "measurements")) == {
+        1: "measurements"
+    }
+    [row] = noted
+    assert row["step"] is None  # no gap
+    assert row["warning"].startswith(
+        "a/b, revision step1: it was commit 111111111111 when it was fetched first"
+    )
+
+
+class Text:
+    probe_texts = tuple(f"a sentence of a probe, number {number}" for number in range(6))
+
+
+def tokens(text, tokenizer):
+    model = SimpleNamespace(context=8)
+    return embeddings.tokens_of(model, tokenizer, text, {"texts": 6, "max_tokens": 8})
+
+
+def test_a_short_text_is_shared_and_a_tokenizer_that_reads_nothing_is_not():
+    short = SimpleNamespace(probe_texts=Text.probe_texts[:4])
+    with pytest.raises(SharedError, match="4 probe texts of at least 100 characters"):
+        tokens(short, None)
+    with pytest.raises(UserError, match="its tokenizer makes two tokens or more of 0 of the 6") as caught:
+        tokens(Text(), lambda texts, **_: {"input_ids": [[1]] * len(texts)})
+    assert not is_shared(caught.value)

@@ -1,0 +1,166 @@
+"""What a curve says against its forecast: no answer is sure, or there is none, where nothing can be known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toposcale
+from planted_laws import run, wsd
+from toposcale.forecasting.advice import advise_on
+from toposcale.forecasting.decision import Request
+from toposcale.forecasting.irregular_rows import is_excursion, is_moving_average
+from toposcale.forecasting.training_run import Facts, TrainingRun
+
+FINAL = 9600
+OPTIONS = {"n_parameters": 60e6, "tokens_per_step": 1e5, "steps": FINAL}
+OPTIONS |= {"schedule": {"shape": "cosine", "warmup_steps": 200, "final": 0.1}}
+
+
+def falling(steps, noise, seed=0):
+    return 2.6 + 9 * steps**-0.5 + noise * np.random.default_rng(seed).normal(size=len(steps))
+
+
+def advise(losses, steps, **changed):
+    return toposcale.advise({"step": steps, "loss": losses}, **OPTIONS | changed)
+
+
+STEPS = np.arange(250, FINAL // 2, 25)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+def test_noise_around_a_level_is_no_fall(noise, seed):
+    advice = advise(3.7 + noise * np.random.default_rng(seed).normal(size=len(STEPS)), STEPS)
+    assert not advice.choice
+    assert "does not fall" in advice.sentence
+
+
+def test_a_loss_that_has_hardly_begun_to_fall_gets_no_advice():
+    advice = advise(np.linspace(10.8, 10.65, len(STEPS)), STEPS)
+    assert "does not fall as trainings do" in advice.sentence
+
+
+def test_a_curve_that_falls_has_advice():
+    """The positive control: the same noise on a fall is no reason to say nothing."""
+    for seed in range(5):
+        assert advise(falling(STEPS, 0.05, seed), STEPS).choice
+
+
+@pytest.mark.parametrize("size", [8_320, 1e5, 1e6, 1e11])
+def test_outside_the_sizes_of_published_trainings_no_answer_is_sure(size):
+    advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
+    assert not advice.is_sure
+    assert any("outside the sizes of published trainings" in doubt for doubt in advice.doubts)
+    if advice["probability"] is not None and advice["probability"] >= 0.8:
+        assert f"{size:,.0f} parameters" in advice.sentence
+
+
+def test_two_sizes_tell_the_law_of_sizes_where_no_published_training_was():
+    live = run("1M", 1_000_000, until=0.7)
+    assert any("outside the sizes" in doubt for doubt in advise_on(live).doubts)
+    assert not any("outside the sizes" in doubt for doubt in advise_on(live, [run("4M", 4_000_000)]).doubts)
+
+
+@pytest.mark.parametrize("scale", [12.0, 1000.0])
+def test_a_loss_that_no_vocabulary_has_is_asked_whether_it_is_a_perplexity(scale):
+    assert "perplexity?" in advise(scale * falling(STEPS, 0.01), STEPS).sentence
+
+
+def test_a_perplexity_is_never_sure():
+    assert not advise(np.exp(falling(STEPS, 0.01)), STEPS).is_sure
+
+
+def test_a_loss_near_zero_is_never_sure():
+    advice = advise(falling(STEPS, 0.001) / 1000, STEPS)
+    assert not advice.is_sure
+
+
+def test_inside_the_warm_up_the_answer_is_when_to_ask():
+    schedule = {"shape": "cosine", "warmup_steps": 3000, "final": 0.1}
+    steps = np.arange(10, 2500, 10)
+    advice = advise(falling(steps, 0.01), steps, schedule=schedule)
+    assert advice.sentence == (
+        "No advice: the learning rate still rises, until step 2,999: ask again from step 5,998 on."
+    )
+
+
+def test_the_training_itself_given_as_known_changes_nothing():
+    losses = falling(STEPS, 0.01)
+    alone = advise(losses, STEPS)
+    itself = {"curve": {"step": STEPS, "loss": losses}, "n_parameters": 60e6}
+    beside = advise(losses, STEPS, known=[itself])
+    assert beside["models_read"] == 1
+    assert (beside.sentence, beside["forecast"]) == (alone.sentence, alone["forecast"])
+
+
+def test_a_known_run_that_stopped_early_is_said_to_be_read_as_under_way():
+    known = [{"curve": {"step": STEPS, "loss": 0.3 + falling(STEPS, 0.01)}, "n_parameters": 15e6}]
+    advice = advise(falling(STEPS, 0.01), STEPS, known=known)
+    assert any("is under way" in clause and "say its steps" in clause for clause in advice["assumed"])
+    steps = {"steps": int(STEPS[-1])}
+    advice = advise(falling(STEPS, 0.01), STEPS, known=[known[0] | steps])
+    assert not any("is under way" in clause for clause in advice["assumed"])
+
+
+def smoothed(losses, weight):
+    return pd.Series(losses).ewm(alpha=1 - weight, adjust=False).mean().to_numpy()
+
+
+@pytest.mark.parametrize("weight", [0.9, 0.97, 0.99])
+def test_a_moving_average_is_known_by_its_walk(weight):
+    steps = np.arange(100, 700)
+    hits = [is_moving_average(smoothed(falling(steps, 0.05, seed), weight)) for seed in range(20)]
+    assert np.mean(hits) >= 0.8
+    raw = [is_moving_average(falling(steps, 0.05, seed)) for seed in range(20)]
+    assert np.mean(raw) <= 0.05
+    assert not is_moving_average(falling(steps, 0.0))
+
+
+def test_advice_on_a_smoothed_log_is_not_sure():
+    steps = np.arange(250, FINAL // 2, 5)
+    losses = smoothed(falling(steps, 0.05), 0.99)
+    advice = advise(losses, steps)
+    assert any("moving average" in doubt for doubt in advice.doubts)
+    named = {"step": steps, "loss": losses, "validation_loss": losses}
+    assert not any("moving average" in doubt for doubt in toposcale.advise(named, **OPTIONS).doubts)
+
+
+def test_a_stretch_above_the_level_that_came_back_is_left_out():
+    losses = falling(STEPS, 0.01)
+    shifted = losses.copy()
+    shifted[60:90] += 0.6
+    np.testing.assert_array_equal(np.flatnonzero(is_excursion(shifted)), np.arange(60, 90))
+    assert not is_excursion(losses).any()
+    plain, lifted = (advise(values, STEPS) for values in (losses, shifted))
+    assert lifted.choice == plain.choice
+    assert lifted["forecast"] == pytest.approx(plain["forecast"], abs=0.02)
+
+
+def test_a_stretch_that_has_not_come_back_is_no_excursion():
+    losses = falling(STEPS, 0.01)
+    losses[-40:] += 0.6
+    assert not is_excursion(losses).any()
+
+
+def test_a_finished_run_with_compute_to_spend_is_held_against_leaving_it():
+    whole = run("1M", 1_000_000)
+    advice = advise_on(whole, [], Request(remaining=4 * whole.compute(whole.final_step)))
+    rows = {row["candidate"]: row for row in advice["candidates"]}
+    assert rows["finish"]["steps"] == rows["finish"]["flop"] == 0
+    assert rows["finish"]["loss"] == pytest.approx(whole.final_loss, abs=0.02)
+    starts = [row for name, row in rows.items() if name.startswith("start ")]
+    assert starts
+    for row in starts:
+        assert row["gain"] == pytest.approx(rows["finish"]["loss"] - row["loss"])
+
+
+def test_the_facts_of_a_training_decide_its_warm_up():
+    facts = Facts("m", 1000, 100, 10.0, warmup_steps=20)
+    steps = np.arange(1, 51)
+    log = {"step": steps, "loss": falling(steps, 0.0)}
+    training = TrainingRun.of(facts, log, {})
+    assert training.warmup_steps == 20
+    assert replace(training, stated_warmup=5).warmup_steps == 5
+    assert run("1M", 1_000_000, wsd(warmup=300)).warmup_steps == 299

@@ -1,0 +1,97 @@
+"""The configuration of the fresh runs that confirm what a run found: the same models, with seeds that it did not have.
+
+    python workflow/fresh.py FILE
+
+Reads `confirm.json` of the run of a configuration file, writes `confirm.yaml` beside it, and prints its name. It
+prints nothing, and says why on standard error, where there is nothing to train.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config_files import read, rebased, with_paths_from
+from configuration import resolve
+from toposcale.io.errors import UserError
+from toposcale.io.files import atomic_write, read_json
+
+SUFFIX = "-confirm"
+"""What follows the name of a run in that of its fresh run."""
+
+
+def fresh_run(config: Mapping[str, Any]) -> str:
+    """The name of the run that confirms a run: the one that the user named, or its own with `SUFFIX`."""
+    return config["confirm"]["run"] or config["run"] + SUFFIX
+
+
+def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> dict[str, Any]:
+    """A resolved configuration with fresh seeds, which measures no more than the features of `sources`.
+
+    Every cell has as many runs as before. Tables of metrics are about the old runs, so they are left out.
+    """
+    swept = config["sweep"]["seeds"]
+    of_sweep = (
+        {"seeds": _fresh(swept)}
+        if isinstance(swept, list)
+        else {"first_seed": config["sweep"]["first_seed"] + swept}
+    )
+    in_landscape = not {"landscape", "gradients"}.isdisjoint(sources)
+    switched = {
+        "embeddings": {"enabled": config["embeddings"]["enabled"] and "embeddings" in sources},
+        "landscape": {"enabled": config["landscape"]["enabled"] and in_landscape},
+        "trajectory": {"enabled": config["trajectory"]["enabled"] and "trajectory" in sources},
+        "metrics": {"tables": [], "harness": ""},
+        "sweep": of_sweep,
+        "confirm": {"run": ""},
+    }
+    return {
+        **config,
+        **{section: {**config[section], **keys} for section, keys in switched.items()},
+        "run": config["run"] + SUFFIX,
+        "seeds": _fresh(config["seeds"]),
+        "models": {name: model for name, model in config["models"].items() if model["kind"] == "gpt"},
+    }
+
+
+def _fresh(seeds: list[int]) -> list[int]:
+    """As many seeds, all above those of a list."""
+    return [max(seeds) + number for number in range(1, len(seeds) + 1)]
+
+
+def write(file: str) -> str:
+    """The file with the configuration of the fresh runs; "" where nothing is to be trained.
+
+    UserError: a configuration that is wrong, or fresh runs whose keys are not allowed.
+    """
+    config = resolve(rebased(read(file), [file]))
+    folder = Path("results", config["run"])
+    record = read_json(folder / "confirm.json")
+    if not record["findings"]:
+        print("toposcale: the search found nothing, so there is nothing to confirm", file=sys.stderr)
+        return ""
+    if config["confirm"]["run"] or record["obstacle"]:
+        named = f"{config['confirm']['run']} is the fresh run" if config["confirm"]["run"] else ""
+        print(f"toposcale: {named or record['obstacle']}; nothing is trained", file=sys.stderr)
+        return ""
+    fresh = fresh_configuration(config, {finding["source"] for finding in record["findings"]})
+    fresh = with_paths_from(resolve(fresh), os.path.relpath(".", folder))
+    path = folder / "confirm.yaml"
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(yaml.safe_dump(fresh, sort_keys=False), encoding="utf-8")
+    return str(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: fresh.py FILE")
+    try:
+        if made := write(sys.argv[1]):
+            print(made)
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")
