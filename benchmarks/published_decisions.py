@@ -19,7 +19,7 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions.judge import decisions_of, groups
-from studies.decisions.priors import learnt, prior_table, priors
+from studies.decisions.priors import priors
 from studies.decisions.published import moments, read
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     start = time.perf_counter()
-    learnt_without = priors(prior_table(learnt(read(PUBLISHED_RUNS))))
+    learnt_without = priors(pd.read_csv(PUBLISHED_RUNS / "priors.csv").set_index("left_out"))
     found = groups(decisions_of(moments(read(given.folder)), learnt_without, given.processes))
     usual, odd = ([one for one in found if one["usual"] == wanted] for wanted in (True, False))
     print(small_tables.markdown(pd.json_normalize(usual)))

@@ -15,6 +15,7 @@ include_patterns = [
     "docs/*.md",
     "studies/*/*/results.md",
     "config/README.md",
+    "examples/README.md",
     "results/README.md",
 ]
 exclude_patterns = [".*", "build"]

@@ -1,5 +1,6 @@
-"""`python -m studies.decisions published` judges the decisions of the published training runs, `... ablation` some of
-them with parts of the law left out, and `... own [RUN]` the decisions that were taken here. Nothing is trained.
+"""`python -m studies.decisions published` judges forecasts and decisions of the published training runs, `... ablation` some
+decisions with parts of the law left out, and `... own [RUN]` the decisions that were taken here. `... priors` learns the
+prior, with each source left out, which takes a quarter of an hour. Nothing is trained.
 
 RUN is a folder of results, whose small tables are gathered first.
 """
@@ -14,6 +15,7 @@ import pandas as pd
 from studies import small_tables
 from studies.decisions import OWN_TABLES, PUBLISHED_RUNS
 from studies.decisions.ablation import ablation
+from studies.decisions.forecasts import by_source, forecasts_of
 from studies.decisions.judge import decisions_of, groups, policy_table
 from studies.decisions.own import (
     ALTERNATIVE,
@@ -22,8 +24,8 @@ from studies.decisions.own import (
     policy_table_of_own,
     where_starting_was_right,
 )
-from studies.decisions.picture import regrets
-from studies.decisions.priors import learnt, prior_table, priors
+from studies.decisions.picture import ends, regrets
+from studies.decisions.priors import learnt, priors
 from studies.decisions.published import moments, read
 from toposcale.analysis.regret import MEANS
 from toposcale.analysis.training_runs import trainings_from_tables
@@ -42,23 +44,29 @@ HEAD = "Written by `make decisions`; [what was done](../../../docs/decisions.md)
 FILES = {name: f"{name}.csv" for name in ("models", "metrics", "features")} | {"log": "log.csv.gz"}
 
 
-def published(folder: Path = PUBLISHED_RUNS, picture: Path | None = None) -> None:
-    """Every number of the page on the published runs, from their tables in `folder`; the picture is drawn where it is
-    named."""
+def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> None:
+    """Every number of the page on the published runs, from their tables in `folder`; the pictures are drawn into a folder
+    where it is named."""
     runs = read(folder)
-    constants = learnt(runs)
-    learnt_without = prior_table(constants)
-    decisions = decisions_of(moments(runs), priors(learnt_without))
-    found = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
-    found = found[[name for name in found if not str(name).startswith("regret.")]]
+    table = pd.read_csv(folder / "priors.csv").set_index("left_out")
+    forecasts = forecasts_of(runs, priors(table))
+    decisions = decisions_of(moments(runs), priors(table))
+    judged = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
+    judged = judged[[name for name in judged if not str(name).startswith("regret.")]]
     policies = policy_table(decisions, RESAMPLES, SEED)
-    made = {"constants": constants.reset_index(), "priors": learnt_without.reset_index()}
-    made |= {"groups": found, "policies": policies}
-    for name, table in made.items():
-        small_tables.write(table, folder / f"{name}.csv", DIGITS)
-    _write_results("Results on published runs", folder, made)
-    if picture:
-        regrets(policies).savefig(picture, metadata={"Date": None})
+    made = {"forecasts": by_source(forecasts), "groups": judged, "policies": policies}
+    for name, rows in made.items():
+        small_tables.write(rows, folder / f"{name}.csv", DIGITS)
+    _write_results("Results on published runs", folder, {"priors": table.reset_index()} | made)
+    if pictures:
+        regrets(policies).savefig(pictures / "decisions.svg", metadata={"Date": None})
+        ends(forecasts).savefig(pictures / "forecasts.svg", metadata={"Date": None})
+
+
+def learn_priors(folder: Path = PUBLISHED_RUNS) -> None:
+    """The prior with all sources, and with each one left out."""
+    small_tables.write(learnt(read(folder)).reset_index(), folder / "priors.csv", DIGITS)
+    print(folder / "priors.csv")
 
 
 def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
@@ -138,12 +146,14 @@ if __name__ == "__main__":
     try:
         match sys.argv[1:]:
             case ["published"]:
-                published(picture=Path("docs/images/decisions.svg"))
+                published(pictures=Path("docs/images"))
+            case ["priors"]:
+                learn_priors()
             case ["ablation"]:
                 parts_of_the_law()
             case ["own", *runs]:
                 own([Path(run) for run in runs if Path(run, "tables/features.parquet").exists()])
             case _:
-                sys.exit("usage: python -m studies.decisions published | ablation | own [RUN ...]")
+                sys.exit("usage: python -m studies.decisions published | priors | ablation | own [RUN ...]")
     except UserError as error:
         sys.exit(f"toposcale: {error}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import ModuleType
 from unittest.mock import patch
@@ -16,25 +16,28 @@ from toposcale.forecasting import joint, misfit
 from toposcale.forecasting.priors import Belief, Prior
 
 NOTHING = 1e-6
-LEFT_OUT: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
-    "nothing": (),
-    "the misfit": ((misfit, "NOW", NOTHING),),
+LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
+    "nothing": lambda prior: prior,
+    "the misfit": lambda prior: prior._replace(log_misfit=Belief(np.log(NOTHING), NOTHING)),
+    "that the curve tells how large the misfit is": lambda prior: prior._replace(
+        log_misfit=prior.log_misfit._replace(width=0.01)
+    ),
+    "the clock: T is the sum of the rates": lambda prior: prior._replace(clock=1.0),
+    "a fall of the rate counts as it is": lambda prior: prior._replace(gain=1.0),
+    "B grows with the peak rate": lambda prior: prior._replace(peak=0.0),
+    "the learnt law of sizes: one by hand": lambda prior: prior._replace(**BY_HAND),
+}
+"""What takes a part of the law away."""
+
+PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
     "that the misfit grows towards the past": ((misfit, "GROWTH", 0.0),),
-    "that the curve tells how large the misfit is": ((misfit, "SCALE_WIDTH", 0.01),),
     "that part of the misfit is a run's own": ((misfit, "OF_ALL_RUNS", 1.0),),
     "the cost of the first steps": ((joint, "_FIRST", (float(np.log(NOTHING)), 0.01)),),
-    "the clock: T is the sum of the rates": ((joint, "CLOCK", 1.0),),
     "what a size has of its own": ((joint, "OWN", dict.fromkeys(joint.OWN, NOTHING)),),
 }
 """Constants of the law, and the values that take a part away."""
 
-BY_HAND = Prior(
-    log_alpha=Belief(-0.69, 0.3),
-    log_b=Belief(-3.2, 0.5),
-    kappa=Belief(0.0, 0.15),
-    share=Belief(0.405, 0.25),
-    log_alpha_n=Belief(float(np.log(0.34)), 0.25),
-)
+BY_HAND = {"kappa": Belief(0.0, 0.15), "share": Belief(0.405, 0.25), "log_alpha_n": Belief(np.log(0.34), 0.25)}
 """The size law that was stated by hand before: alpha 0.34 and E / L0 0.6."""
 
 EVERY = 5
@@ -47,9 +50,11 @@ def ablation(moments: Sequence[Moment], priors: Mapping[str, Prior]) -> pd.DataF
     Columns: left_out, regret, sure, sure_right, near_right, error_finish, error_start, coverage_finish, coverage_start.
     """
     some = [moment for moment in moments if moment.base.is_usual][::EVERY]
-    rows = [_row(name, some, priors, changes) for name, changes in LEFT_OUT.items()]
-    by_hand = dict.fromkeys(priors, BY_HAND)
-    return pd.DataFrame([*rows, _row("the learnt prior: a law of sizes by hand", some, by_hand, ())])
+    changed = {
+        name: {source: change(prior) for source, prior in priors.items()} for name, change in LEFT_OUT.items()
+    }
+    rows = [_row(name, some, without, ()) for name, without in changed.items()]
+    return pd.DataFrame(rows + [_row(name, some, priors, patches) for name, patches in PATCHED.items()])
 
 
 def _row(

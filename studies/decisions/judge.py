@@ -13,19 +13,17 @@ import pandas as pd
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, Moment, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
-from toposcale.forecasting.chinchilla import Chinchilla
 from toposcale.forecasting.decision import FINISH, Decision, weigh
 from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.methods import forecast, make, points_of
-from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.methods import forecast, make
+from toposcale.forecasting.prediction import Prediction
 from toposcale.forecasting.priors import Prior
 from toposcale.forecasting.training_run import TrainingRun
 from toposcale.forecasting.trust import SURE
 
 EXPECTED_REGRET = "expected_regret"
 OF_ONE_RUN = ("power_law", "multi_power_law")
-"""Forecasts of the end of the base run that take the place of the joint law's; chinchilla, which needs sizes, is the
-third."""
+"""Forecasts of the end of the base run that take the place of the joint law's."""
 
 NEAR = 0.10
 """Decisions are near where the best two losses differ by at most so many nats."""
@@ -71,7 +69,6 @@ def _rows_of(
 ) -> list[dict[str, Any]]:
     """Each start of a moment against finishing; at a constant rate also all of them together."""
     law = Joint(prior).fit(known, moment.now)
-    ends = {**ends, "chinchilla": _chinchilla(known, moment.now)}
     together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in moment.starts]
     usual = tuple(start for start in moment.starts if start.run.is_usual)
     if moment.base.shape == CONSTANT and len(usual) > 1 and moment.base.is_usual:
@@ -92,16 +89,6 @@ def _rows_of(
         }
         rows += [key | row for row in _judged(decision, moment, starts, ends)]
     return rows
-
-
-def _chinchilla(known: Sequence[TrainingRun], now: TrainingRun) -> float:
-    """The end of a run by the Chinchilla law of its family, without the interval, which takes 100 fits; NaN: no
-    forecast."""
-    try:
-        points = points_of([*known, now])
-    except NoForecast:
-        return np.nan
-    return float(Chinchilla().fit(*points).predict(now.n_parameters, now.final_step * now.tokens_per_step))
 
 
 def _judged(

@@ -1,10 +1,12 @@
-"""The picture of docs/decisions.md: what each policy gives up, group by group."""
+"""The pictures of docs/decisions.md: what each policy gives up, group by group, and how forecasts met the truth."""
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from studies.decisions.forecasts import ALONE, JOINT
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.style import styled
@@ -41,4 +43,43 @@ def regrets(policies: pd.DataFrame) -> Figure:
     axes.set_xlabel(f"mean regret ({LOSS_UNIT}), with 95% interval over the sizes of the base runs")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper center", ncols=3)
+    return figure
+
+
+SHARE_COLOURS = {0.2: "#e08e0b", 0.3: "#3a7d44", 0.5: "#0b2f6b"}
+
+
+@styled
+def ends(forecasts: pd.DataFrame) -> Figure:
+    """Forecasts of the joint law against the truth, a panel a family, with their 95% intervals."""
+    rows = forecasts[
+        (forecasts["method"] == JOINT) & (forecasts["known"] == ALONE) & (forecasts["reason"] == "")
+    ]
+    families = list(rows.groupby(["source", "family"]))
+    figure = panels.new_figure(7.6, "")
+    grid = figure.subplots(-(-len(families) // 3), 3, squeeze=False)
+    for axes in grid.flat[len(families) :]:
+        axes.set_visible(False)
+    for axes, ((_, family), part) in zip(grid.flat, families, strict=False):
+        for share, colour in SHARE_COLOURS.items():
+            own = part[part["share"] == share]
+            below, above = own["forecast"] - own["low"], own["high"] - own["forecast"]
+            axes.errorbar(
+                own["actual"],
+                own["forecast"],
+                [below, above],
+                fmt="o",
+                markersize=2.5,
+                linewidth=0.6,
+                color=colour,
+                label=f"from {share:.0%}",
+            )
+        line = np.array([part["actual"].min(), part["actual"].max()])
+        axes.plot(line, line, color="#777777", linewidth=0.8, zorder=3)
+        outside = (part["actual"] < part["low"]) | (part["actual"] > part["high"])
+        axes.set_title(f"{family}: {1 - outside.mean():.0%} of {len(part)} inside")
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    figure.supxlabel(f"loss at the end ({LOSS_UNIT})")
+    figure.supylabel(f"forecast, with 95% interval ({LOSS_UNIT})")
     return figure

@@ -1,89 +1,241 @@
 """The prior of the joint law, learnt from the published families: with all of them, and with each source left out.
 
-The constants of a source are those of the joint law fitted to its runs under a wide prior, the mean over its families.
-The prior's centre is the mean over sources. Its width holds a source that was not seen: the spread over so few sources is
-drawn towards a width that was stated beforehand, which counts as `STATED` sources.
+Two kinds of numbers are learnt. The constants of a family (`CONSTANTS`) are those of the joint law fitted to its runs under a
+wide prior. The prior's centre is the mean over sources, and its width holds a source that was not seen: the spread over so
+few sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources. What all families share,
+and B and the misfit, whose widths decide on the intervals (`SHARED`), are the numbers under which the ends of the runs were
+the most likely, as forecast from `SHARES` of each run alone. There a source counts as one observation, since its runs
+err together, and the width of B is drawn towards what was stated, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import minimize
 
-from studies.decisions.published import Run
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
+from studies.decisions.published import CONSTANT, FEWEST_ROWS, SHARES, Run
+from toposcale.forecasting.joint import Joint, target_of
+from toposcale.forecasting.priors import Belief, Prior
 from toposcale.forecasting.training_run import TrainingRun
 
-WIDE = Prior(
+START = Prior(
     log_alpha=Belief(np.log(0.5), 0.5),
-    log_b=Belief(np.log(0.04), 1.0),
+    log_b=Belief(np.log(0.15), 0.5),
     kappa=Belief(0.0, 0.5),
     share=Belief(0.7, 1.0),
     log_alpha_n=Belief(np.log(0.34), 0.5),
+    log_misfit=Belief(np.log(0.015), 1.0),
+    clock=0.5,
+    gain=0.7,
+    peak=0.2,
 )
-"""Centres of the order that Luo et al. 2025 and Hoffmann et al. 2022 publish, and little faith in them."""
+"""Where the search begins: centres of the order that Luo et al. 2025 and Hoffmann et al. 2022 publish, and little faith in
+them."""
 
-WIDTHS = {"log_alpha": 0.2, "log_b": 0.25, "kappa": 0.07, "share": 0.35, "log_alpha_n": 0.25}
+CONSTANTS = {"log_alpha": 0.2, "kappa": 0.07, "share": 0.35, "log_alpha_n": 0.25}
 """How far families are thought to differ, stated before they were looked at one by one."""
 
 STATED = 4
 MOMENT = 0.3
 NONE = "none"
 
+SHARED = ("clock", "gain", "peak", "log_b", "log_b_width", "log_misfit")
+B_WIDTH, FAITH = 0.25, 0.5
+"""How far the logarithms of B were thought to differ between families, stated beforehand, and the standard deviation of the
+logarithm of that statement."""
 
-def learnt(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each source: the constants of its families, averaged."""
+FREEDOM = 5
+"""Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide less."""
+
+MOST_OF_A_FAMILY = 24
+"""Forecasts of each family by which a prior is judged while it is searched, for time."""
+
+FIRST_SEARCH, LATER_SEARCH = 90, 45
+"""Priors that are tried with all sources, and from there with each source left out."""
+
+
+class Ahead(NamedTuple):
+    """A training as it stood at a moment, and the loss at its end."""
+
+    source: str
+    family: str
+    now: TrainingRun
+    end: float
+
+
+def ends_ahead(runs: Sequence[Run]) -> list[Ahead]:
+    """Runs of usual shapes that decay, past two warm-ups, at each of `SHARES`."""
+    return [
+        Ahead(run.source, run.family, now, float(run.history.losses[-1]))
+        for run in runs
+        for share in SHARES
+        for now in [run.history.first(share)]
+        if run.is_usual and run.shape != CONSTANT and is_readable(now)
+    ]
+
+
+def is_readable(now: TrainingRun) -> bool:
+    """Whether a run has come past two warm-ups, with rows enough for a law."""
+    return len(now.loss_curve[0]) >= FEWEST_ROWS and now.last_step >= 2 * now.warmup_steps
+
+
+def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
+    """A row for each source that is left out, and one for `NONE`: every number of the prior."""
+    ahead = [one for part in _by_family(ends_ahead(runs)).values() for one in _spread_out(part)]
+    rows = []
+    with ProcessPoolExecutor(processes) as pool:
+        constants = constants_by_source(runs, START)
+        start = with_constants(START, constants)
+        start = with_shared(start, _searched(pool, start, ahead))
+        constants = constants_by_source(runs, start)
+        for left_out in (NONE, *constants.index):
+            prior = with_constants(start, constants.drop(index=left_out, errors="ignore"))
+            others = [one for one in ahead if one.source != left_out]
+            prior = with_shared(prior, _searched(pool, prior, others, LATER_SEARCH))
+            rows.append({"left_out": left_out} | as_row(prior))
+    return pd.DataFrame(rows).set_index("left_out")
+
+
+def constants_by_source(runs: Sequence[Run], wide: Prior) -> pd.DataFrame:
+    """A row for each source: the constants of its families, averaged; `wide` tells what all families share."""
+    wide = START._replace(clock=wide.clock, gain=wide.gain, peak=wide.peak, log_b=wide.log_b)
     rows = []
     for source in sorted({run.source for run in runs}):
         families = sorted({run.family for run in runs if run.source == source})
-        found = [
-            _constants([run.history for run in runs if run.family == family and run.is_usual])
+        learnt_of = [
+            _constants([run.history for run in runs if run.family == family and run.is_usual], wide)
             for family in families
         ]
         rows.append(
-            {"source": source} | {name: float(np.mean([one[name] for one in found])) for name in WIDTHS}
+            {"source": source}
+            | {name: float(pd.Series([one[name] for one in learnt_of]).mean()) for name in CONSTANTS}
         )
     return pd.DataFrame(rows).set_index("source")
 
 
-def _constants(family: Sequence[TrainingRun]) -> dict[str, float]:
-    """As decisions find them: from runs at a moment of decision, around a run of middle size.
-
-    B alone is from whole runs, since a decay tells it.
-    """
+def _constants(family: Sequence[TrainingRun], wide: Prior) -> dict[str, float]:
+    """As decisions find them: from runs at a moment of decision, around a run of middle size; a family of one size tells
+    nothing of sizes."""
     sizes = sorted({run.n_parameters for run in family})
     of = max(
         (run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step
     )
-    then = Joint(WIDE).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).learnt()
-    whole = Joint(WIDE).fit(family, of).learnt()
-    return {name: getattr(whole if name == "log_b" else then, name).centre for name in WIDTHS}
+    told = Joint(wide).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).learnt()
+    alone = sizes[-1] < 2 * sizes[0]
+    return {
+        name: np.nan if alone and name != "log_alpha" else getattr(told, name).centre for name in CONSTANTS
+    }
 
 
-def prior_table(constants: pd.DataFrame) -> pd.DataFrame:
-    """A row for each source that is left out, and one for `NONE`: centre and width of every constant."""
-    rows = []
-    for left_out in (NONE, *constants.index):
-        kept = constants.drop(index=left_out, errors="ignore")
-        row: dict[str, object] = {"left_out": left_out}
-        for name, stated in WIDTHS.items():
-            values = kept[name].to_numpy(np.float64)
-            squares = float(np.sum((values - values.mean()) ** 2))
-            variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
-            row[name] = float(values.mean())
-            row[f"{name}_width"] = float(np.sqrt(variance * (1 + 1 / len(values))))
-        rows.append(row)
-    return pd.DataFrame(rows).set_index("left_out")
+def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
+    """The prior with the beliefs on `CONSTANTS` that these sources teach."""
+    beliefs = {}
+    for name, stated in CONSTANTS.items():
+        values = constants[name].dropna().to_numpy(np.float64)
+        squares = float(np.sum((values - values.mean()) ** 2))
+        variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
+        beliefs[name] = Belief(float(values.mean()), float(np.sqrt(variance * (1 + 1 / len(values)))))
+    return prior._replace(**beliefs)
+
+
+def with_shared(prior: Prior, x: np.ndarray) -> Prior:
+    """The prior with these numbers of `SHARED`, the width as its logarithm."""
+    clock, gain, peak, log_b, log_width, log_misfit = map(float, x)
+    return prior._replace(
+        clock=clock,
+        gain=gain,
+        peak=peak,
+        log_b=Belief(log_b, float(np.exp(log_width))),
+        log_misfit=prior.log_misfit._replace(centre=log_misfit),
+    )
+
+
+def shared_of(prior: Prior) -> np.ndarray:
+    """The numbers of `SHARED`."""
+    return np.array(
+        [
+            prior.clock,
+            prior.gain,
+            prior.peak,
+            prior.log_b.centre,
+            np.log(prior.log_b.width),
+            prior.log_misfit.centre,
+        ]
+    )
+
+
+def _searched(
+    pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int = FIRST_SEARCH
+) -> np.ndarray:
+    """The numbers of `SHARED` under which the ends were the most likely, by the simplex of Nelder and Mead."""
+    start = shared_of(prior)
+    steps = np.diag([0.06, 0.06, 0.06, 0.15, 0.15, 0.3])
+    solution = minimize(
+        lambda x: unlikely(pool, with_shared(prior, x), ahead),
+        start,
+        method="Nelder-Mead",
+        options={"maxfev": tries, "initial_simplex": np.vstack([start, start + steps]), "fatol": 1e-4},
+    )
+    return np.asarray(solution.x)
+
+
+def unlikely(pool: Executor, prior: Prior, ahead: Sequence[Ahead]) -> float:
+    """Minus the log density of the ends, the mean over sources of the means over families, and of what was stated of B."""
+    if not (0 < prior.clock < 2 and 0 < prior.gain < 2):
+        return np.inf
+    values = list(pool.map(_surprise, ahead, [prior] * len(ahead), chunksize=8))
+    table = pd.DataFrame([(one.source, one.family) for one in ahead], columns=["source", "family"])
+    by_family = table.assign(value=values).groupby(["source", "family"])["value"].mean()
+    by_source = by_family.groupby("source").mean()
+    stated = 0.5 * (np.log(prior.log_b.width / B_WIDTH) / FAITH) ** 2
+    return float(by_source.mean() + stated / len(by_source))
+
+
+def _surprise(ahead: Ahead, prior: Prior) -> float:
+    values, covariance = Joint(prior).fit([], ahead.now).predict([target_of(ahead.now)])
+    spread = float(np.sqrt(covariance[0, 0]))
+    off = (ahead.end - values[0]) / spread
+    return float(np.log(spread) + 0.5 * (FREEDOM + 1) * np.log1p(off**2 / FREEDOM))
+
+
+def as_row(prior: Prior) -> dict[str, float]:
+    """Every number of a prior, by name: of a belief its centre, and its width as NAME_width."""
+    row = {}
+    for name, value in prior._asdict().items():
+        if isinstance(value, Belief):
+            row |= {name: value.centre, f"{name}_width": value.width}
+        else:
+            row[name] = value
+    return row
 
 
 def priors(table: pd.DataFrame) -> dict[str, Prior]:
     """The prior for each source, learnt without it; for `NONE` the one learnt from all."""
-    return {
-        str(left_out): PUBLISHED._replace(
-            **{name: Belief(row[name], row[f"{name}_width"]) for name in WIDTHS}
-        )
-        for left_out, row in table.iterrows()
-    }
+    return {str(left_out): _of_row(row) for left_out, row in table.iterrows()}
+
+
+def _of_row(row: Mapping[str, float]) -> Prior:
+    return Prior(
+        **{
+            name: Belief(row[name], row[f"{name}_width"]) if f"{name}_width" in row else row[name]
+            for name in Prior._fields
+        }
+    )
+
+
+def _by_family(ahead: Sequence[Ahead]) -> dict[str, list[Ahead]]:
+    parts: dict[str, list[Ahead]] = {}
+    for one in ahead:
+        parts.setdefault(one.family, []).append(one)
+    return parts
+
+
+def _spread_out(ahead: Sequence[Ahead]) -> list[Ahead]:
+    """At most `MOST_OF_A_FAMILY` of them, evenly spaced."""
+    places = np.unique(np.linspace(0, len(ahead) - 1, min(len(ahead), MOST_OF_A_FAMILY)).round().astype(int))
+    return [ahead[place] for place in places]

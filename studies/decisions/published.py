@@ -1,7 +1,8 @@
 """Decisions of published training runs: what was done, what else could have been done, and the losses of both.
 
-A folder with two tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
-warmup_steps, decay_start, final_rate, steps. `curves.csv.gz`: run, step, loss. A decision is a base run at a moment, and
+A folder of tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
+warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run, step,
+loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the knots of a schedule of the shape `given`. A decision is a base run at a moment, and
 larger sizes of its family that spend, from scratch, the compute that it had left. Two things make their losses known: a
 run at a constant rate that is cut at a step is the run of so many steps; and of runs that decay, pairs of lengths were
 trained that fit.
@@ -31,13 +32,17 @@ TOKENS = (20e9, 50e9, 100e9, 200e9, 350e9)
 STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000)}
 """Lengths at which a constant run is cut: tokens; steps of a source whose runs are shorter than that."""
 
-EARLIEST, LATEST, FEWEST_ROWS = 0.15, 0.75, 5
-"""A pair of runs that decay is a decision where its moment lies between these shares, with so many rows before it."""
+EARLIEST, LATEST = 0.15, 0.75
+"""A pair of runs that decay is a decision where its moment lies between these shares."""
+
+FEWEST_ROWS = 5
+"""Rows of the base run before a moment, as the program asks for."""
 
 ROUNDED = 1.005
 """A run counts as long enough where it ends within half a per cent of a length."""
 
-CONSTANT, ALONE, WITH_SMALLER, SEVERAL = "constant", "alone", "with smaller sizes", "several"
+CONSTANT, GIVEN = "constant", "given"
+ALONE, WITH_SMALLER, SEVERAL = "alone", "with smaller sizes", "several"
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,17 @@ def read(folder: Path) -> list[Run]:
     """Every run of a folder."""
     table = pd.read_csv(folder / "runs.csv")
     curves = dict(list(pd.read_csv(folder / "curves.csv.gz").sort_values(["run", "step"]).groupby("run")))
+    knots = _knots(folder)
     found = []
     for row in table.to_dict("records"):
         steps, losses = (curves[row["run"]][name].to_numpy(np.float64) for name in ("step", "loss"))
         decay_share = row["decay_start"] / row["steps"]
-        rates = _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
+        rates = (
+            np.interp(np.arange(row["steps"] + 1), *knots[row["run"]])
+            if row["shape"] == GIVEN
+            else _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
+        )
+        peak = row.get("peak_rate", np.nan)
         history = TrainingRun(
             row["run"],
             row["n_parameters"],
@@ -106,13 +117,25 @@ def read(folder: Path) -> list[Run]:
             losses=losses,
             checkpoint_steps=steps,
             checkpoint_losses=losses,
-            learning_rates=rates,
+            learning_rates=rates * (peak if np.isfinite(peak) else 1.0),
             family=row["family"],
             plan="given",
         )
         said = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
         found.append(Run(**said, history=history))
     return found
+
+
+def _knots(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and rates between which the rate of a `GIVEN` schedule is linear, by run; none without their table."""
+    path = folder / "schedules.csv.gz"
+    if not path.exists():
+        return {}
+    table = pd.read_csv(path).sort_values(["run", "step"])
+    return {
+        str(run): (rows["step"].to_numpy(np.float64), rows["rate"].to_numpy(np.float64))
+        for run, rows in table.groupby("run")
+    }
 
 
 def _rates(
@@ -170,10 +193,23 @@ class Moment:
 
 def moments(runs: Sequence[Run]) -> Iterator[Moment]:
     """Every moment of every base run, with all the starts whose loss is known."""
+    runs = best_of_sweeps(runs)
     for family in dict.fromkeys(run.family for run in runs):
         for shape in dict.fromkeys(run.shape for run in runs if run.family == family):
             own = [run for run in runs if (run.family, run.shape) == (family, shape)]
             yield from _of_constant(own) if shape == CONSTANT else _of_decaying(own)
+
+
+def best_of_sweeps(runs: Sequence[Run]) -> list[Run]:
+    """Of runs that differ by their peak rate alone the one that ends lowest: the others are no plan of anybody."""
+    best: dict[tuple[object, ...], Run] = {}
+    for run in runs:
+        history = run.history
+        key = (run.family, run.size, run.shape, history.final_step, history.tokens_per_step)
+        key = key if run.shape == GIVEN else (history.model,)
+        if key not in best or history.losses[-1] < best[key].history.losses[-1]:
+            best[key] = run
+    return list(best.values())
 
 
 def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
@@ -203,9 +239,10 @@ def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
                         and not rows.all()
                     ):
                         starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
-                if starts:
+                now = whole.first(share)
+                if starts and len(now.steps) >= FEWEST_ROWS:
                     loss = base.loss_at(min(length, base.history.steps[-1]))
-                    yield Moment(base, whole, whole.first(share), loss, tuple(starts), smaller)
+                    yield Moment(base, whole, now, loss, tuple(starts), smaller)
 
 
 def _lengths(base: Run) -> list[float]:

@@ -14,7 +14,7 @@ def wsd(steps=FINAL, warmup=200, decay=0.8):
 
 
 def law(size, rates, steps, annealing=0.1):
-    """L0 = 1.8 + 0.6 (N / 1e6)^-0.3, and a loss that falls by up to `annealing` as the rate decays to 0.
+    """L0 = 1.8 + 0.6 (N / 1e8)^-0.3, and a loss that falls by up to `annealing` as the rate decays to 0.
 
     0.1 is about what published curves show. A share of the fall is due to the decay, the rest to the progress under it.
     """
@@ -28,7 +28,7 @@ def law(size, rates, steps, annealing=0.1):
             for step in steps
         ]
     )
-    return 1.8 + 0.6 * (size / 1e6) ** -0.3 + 2.2 * (time[steps] / 100) ** -0.5 + lost
+    return 1.8 + 0.6 * (size / 1e8) ** -0.3 + 2.2 * (time[steps] / 100) ** -0.5 + lost
 
 
 def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.1):
@@ -51,4 +51,4 @@ def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.1
     return whole if until == 1 else whole.first(until)
 
 
-SIZES = [run("1M", 1_000_000), run("4M", 4_000_000)]
+SIZES = [run("100M", 100_000_000), run("400M", 400_000_000)]

@@ -15,7 +15,7 @@ TWICE = Request(sizes=(2,))
 
 def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
     """The loss seems to stand still at 70% of a wsd plan; its end is known from the plan, and it is finished."""
-    live = run("1M", 1_000_000, until=0.7)
+    live = run("100M", 100_000_000, until=0.7)
     advice = advise_on(live, SIZES[1:], TWICE)
     assert (advice["choice"], advice["sure"]) == ("finish", True)
     assert advice["forecast_low"] < SIZES[0].final_loss < advice["forecast_high"]
@@ -24,7 +24,7 @@ def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
 
 
 def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
-    live = run("1M", 1_000_000, until=0.7)
+    live = run("100M", 100_000_000, until=0.7)
     alone, beside = (advise_on(live, others, TWICE) for others in ([], SIZES[1:]))
     for advice in (alone, beside):
         assert advice["forecast_low"] < SIZES[0].final_loss < advice["forecast_high"] < advice["loss"]
@@ -32,7 +32,7 @@ def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
 
 
 def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
-    live = run("1M", 1_000_000, until=0.2)
+    live = run("100M", 100_000_000, until=0.2)
     advice = advise_on(live, SIZES[1:], Request(40 * live.compute_left, (2,)))
     assert advice["choice"].startswith("start ")
     assert advice["gain"] > 0
@@ -40,10 +40,10 @@ def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
     assert "nats better than finishing (" in advice.sentence
 
 
-@pytest.mark.parametrize("others", [(), ("4M",), ("4M", *"abcdef")])
+@pytest.mark.parametrize("others", [(), ("400M",), ("400M", *"abcdef")])
 def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
-    live = run("1M", 1_000_000, until=0.6)
-    finished = [run(name, 4_000_000, seed=i) for i, name in enumerate(others)]
+    live = run("100M", 100_000_000, until=0.6)
+    finished = [run(name, 400_000_000, seed=i) for i, name in enumerate(others)]
     advice = advise_on(live, finished, TWICE)
     finish = next(row for row in advice["candidates"] if row["candidate"] == "finish")
     for end in ("", "_low", "_high"):
@@ -56,7 +56,7 @@ def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
 
 
 def test_the_advice_is_plain_json_and_reads_nothing_that_is_still_to_come():
-    live, other = (run("1M", 1_000_000, until=0.5) for _ in range(2))
+    live, other = (run("100M", 100_000_000, until=0.5) for _ in range(2))
     advice = advise_on(live, SIZES[1:], TWICE)
     assert advice == advise_on(other, SIZES[1:], TWICE)
     assert json.loads(json.dumps(dict(advice), allow_nan=False)) == advice
@@ -64,26 +64,26 @@ def test_the_advice_is_plain_json_and_reads_nothing_that_is_still_to_come():
 
 def test_without_a_plan_the_advice_is_not_sure_and_asks_for_it():
     why = "the rates after 2,000 are not known"
-    live = replace(run("1M", 1_000_000, until=0.7), learning_rates=wsd()[:2801], plan=why)
+    live = replace(run("100M", 100_000_000, until=0.7), learning_rates=wsd()[:2801], plan=why)
     advice = advise_on(live, [], TWICE)
     assert advice["probability"] > 0.9
     assert not advice["sure"]
     assert advice.sentence.startswith("Leans to finish")
-    assert "give the schedule of 1M" in advice["find_out_first"]
+    assert "give the schedule of 100M" in advice["find_out_first"]
     assert why in str(advice)
     assert "a decay to come is in no forecast" in str(advice)
 
 
 def test_without_tokens_there_is_a_forecast_and_no_decision():
-    live = replace(run("1M", 1_000_000, until=0.5), tokens_per_step=np.nan)
+    live = replace(run("100M", 100_000_000, until=0.5), tokens_per_step=np.nan)
     advice = advise_on(live, [], TWICE)
     assert advice["forecast"] is not None
     assert advice["spent_flop"] is None
-    assert str(advice).splitlines()[-1].strip().startswith("=> No advice: give tokens_per_step of 1M")
+    assert str(advice).splitlines()[-1].strip().startswith("=> No advice: give tokens_per_step of 100M")
 
 
 def test_one_candidate_is_nothing_to_choose_between():
-    advice = advise_on(run("1M", 1_000_000, until=0.5), [], Request(sizes=()))
+    advice = advise_on(run("100M", 100_000_000, until=0.5), [], Request(sizes=()))
     assert [row["candidate"] for row in advice["candidates"]] == ["finish"]
     assert (advice["choice"], advice["probability"], advice["at_stake"]) == ("finish", None, None)
     assert "Finish: there is nothing to choose between." in advice.sentence
@@ -91,7 +91,7 @@ def test_one_candidate_is_nothing_to_choose_between():
 
 
 def test_prices_follow_from_what_a_gpu_does():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     advice = advise_on(live, [], Request(sizes=(2,), gpu_flops=1e12, gpu_price=2.0))
     finish = next(row for row in advice["candidates"] if row["candidate"] == "finish")
     assert finish["gpu_hours"] == pytest.approx(live.compute_left / 1e12 / 3600)
@@ -100,7 +100,7 @@ def test_prices_follow_from_what_a_gpu_does():
 
 
 def test_one_size_says_little_of_another_and_two_say_more():
-    live = run("1M", 1_000_000, until=0.3)
+    live = run("100M", 100_000_000, until=0.3)
     width = []
     for others in ([], SIZES[1:]):
         rows = advise_on(live, others, Request(sizes=(8,)))["candidates"]
@@ -110,28 +110,28 @@ def test_one_size_says_little_of_another_and_two_say_more():
 
 
 def test_the_best_size_is_told_where_two_sizes_are_known():
-    live = run("1M", 1_000_000, until=0.3)
+    live = run("100M", 100_000_000, until=0.3)
     assert advise_on(live, [], TWICE)["best_size"] is None
     found = advise_on(live, SIZES[1:], TWICE)
     assert found["best_size_low"] <= found["best_size"] <= found["best_size_high"]
 
 
 def test_a_finished_run_whose_rates_nobody_knows_moves_no_forecast_of_a_run_under_a_known_plan():
-    live = run("1M", 1_000_000, until=0.5)
-    blind = replace(run("4M", 4_000_000), learning_rates=np.empty(0))
+    live = run("100M", 100_000_000, until=0.5)
+    blind = replace(run("400M", 400_000_000), learning_rates=np.empty(0))
     alone, beside = (advise_on(live, others, TWICE) for others in ([], [blind]))
     assert beside["forecast"] == pytest.approx(alone["forecast"], rel=1e-9)
-    assert "not read, since the learning rates are not known: 4M" in str(beside)
+    assert "not read, since the learning rates are not known: 400M" in str(beside)
     assert beside["models_read"] == 1
 
 
 def test_a_rate_that_is_already_zero_has_a_plan_that_can_be_told():
     rates = np.append(np.linspace(1e-3, 0, 2001), np.zeros(2000))
-    assert "stays to the end" in str(advise_on(run("1M", 1_000_000, rates, until=0.7)))
+    assert "stays to the end" in str(advise_on(run("100M", 100_000_000, rates, until=0.7)))
 
 
 def test_a_target_is_told_as_what_is_known_of_it():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     reached = live.checkpoint_losses[-1] + 0.05
     assert "was reached at step" in str(advise_on(live, [], Request(target_loss=reached)))
     assert "is not reached by the planned end" in str(advise_on(live, [], Request(target_loss=0.1)))
@@ -140,7 +140,7 @@ def test_a_target_is_told_as_what_is_known_of_it():
 
 
 def test_compute_that_buys_nothing_ends_the_run():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     assert str(advise_on(live, [], Request(0.0))).endswith("The run ends here.")
     text = str(advise_on(live, [], Request(0.5 * live.compute_left, ())))
     assert "what is left does not pay for the whole plan" in text
@@ -156,14 +156,14 @@ def spoiled(history, change, last=15):
 
 
 def test_a_loss_that_rises_has_no_forecast():
-    live = spoiled(run("1M", 1_000_000, until=0.7), lambda losses: np.linspace(losses[0], 7.5, len(losses)))
+    live = spoiled(run("100M", 100_000_000, until=0.7), lambda losses: np.linspace(losses[0], 7.5, len(losses)))
     advice = advise_on(live, SIZES[1:], TWICE)
     assert advice["forecast"] is None
     assert "the loss is rising: it is 7" in advice.sentence
 
 
 def test_a_log_that_ends_in_rows_that_are_no_numbers_says_so_first():
-    whole = run("1M", 1_000_000, until=0.5)
+    whole = run("100M", 100_000_000, until=0.5)
     steps = np.arange(10, whole.last_step + 1, 10)
     losses = np.interp(steps, whole.checkpoint_steps, whole.checkpoint_losses)
     losses[-12:] = np.inf
@@ -174,26 +174,27 @@ def test_a_log_that_ends_in_rows_that_are_no_numbers_says_so_first():
 
 
 def test_a_forecast_above_the_present_loss_under_a_falling_rate_is_refused():
-    live = spoiled(run("1M", 1_000_000, until=0.9), lambda losses: losses - 1.0, last=3)
+    live = spoiled(run("100M", 100_000_000, until=0.9), lambda losses: losses - 1.0, last=3)
     assert advise_on(live, [], TWICE)["forecast"] is None
 
 
-def test_a_curve_that_falls_pauses_and_falls_again_does_not_follow_the_law():
+def test_a_curve_that_falls_pauses_and_falls_again_is_never_sure():
     """Two drops with a pause between them, as small models on characters show."""
     steps = np.unique(np.geomspace(20, 1600, 60).astype(int))
     losses = (
         1.9 + 1.5 / (1 + np.exp((np.log(steps) - 4.0) * 3)) + 0.6 / (1 + np.exp((np.log(steps) - 6.6) * 8))
     )
-    live = replace(run("1M", 1_000_000, until=0.4), checkpoint_steps=steps, checkpoint_losses=losses)
+    live = replace(run("100M", 100_000_000, until=0.4), checkpoint_steps=steps, checkpoint_losses=losses)
     advice = advise_on(live, SIZES[1:], TWICE)
-    assert "this curve does not follow the law so far" in advice.sentence
-    # The same rows of a run that follows it are believed.
-    assert advise_on(run("1M", 1_000_000, until=0.4), SIZES[1:], TWICE)["choice"]
+    assert not advice.is_sure
+    assert "nats off the law, more than published ones do" in advice.sentence
+    # Of a run that follows the law nothing is said against it.
+    assert not any("off the law" in doubt for doubt in advise_on(run("100M", 100_000_000, until=0.4)).doubts)
 
 
 def test_a_run_in_its_warm_up_has_the_units_of_its_whole_plan():
     """The rates seen so far reach a tenth of the peak: the law fitted to them must not take that for the peak."""
     rates = wsd(warmup=2500)
-    early = run("1M", 1_000_000, rates, until=0.3)
+    early = run("100M", 100_000_000, rates, until=0.3)
     advice = advise_on(early, [], TWICE)
     assert advice["course"] == {} or advice["course"]["loss"][0] == pytest.approx(advice["loss"], rel=0.02)

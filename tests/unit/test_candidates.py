@@ -14,32 +14,32 @@ def test_compute_is_six_n_d():
 
 
 def test_what_can_be_done_with_the_runs_own_rest():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, SIZES[1:], None, [2])}
-    assert set(found) == {"finish", "start 4M", "start 2 x 1M"}
+    assert set(found) == {"finish", "start 400M", "start 2 x 100M"}
     rest = live.compute_left
     assert found["finish"].steps == FINAL - live.last_step
     assert found["finish"].compute == pytest.approx(rest)
     # A quarter of the steps at four times the size, on the same course of the rate.
-    assert found["start 4M"].steps == pytest.approx(found["finish"].steps / 4, abs=1)
-    assert found["start 4M"].compute == pytest.approx(rest, rel=0.01)
-    rates = found["start 4M"].target.learning_rates
+    assert found["start 400M"].steps == pytest.approx(found["finish"].steps / 4, abs=1)
+    assert found["start 400M"].compute == pytest.approx(rest, rel=0.01)
+    rates = found["start 400M"].target.learning_rates
     assert rates.max() == pytest.approx(1e-3)
     assert rates[-1] == pytest.approx(wsd()[-1])
 
 
 def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, [], 3 * live.compute_left, [4])}
     assert found["extend"].steps == 3 * found["finish"].steps
-    assert found["start 4 x 1M"].compute == pytest.approx(3 * live.compute_left, rel=0.01)
+    assert found["start 4 x 100M"].compute == pytest.approx(3 * live.compute_left, rel=0.01)
     rates = found["extend"].target.learning_rates
     np.testing.assert_allclose(rates[: live.last_step], wsd()[: live.last_step])
     assert rates[-1] == pytest.approx(wsd()[-1])
 
 
 def test_less_compute_presses_the_rest_of_the_plan_together():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     [finish] = candidates(live, [], 0.5 * live.compute_left, [])
     assert finish.name == "finish"
     assert finish.steps == (FINAL - live.last_step) // 2
@@ -47,9 +47,9 @@ def test_less_compute_presses_the_rest_of_the_plan_together():
 
 
 def test_a_size_stands_under_the_run_with_the_same_schedule_and_never_the_first_of_the_alphabet():
-    live = run("small", 1_000_000, until=0.5)
+    live = run("small", 100_000_000, until=0.5)
     flat = np.minimum((np.arange(FINAL + 1) + 1) / 200, 1.0) * 1e-3
-    others = [run("aaa", 4_000_000, flat), run("zzz", 4_000_000)]
+    others = [run("aaa", 400_000_000, flat), run("zzz", 400_000_000)]
     assert same_course(live, others[1])
     assert not same_course(live, others[0])
     assert "start zzz" in {c.name for c in candidates(live, others, None, [])}
@@ -63,6 +63,6 @@ def test_stretching_keeps_the_course():
 
 
 def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     models = {c.name: c.target.model for c in candidates(live, [], 2 * live.compute_left, [2])}
-    assert models == {"finish": "1M", "extend": "1M", "start 2 x 1M": ""}
+    assert models == {"finish": "100M", "extend": "100M", "start 2 x 100M": ""}

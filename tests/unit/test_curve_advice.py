@@ -28,10 +28,10 @@ PLAN = (
     "--steps",
     str(FINAL),
 )
-RUN = ("--parameters", "1e6", "--tokens-per-step", "1000", *PLAN)
+RUN = ("--parameters", "1e8", "--tokens-per-step", "1000", *PLAN)
 
 
-def columns(size=1_000_000, until=0.5, every=50):
+def columns(size=100_000_000, until=0.5, every=50):
     rates = wsd()
     steps = np.arange(250, int(until * FINAL) + 1, every)
     noise = 0.002 * np.random.default_rng(size).normal(size=len(steps))
@@ -53,12 +53,12 @@ def told(capsys, *arguments):
 
 
 def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alike(curve):
-    given = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
     found = [
         toposcale.advise(source, **given)
         for source in (columns(), pd.DataFrame(columns()), curve, str(curve))
     ]
-    truth = law(1_000_000, wsd(), [FINAL])[0]
+    truth = law(100_000_000, wsd(), [FINAL])[0]
     for advice in found:
         assert advice["forecast_low"] < truth < advice["forecast_high"]
         assert advice["forecast"] == pytest.approx(truth, abs=0.03)
@@ -72,26 +72,26 @@ def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alik
 
 def test_it_is_the_advice_on_the_training(curve):
     """One way from a training to advice: that of the workflow, too."""
-    live = run("this run", 1_000_000, until=0.5)
+    live = run("this run", 100_000_000, until=0.5)
     log = {"step": live.checkpoint_steps, "loss": live.checkpoint_losses}
-    advice = toposcale.advise(log, n_parameters=1e6, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
+    advice = toposcale.advise(log, n_parameters=1e8, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
     whole = advise_on(advice.training, [], Request())
     assert advice == whole
 
 
 def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
-    given = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
-    alone = toposcale.advise(curve, **given, sizes=[4e6])
-    assert {row["candidate"] for row in alone["candidates"]} == {"finish", "start 4M"}
+    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    alone = toposcale.advise(curve, **given, sizes=[4e8])
+    assert {row["candidate"] for row in alone["candidates"]} == {"finish", "start 400M"}
     other = {
-        "curve": columns(4_000_000, until=1.0),
-        "n_parameters": 4e6,
+        "curve": columns(400_000_000, until=1.0),
+        "n_parameters": 4e8,
         "schedule": SCHEDULE,
         "steps": FINAL,
     }
-    beside = toposcale.advise(curve, **given, sizes=[4e6], known=[other])
+    beside = toposcale.advise(curve, **given, sizes=[4e8], known=[other])
     start = [
-        next(row for row in advice["candidates"] if row["candidate"] == "start 4M")
+        next(row for row in advice["candidates"] if row["candidate"] == "start 400M")
         for advice in (alone, beside)
     ]
     assert start[1]["loss_high"] - start[1]["loss_low"] < start[0]["loss_high"] - start[0]["loss_low"]
@@ -99,22 +99,22 @@ def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
 
 def test_in_a_terminal_there_are_a_chart_a_table_and_the_sentence_in_less_than_three_seconds(curve, capsys):
     start = time.process_time()
-    status, output, _ = told(capsys, curve, *RUN, "--size", "4e6")
+    status, output, _ = told(capsys, curve, *RUN, "--size", "4e8")
     assert time.process_time() - start < 3
     assert status == 0
-    for shown in ("start 4M", "finish", "step 250", f"{FINAL:,}", "nats"):
+    for shown in ("start 400M", "finish", "step 250", f"{FINAL:,}", "nats"):
         assert shown in output
-    status, text, _ = told(capsys, curve, *RUN, "--size", "4e6", "--json")
-    given = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
-    assert json.loads(text) == toposcale.advise(curve, **given, sizes=[4e6])
+    status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--json")
+    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    assert json.loads(text) == toposcale.advise(curve, **given, sizes=[4e8])
 
 
 def test_a_known_run_in_a_terminal(curve, tmp_path, capsys):
     other = tmp_path / "other.csv"
-    pd.DataFrame(columns(4_000_000, until=1.0)).to_csv(other, index=False)
-    status, text, _ = told(capsys, curve, *RUN, "--size", "4e6", "--known", f"{other}:4e6", "--json")
+    pd.DataFrame(columns(400_000_000, until=1.0)).to_csv(other, index=False)
+    status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--known", f"{other}:4e8", "--json")
     assert (status, json.loads(text)["models_read"]) == (0, 2)
-    for wrong in (str(other), f"{other}:big", f"{other}:4e6:colour=3"):
+    for wrong in (str(other), f"{other}:big", f"{other}:4e8:colour=3"):
         status, _, [line] = told(capsys, curve, *RUN, "--known", wrong)
         assert status == 1
         assert f"--known {wrong}" in line
@@ -139,7 +139,7 @@ def test_a_trainers_folder_needs_its_size_alone(tmp_path, capsys):
     ]
     state = {"log_history": log, "max_steps": FINAL, "global_step": 2000}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    status, text, _ = told(capsys, tmp_path, "--parameters", "1e6", "--tokens-per-step", "1000", "--json")
+    status, text, _ = told(capsys, tmp_path, "--parameters", "1e8", "--tokens-per-step", "1000", "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
     status, _, [line] = told(capsys, tmp_path / "trainer_state.json", "--tokens-per-step", "1000")
     assert status == 1
@@ -148,7 +148,7 @@ def test_a_trainers_folder_needs_its_size_alone(tmp_path, capsys):
 
 def test_a_curve_longer_than_the_plan_is_refused(curve, capsys):
     status, _, [line] = told(
-        capsys, curve, "--parameters", "1e6", "--tokens-per-step", "1000", "--steps", "1000"
+        capsys, curve, "--parameters", "1e8", "--tokens-per-step", "1000", "--steps", "1000"
     )
     assert status == 1
     assert "step 2,000" in line
@@ -175,7 +175,7 @@ def test_a_finished_run_is_told_as_finished(capsys, tmp_path):
 
 
 def test_the_chart_shows_every_point_and_the_forecast_up_to_the_end(curve):
-    advice = toposcale.advise(curve, n_parameters=1e6, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
+    advice = toposcale.advise(curve, n_parameters=1e8, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
     rows = [line.partition("|")[2] for line in advice.chart(width=40, height=8).splitlines()[:8]]
     assert len(rows) == 8
     seen = [max(row.rfind("o") for row in rows), max(len(row) for row in rows)]
@@ -194,12 +194,12 @@ def test_sizes_are_named_as_people_write_them(number, text):
 
 
 def test_what_means_nothing_for_a_known_run_is_named():
-    given = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+    given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
     with pytest.raises(UserError, match="known: colour means nothing; a run has curve"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
 
 
-GIVEN = {"n_parameters": 1e6, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
+GIVEN = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
 
 
 def changed(loss):
@@ -253,7 +253,7 @@ def test_rows_that_are_logged_without_a_loss_are_no_lost_losses():
         "loss": np.append(own["loss"], np.full(len(ahead), np.nan)),
         "learning_rate": np.append(own["learning_rate"], rates[ahead]),
     }
-    assert toposcale.advise(whole, n_parameters=1e6, tokens_per_step=1000, steps=FINAL, warmup_steps=200)[
+    assert toposcale.advise(whole, n_parameters=1e8, tokens_per_step=1000, steps=FINAL, warmup_steps=200)[
         "candidates"
     ]
 
@@ -269,7 +269,7 @@ def test_an_answer_from_points_too_few_to_check_the_law_is_never_sure():
 def test_a_known_run_that_rises_is_named():
     rising = with_end(*np.linspace(3.5, 7.5, 15))()
     with pytest.raises(UserError, match=r"known run 1: the loss is rising: .*; leave it out"):
-        toposcale.advise(columns(), **GIVEN, known=[{"curve": rising, "n_parameters": 4e6}])
+        toposcale.advise(columns(), **GIVEN, known=[{"curve": rising, "n_parameters": 4e8}])
 
 
 def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
@@ -305,10 +305,10 @@ def test_a_number_that_fits_no_training_is_one_line(curve, capsys, arguments, li
 
 def test_numbers_may_be_written_as_people_do(curve, capsys):
     plain, *others = (
-        told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e6", "4M", "4,000,000")
+        told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e8", "400M", "400,000,000")
     )
     assert others == [plain] * 2
-    advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e6, "1M", "1,000,000")]
+    advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")]
     assert [dict(advice) for advice in advices] == [dict(advices[0])] * 3
     with pytest.raises(UserError, match="n_parameters: '1,00' is no number"):
         toposcale.advise(curve, **GIVEN | {"n_parameters": "1,00"})
@@ -342,7 +342,7 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
         ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
         ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
         (None, {"n_parameters": "many"}, "n_parameters: 'many' is no number"),
-        (None, {"known": {"n_parameters": 4e6}}, "known run 1: a run has a curve and n_parameters"),
+        (None, {"known": {"n_parameters": 4e8}}, "known run 1: a run has a curve and n_parameters"),
         (None, {"schedule": {"shape": "cosine", "warmup": 2}}, "schedule: warmup means nothing there"),
         (None, {"schedule": {"warmup_steps": 2}}, "schedule: shape is missing"),
     ],
@@ -355,7 +355,7 @@ def test_what_a_caller_gets_wrong_is_one_line(curve, given, line):
 
 def test_a_column_that_nobody_needs_may_hold_anything():
     frame = pd.DataFrame(columns()).assign(run="a")
-    one, other = (toposcale.advise(source, **GIVEN, sizes=4e6) for source in (frame, columns()))
+    one, other = (toposcale.advise(source, **GIVEN, sizes=4e8) for source in (frame, columns()))
     assert one == other
 
 
@@ -366,10 +366,10 @@ def test_a_plan_that_the_log_contradicts_is_named(curve):
 
 
 def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
-    advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e6 * 1000 * FINAL, sizes=[4e6])
+    advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e8 * 1000 * FINAL, sizes=[4e8])
     assert advice["candidates"]
     assert not advice["no_advice_because"]
-    assert "start 4M" in str(advice)
+    assert "start 400M" in str(advice)
 
 
 # ---- what means nothing is refused, and what is assumed is said
@@ -377,7 +377,7 @@ def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
 
 @pytest.mark.parametrize("option", [("--final", "0.1"), ("--peak", "1e-3"), ("--decay-start", "3200")])
 def test_a_part_of_a_schedule_without_a_schedule_is_refused_by_name(curve, capsys, option):
-    plan = ("--parameters", "1e6", "--tokens-per-step", "1000", "--steps", str(FINAL))
+    plan = ("--parameters", "1e8", "--tokens-per-step", "1000", "--steps", str(FINAL))
     status, _, [line] = told(capsys, curve, *plan, *option)
     assert status == 1
     assert f"{option[0]}: means nothing without --schedule" in line
@@ -391,7 +391,7 @@ def plan_file(tmp_path):
 
 
 def test_a_schedule_file_tells_the_plan_and_nothing_goes_beside_it(curve, plan_file, capsys):
-    size = ("--parameters", "1e6", "--tokens-per-step", "1000")
+    size = ("--parameters", "1e8", "--tokens-per-step", "1000")
     status, text, _ = told(capsys, curve, *size, "--schedule", plan_file, "--json")
     assert (status, json.loads(text)["final_step"]) == (0, FINAL)
     for option in ("--steps", "--warmup", "--final", "--peak", "--decay-start"):
@@ -482,7 +482,7 @@ def test_validation_losses_alone_are_forecast():
     alone = {"step": columns()["step"], "val_loss": columns()["loss"]}
     advice = toposcale.advise(alone, **GIVEN)
     assert advice["metric"] == "validation loss"
-    assert advice["forecast_low"] < law(1_000_000, wsd(), [FINAL])[0] < advice["forecast_high"]
+    assert advice["forecast_low"] < law(100_000_000, wsd(), [FINAL])[0] < advice["forecast_high"]
 
 
 def test_steps_that_were_logged_again_are_said():
@@ -524,7 +524,7 @@ def test_a_log_that_starts_in_mid_run_needs_no_peak():
         at < 200, (at + 1) / 200, 0.55 + 0.45 * np.cos(np.pi * (at - 200) / (FINAL - 200))
     )
     steps = np.arange(800, 2001, 25)
-    late = {"step": steps, "loss": law(1_000_000, rates, steps), "learning_rate": rates[steps]}
+    late = {"step": steps, "loss": law(100_000_000, rates, steps), "learning_rate": rates[steps]}
     plan = {"shape": "cosine", "warmup_steps": 200}
     advice = toposcale.advise(late, **GIVEN | {"schedule": plan | {"final": 0.1}})
     stated = toposcale.advise(late, **GIVEN | {"schedule": plan | {"final": 3e-5, "peak": 3e-4}})
@@ -534,8 +534,8 @@ def test_a_log_that_starts_in_mid_run_needs_no_peak():
 
 def test_a_known_run_is_called_by_its_file_whose_name_may_hold_colons(curve, tmp_path, capsys):
     other = tmp_path / "lr=3e-4:seed=1:done.csv"
-    pd.DataFrame(columns(4_000_000, until=1.0)).to_csv(other, index=False)
-    status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e6:steps={FINAL}")
+    pd.DataFrame(columns(400_000_000, until=1.0)).to_csv(other, index=False)
+    status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e8:steps={FINAL}")
     assert status == 0
     assert "from this run and 1 other" in text
     assert f"start {other.name}" in text
@@ -546,15 +546,15 @@ def test_a_finished_trainers_folder_is_finished_where_its_log_ends_before(tmp_pa
     log = [{"step": step, "loss": 5.0 - step / 100} for step in (50, 100)]
     state = {"log_history": log, "max_steps": 130, "global_step": 130, "num_input_tokens_seen": 13_000}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    status, output, _ = told(capsys, tmp_path, "--parameters", "1e6")
+    status, output, _ = told(capsys, tmp_path, "--parameters", "1e8")
     assert status == 0
     assert "finished at step 130" in output
 
 
 def test_no_line_is_longer_than_the_terminal(curve, capsys, monkeypatch):
-    whole = told(capsys, curve, *RUN, "--size", "4e6")[1]
+    whole = told(capsys, curve, *RUN, "--size", "4e8")[1]
     monkeypatch.setenv("COLUMNS", "60")
-    narrow = told(capsys, curve, *RUN, "--size", "4e6")[1]
+    narrow = told(capsys, curve, *RUN, "--size", "4e8")[1]
     assert max(map(len, whole.splitlines())) > 60
     assert max(map(len, narrow.splitlines())) <= 60
     numbers = [text.split("=>")[1].split() for text in (whole, narrow)]

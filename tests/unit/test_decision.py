@@ -62,9 +62,9 @@ def test_starts_share_the_probability_to_stop():
 
 
 def test_the_step_of_a_target_loss():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     joint = Joint().fit(SIZES[1:], live)
-    wanted = float(law(1_000_000, wsd(), [3700])[0])
+    wanted = float(law(100_000_000, wsd(), [3700])[0])
     middle, early, late = steps_to(joint, live, wanted)
     assert early <= middle <= late
     assert middle == pytest.approx(3700, abs=120)
@@ -73,10 +73,10 @@ def test_the_step_of_a_target_loss():
 
 def test_the_best_size_is_the_one_whose_forecast_is_the_lowest():
     """The planted law at equal compute, over the same sizes."""
-    live, rest = run("1M", 1_000_000, until=0.3), 1e14
-    joint = Joint().fit([*SIZES, run("16M", 16_000_000)], live)
+    live, rest = run("100M", 100_000_000, until=0.3), 1e14
+    joint = Joint().fit([*SIZES, run("1600M", 1_600_000_000)], live)
     size, low, high = best_size(joint, live, rest)
-    sizes = 1_000_000 * np.geomspace(1 / 4, 64, 33)
+    sizes = 100_000_000 * np.geomspace(1 / 4, 64, 33)
     losses = []
     for one in sizes:
         rates = wsd(int(rest / (6 * one * 1000)))

@@ -19,7 +19,7 @@ def families(count=3):
     plans = [wsd(2000 + 500 * i) for i in range(count)]
     return [
         run(f"{size // 10**6}M-{i}", size, rates, seed=i)
-        for size in (1_000_000, 4_000_000)
+        for size in (100_000_000, 400_000_000)
         for i, rates in enumerate(plans)
     ]
 
@@ -27,7 +27,7 @@ def families(count=3):
 def test_regret_is_the_loss_given_up_at_the_same_total_compute():
     table = decision_table(families(), fractions=[0.5])
     assert set(table["policy"]) == set(POLICIES)
-    assert set(table["model"]) == {"1M-0", "1M-1", "1M-2"}
+    assert set(table["model"]) == {"100M-0", "100M-1", "100M-2"}
     judged = table.dropna(subset=["regret"])
     np.testing.assert_allclose(judged["regret"], judged["loss"] - judged["best_loss"])
     assert (judged["regret"] > -1e-12).all()
@@ -42,11 +42,11 @@ def test_regret_is_the_loss_given_up_at_the_same_total_compute():
 
 
 def test_an_alternative_that_was_trained_is_an_observed_truth():
-    """A 4M run whose whole compute is that of the rest of the 1M run, under the same course of the rate."""
-    small = run("1M", 1_000_000)
+    """A 400M run whose whole compute is that of the rest of the 100M run, under the same course of the rate."""
+    small = run("100M", 100_000_000)
     rest = small.first(0.5).compute_left
-    steps = int(rest / (6 * 4_000_000 * 1000))
-    fitting, other = run("4M-short", 4_000_000, wsd(steps)), run("4M-long", 4_000_000)
+    steps = int(rest / (6 * 400_000_000 * 1000))
+    fitting, other = run("400M-short", 400_000_000, wsd(steps)), run("400M-long", 400_000_000)
     with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")
     without = decision_table([small, other], fractions=[0.5]).set_index("policy")
     assert with_it.loc["stop_now", "truth"] == "observed"
@@ -82,7 +82,7 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     table = decision_table(SIZES[:1])
     assert table.empty
     assert "regret" in table.columns
-    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {"finish", "start 2 x 1M", "start 4 x 1M"}
+    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {"finish", "start 2 x 100M", "start 4 x 100M"}
 
 
 def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
@@ -90,7 +90,7 @@ def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping()
     schedule = wsd(600, warmup=60)
     family = [
         run(name, size, schedule)
-        for name, size in (("half", 500_000), ("one", 1_000_000), ("two", 2_000_000))
+        for name, size in (("half", 50_000_000), ("one", 100_000_000), ("two", 200_000_000))
     ]
     table = decision_table(family, fractions=[0.9])
     own = table[table["model"] == "one"].set_index("policy")
@@ -99,16 +99,16 @@ def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping()
 
 
 def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
-    whole = run("1M", 1_000_000)
+    whole = run("100M", 100_000_000)
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
     assert silent.is_over
-    assert not candidate_table(moments([silent, run("4M", 4_000_000)]))["is_live"].any()
+    assert not candidate_table(moments([silent, run("400M", 400_000_000)]))["is_live"].any()
 
 
 def test_what_the_advice_refuses_is_told_in_the_report_too():
     """The last losses lie far below the law: the forecast is above the present loss under a falling rate."""
-    live = run("1M", 1_000_000, until=0.9)
+    live = run("100M", 100_000_000, until=0.9)
     losses = live.checkpoint_losses.copy()
     losses[-3:] -= 1.0
     [row] = candidate_table(moments([replace(live, checkpoint_losses=losses)])).to_dict("records")

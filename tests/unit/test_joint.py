@@ -12,9 +12,9 @@ from toposcale.forecasting.priors import PUBLISHED, Belief
 
 
 def test_the_gradient_is_that_of_the_law():
-    joint = Joint().fit([run("4M", 4_000_000)], run("1M", 1_000_000, until=0.5))
-    curve = joint._seen(run("2M", 2_000_000), np.array([300.0, 2000.0, 3900.0]))
-    other = joint._seen(run("4M", 4_000_000), np.array([300.0, 3900.0]))
+    joint = Joint().fit([run("400M", 400_000_000)], run("100M", 100_000_000, until=0.5))
+    curve = joint._seen(run("200M", 200_000_000), np.array([300.0, 2000.0, 3900.0]))
+    other = joint._seen(run("400M", 400_000_000), np.array([300.0, 3900.0]))
     x = joint._fit.x + 0.01
     for one in (curve, other):
         _, slopes, _ = joint._laws(x, [one])
@@ -27,65 +27,65 @@ def test_the_gradient_is_that_of_the_law():
 
 @pytest.mark.parametrize("share", [0.2, 0.3, 0.5])
 def test_the_end_under_a_decay_that_was_not_seen(share):
-    whole = run("1M", 1_000_000)
+    whole = run("100M", 100_000_000)
     found = Joint().fit([], whole.first(share)).forecast(whole.first(share))
     assert found.low < whole.final_loss < found.high
     assert found.value == pytest.approx(whole.final_loss, abs=0.05)
 
 
 def test_a_size_that_was_not_seen_is_forecast_from_two():
-    joint = Joint().fit([run("1M", 1_000_000), run("4M", 4_000_000)])
+    joint = Joint().fit([run("100M", 100_000_000), run("400M", 400_000_000)])
     rates = wsd()
-    losses, covariance = joint.predict([Target(16_000_000, rates, FINAL, 1000)])
-    truth = float(law(16_000_000, rates, [FINAL])[0])
+    losses, covariance = joint.predict([Target(1_600_000_000, rates, FINAL, 1000)])
+    truth = float(law(1_600_000_000, rates, [FINAL])[0])
     assert losses[0] == pytest.approx(truth, abs=0.05)
     assert abs(losses[0] - truth) < 2 * covariance[0, 0] ** 0.5
 
 
 def test_errors_of_sizes_next_to_one_another_are_shared():
-    live = run("1M", 1_000_000, until=0.3)
-    targets = [Target(size, wsd(1000), 1000, 1000) for size in (4_000_000, 4_400_000)]
+    live = run("100M", 100_000_000, until=0.3)
+    targets = [Target(size, wsd(1000), 1000, 1000) for size in (400_000_000, 440_000_000)]
     _, covariance = Joint().fit([], live).predict(targets)
     assert covariance[0, 1] > 0.8 * np.sqrt(covariance[0, 0] * covariance[1, 1])
 
 
 def test_a_repeated_fit_has_the_same_bytes():
-    live, others = run("1M", 1_000_000, until=0.4), [run("4M", 4_000_000)]
+    live, others = run("100M", 100_000_000, until=0.4), [run("400M", 400_000_000)]
     one, two = (Joint().fit(others, live).forecast(live) for _ in range(2))
     assert one == two
 
 
 def test_what_the_losses_say_of_the_constants_moves_away_from_the_prior():
-    """The planted exponent of the size is 0.3, and L0 = 1.8 + 0.6 N^-0.3 in millions."""
+    """The planted exponent of the size is 0.3, and L0 = 1.8 + 0.6 N^-0.3 in hundreds of millions."""
     wide = PUBLISHED._replace(log_alpha_n=Belief(np.log(0.6), 0.7), share=Belief(0.0, 1.0))
-    family = [run(f"{n}M", n * 1_000_000) for n in (1, 2, 4, 8, 16, 32)]
+    family = [run(f"{n}00M", n * 100_000_000) for n in (1, 2, 4, 8, 16, 32)]
     learnt = Joint(wide).fit(family).learnt()
     assert learnt.log_alpha_n.width < 0.5
     assert abs(learnt.log_alpha_n.centre - np.log(0.3)) < abs(np.log(0.6) - np.log(0.3))
     # E / L0 of the largest size, as log-odds
-    at = learnt.share.centre + np.exp(wide.log_alpha_n.centre) * np.log(32e6 / 1e8)
+    at = learnt.share.centre + np.exp(wide.log_alpha_n.centre) * np.log(32e8 / 1e8)
     assert at == pytest.approx(np.log(1.8 / (0.6 * 32**-0.3)), abs=0.7)
 
 
 def test_at_most_two_runs_of_a_size_are_read_and_the_nearest_sizes():
-    live = run("1M", 1_000_000, until=0.5)
-    seeds = [run(f"4M-{seed}", 4_000_000, seed=seed) for seed in range(5)]
-    sizes = [run(f"{n}M", n * 1_000_000) for n in range(2, 14) if n != 4]
+    live = run("100M", 100_000_000, until=0.5)
+    seeds = [run(f"400M-{seed}", 400_000_000, seed=seed) for seed in range(5)]
+    sizes = [run(f"{n}00M", n * 100_000_000) for n in range(2, 14) if n != 4]
     joint = Joint().fit([*seeds, *sizes], live)
     assert joint.n_runs == 1 + 9 * 2 - 8
-    assert {name for name in joint._names if name.startswith("4M")} == {"4M-0", "4M-1"}
-    assert "13M" not in joint._names
+    assert {name for name in joint._names if name.startswith("400M")} == {"400M-0", "400M-1"}
+    assert "1300M" not in joint._names
 
 
 def test_the_tokens_of_a_step_are_the_clock_between_runs():
     """A run whose steps read twice as many tokens is where the other one is after twice as many steps."""
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     steps = live.checkpoint_steps[live.checkpoint_steps % 2 == 0]
     known = np.isin(live.checkpoint_steps, steps)
     doubled = replace(
         live,
         model="doubled",
-        n_parameters=1_000_000,
+        n_parameters=100_000_000,
         tokens_per_step=2000,
         final_step=FINAL // 2,
         learning_rates=wsd(FINAL // 2, warmup=100),
@@ -96,11 +96,11 @@ def test_the_tokens_of_a_step_are_the_clock_between_runs():
     both = Joint().fit([doubled], live).forecast(live)
     assert both.value == pytest.approx(one.value, abs=0.02)
     wrong = Joint().fit([replace(doubled, tokens_per_step=1000)], live)
-    assert wrong.scale > Joint().fit([doubled], live).scale
+    assert wrong.misfit_now > Joint().fit([doubled], live).misfit_now
 
 
 def test_a_run_without_a_loss_has_no_law():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     nothing = replace(live, checkpoint_steps=[], checkpoint_losses=[])
     with pytest.raises(NoForecast, match="no loss"):
         Joint().fit([], nothing)
@@ -110,7 +110,7 @@ def test_a_run_without_a_loss_has_no_law():
 
 def test_a_first_row_that_is_of_something_else_moves_nothing():
     """In some published logs the first row holds the loss of the end."""
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     losses = live.checkpoint_losses.copy()
     losses[0] = losses[-1] - 0.1
     odd = replace(live, checkpoint_losses=losses)
@@ -121,7 +121,7 @@ def test_a_first_row_that_is_of_something_else_moves_nothing():
 
 
 def test_a_target_names_the_run_that_it_is_of():
-    live = run("1M", 1_000_000, until=0.5)
+    live = run("100M", 100_000_000, until=0.5)
     joint = Joint().fit([], live)
     own = target_of(live, live.last_step + 1)
     _, covariance = joint.predict([own, own._replace(model="")])

@@ -7,6 +7,8 @@ from scipy.stats import multivariate_normal
 from toposcale.forecasting import misfit
 from toposcale.forecasting.misfit import Points, covariance, fit
 
+NOW = 0.005
+BELIEVED = float(np.log(NOW)), 1.0
 CENTRE, WIDTH = np.array([1.0, 0.2]), np.array([0.3, 0.5])
 
 
@@ -27,19 +29,19 @@ NOISE = np.full(9, 0.002)
 
 def planted(seed=0):
     rng = np.random.default_rng(seed)
-    matrix = covariance(SEEN, SEEN, 1.0) + np.diag(NOISE**2)
+    matrix = covariance(SEEN, SEEN, NOW) + np.diag(NOISE**2)
     return line(SEEN.time)(np.array([1.1, 0.1]))[0] + rng.multivariate_normal(np.zeros(9), matrix)
 
 
 def test_a_forecast_is_that_of_exact_gaussian_conditioning():
     seen, ahead = planted(), points([0.7, 1.5])
-    found, scale = fit(line(SEEN.time), seen, SEEN, NOISE, (CENTRE, WIDTH))
+    found, now = fit(line(SEEN.time), seen, SEEN, NOISE, (CENTRE, WIDTH), BELIEVED)
     losses, spread = found.forecast(
-        *line(ahead.time)(found.x), covariance(ahead, SEEN, scale), covariance(ahead, ahead, scale)
+        *line(ahead.time)(found.x), covariance(ahead, SEEN, now), covariance(ahead, ahead, now)
     )
     both = Points(*(np.concatenate(pair) for pair in zip(SEEN, ahead, strict=True)))
     design = line(both.time)(CENTRE)[1]
-    joint = design @ np.diag(WIDTH**2) @ design.T + covariance(both, both, scale)
+    joint = design @ np.diag(WIDTH**2) @ design.T + covariance(both, both, now)
     joint[:9, :9] += np.diag(NOISE**2)
     weights = np.linalg.solve(joint[:9, :9], joint[:9, 9:]).T
     expected = (design @ CENTRE)[9:] + weights @ (seen - (design @ CENTRE)[:9])
@@ -49,9 +51,9 @@ def test_a_forecast_is_that_of_exact_gaussian_conditioning():
 
 def test_the_evidence_is_the_marginal_likelihood():
     seen = planted()
-    found, scale = fit(line(SEEN.time), seen, SEEN, NOISE, (CENTRE, WIDTH))
+    found, now = fit(line(SEEN.time), seen, SEEN, NOISE, (CENTRE, WIDTH), BELIEVED)
     design = line(SEEN.time)(CENTRE)[1]
-    marginal = design @ np.diag(WIDTH**2) @ design.T + covariance(SEEN, SEEN, scale) + np.diag(NOISE**2)
+    marginal = design @ np.diag(WIDTH**2) @ design.T + covariance(SEEN, SEEN, now) + np.diag(NOISE**2)
     exact = multivariate_normal(design @ CENTRE, marginal).logpdf(seen)
     # But for the constant of the density.
     assert found.evidence == pytest.approx(exact + 0.5 * 9 * np.log(2 * np.pi), rel=1e-9)
@@ -65,25 +67,25 @@ def test_the_curve_tells_how_large_its_misfit_is(planted_scale, at_least, at_mos
     noise = np.full(20, 1e-4)
     scales = []
     for seed in range(10):
-        matrix = covariance(at, at, planted_scale) + np.diag(noise**2)
+        matrix = covariance(at, at, planted_scale * NOW) + np.diag(noise**2)
         seen = line(at.time)(CENTRE)[0] + np.random.default_rng(seed).multivariate_normal(
             np.zeros(20), matrix
         )
-        scales.append(fit(line(at.time), seen, at, noise, (CENTRE, WIDTH))[1])
-    assert at_least <= np.median(scales) <= at_most
+        scales.append(fit(line(at.time), seen, at, noise, (CENTRE, WIDTH), BELIEVED)[1])
+    assert at_least <= np.median(scales) / NOW <= at_most
 
 
 def test_the_misfit_grows_towards_the_past_and_is_shared_by_near_points_sizes_and_runs():
-    deviations = np.sqrt(np.diag(covariance(points([-2, -1, 0, 1]), points([-2, -1, 0, 1]), 1.0)))
+    deviations = np.sqrt(np.diag(covariance(points([-2, -1, 0, 1]), points([-2, -1, 0, 1]), NOW)))
     assert (np.diff(deviations) < 0).all()
     here, run, size = points([0.0]), points([0.0], run=1), points([0.0], size=1.0, run=1)
-    of_one = covariance(here, here, 1.0)[0, 0] - misfit.RUN_SCATTER**2
-    assert of_one == pytest.approx(misfit.NOW**2)
+    of_one = covariance(here, here, NOW)[0, 0] - misfit.RUN_SCATTER**2
+    assert of_one == pytest.approx(NOW**2)
     # A part of the misfit is a run's own: it may differ early on from another run of its size.
-    of_two = covariance(here, run, 1.0)[0, 0]
+    of_two = covariance(here, run, NOW)[0, 0]
     assert of_two == pytest.approx(misfit.OF_ALL_RUNS * of_one)
-    assert covariance(here, size, 1.0)[0, 0] == pytest.approx(of_two * np.exp(-1 / misfit.SIZE_REACH))
-    assert covariance(here, points([9.0]), 1.0)[0, 0] < 0.1 * of_one + misfit.RUN_SCATTER**2
+    assert covariance(here, size, NOW)[0, 0] == pytest.approx(of_two * np.exp(-1 / misfit.SIZE_REACH))
+    assert covariance(here, points([9.0]), NOW)[0, 0] < 0.1 * of_one + misfit.RUN_SCATTER**2
 
 
 def test_old_points_count_less_than_new_ones():
@@ -94,9 +96,9 @@ def test_old_points_count_less_than_new_ones():
         seen = clean.copy()
         if place is not None:
             seen[place] += 0.02
-        found, _ = fit(law, seen, SEEN, NOISE, (CENTRE, WIDTH))
+        found, _ = fit(law, seen, SEEN, NOISE, (CENTRE, WIDTH), BELIEVED)
         losses, _ = found.forecast(
-            *line(ahead.time)(found.x), covariance(ahead, SEEN, 1.0), covariance(ahead, ahead, 1.0)
+            *line(ahead.time)(found.x), covariance(ahead, SEEN, NOW), covariance(ahead, ahead, NOW)
         )
         ends.append(losses[0])
     assert abs(ends[1] - ends[0]) < 0.2 * abs(ends[2] - ends[0])

@@ -145,7 +145,7 @@ def test_a_stretch_that_has_not_come_back_is_no_excursion():
 
 
 def test_a_finished_run_with_compute_to_spend_is_held_against_leaving_it():
-    whole = run("1M", 1_000_000)
+    whole = run("100M", 100_000_000)
     advice = advise_on(whole, [], Request(remaining=4 * whole.compute(whole.final_step)))
     rows = {row["candidate"]: row for row in advice["candidates"]}
     assert rows["finish"]["steps"] == rows["finish"]["flop"] == 0
@@ -163,4 +163,4 @@ def test_the_facts_of_a_training_decide_its_warm_up():
     training = TrainingRun.of(facts, log, {})
     assert training.warmup_steps == 20
     assert replace(training, stated_warmup=5).warmup_steps == 5
-    assert run("1M", 1_000_000, wsd(warmup=300)).warmup_steps == 299
+    assert run("100M", 100_000_000, wsd(warmup=300)).warmup_steps == 299

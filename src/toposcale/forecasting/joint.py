@@ -28,7 +28,7 @@ from toposcale.forecasting.multi_power_law import (
     prepare,
 )
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.priors import PUBLISHED, Belief, Prior
+from toposcale.forecasting.priors import PUBLISHED, SIZES_KNOWN, Belief, Prior
 from toposcale.forecasting.training_run import TrainingRun
 
 POINTS, POINTS_OF_OTHERS = 20, 10
@@ -37,26 +37,26 @@ POINTS, POINTS_OF_OTHERS = 20, 10
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
 
-OWN = {0: 0.005, 1: 0.04, 2: 0.1, 3: 0.25, 7: 1.0}
-"""How far a size lies off the law of sizes: L0 as a share of the loss, and the logarithms of A, alpha, B and F, each at
-the place of its parameter."""
+OWN = {0: 0.015, 1: 0.04, 2: 0.1, 3: 0.25, 7: 1.0}
+"""How far a size lies off the law of sizes: L0 in nats, and the logarithms of A, alpha, B and F, each at the place of its
+parameter."""
 
-END_SCATTER = 0.0025
-"""By how much of the loss an end lies off all that its own curve says."""
+END_SCATTER = 0.0075
+"""Nats by which an end lies off all that its own curve says."""
 
-CLOCK = 0.7
-"""The training time of a step is its rate, as a share of the peak, to this power."""
+FAR = 0.05
+"""Nats for each decade by which a size lies outside those that were published: what is known of the law is known there."""
 
 FIRST_STEPS = 1.8
 """Exponent of what the first steps cost."""
 
 # The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other
-# size what it is off in `OWN`. Losses are in units of the last one seen, F after 1,000 steps. Of C, beta and gamma no curve
-# tells before it decays: their centres are the order of magnitude that Luo et al. publish.
-_L0, _LOG_A, _LOG_F, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 7, 8, 9, 10, 11
-_LEVEL = ((float(CENTRES[0]), 0.15), (float(CENTRES[1]), 1.0))  # L0, log A
+# size what it is off in `OWN`. All terms are in nats; what is believed of L0 is how far the last
+# loss lies above it. F is after 1,000 steps. Of C, beta and gamma no curve tells before it decays: their centres are the order of magnitude that Luo et al. publish.
+_L0, _LOG_A, _LOG_B, _LOG_F, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 3, 7, 8, 9, 10, 11
+_ABOVE_L0, _LOG_A_BELIEF = (0.45, 0.45), (float(np.log(0.3)), 1.0)
 _DECAY = tuple(zip(CENTRES[4:].tolist(), (0.5, 0.2, 0.15), strict=True))  # log C, log beta, gamma
-_FIRST = (float(np.log(0.015)), 1.2)
+_FIRST = (float(np.log(0.045)), 1.2)
 
 
 class Target(NamedTuple):
@@ -82,11 +82,12 @@ def target_of(training: TrainingRun, step: int | None = None) -> Target:
 
 class _Curve(NamedTuple):
     """Points of one run in the terms of the law. time, since: (points,) logs of the training time and of thousands of
-    steps."""
+    steps. more: log of its B less that of the run that is decided on, for their peak rates."""
 
     n_parameters: float
     time: np.ndarray
     since: np.ndarray
+    more: float
     changes: Prepared
 
 
@@ -97,6 +98,8 @@ class Joint:
         self.prior = prior
         self.stretch = 1.0
         """By what its standard deviations are multiplied: more than 1 where its forecasts proved too sure."""
+        self.misfit_now = float(np.nan)
+        """Standard deviation of the misfit of its curves at the last loss, nats; after `fit`."""
 
     def fit(self, trainings: Sequence[TrainingRun], of: TrainingRun | None = None) -> Joint:
         """Fit to the losses of `of` (by default the largest and longest run) and of those of `trainings` that tell most.
@@ -121,16 +124,18 @@ class Joint:
             for run, most in zip(runs, points, strict=True)
         ]
         self._loss = float(np.median(binned[0][1][-3:]))
+        self._peak = about.peak_rate
         self._unit = float(np.exp(self._seen(about, binned[0][0]).time[-1]))
         curves = [self._seen(run, steps) for run, (steps, _) in zip(runs, binned, strict=True)]
         self._points = self._placed(curves, range(len(runs)))
-        noise = [np.full(len(own), np.hypot(misfit.ROUNDING, noise_of(np.log(own)))) for _, own in binned]
-        self._fit, self.scale = misfit.fit(
+        noise = [np.full(len(own), np.hypot(misfit.ROUNDING, noise_of(own))) for _, own in binned]
+        self._fit, self.misfit_now = misfit.fit(
             lambda x: self._laws(x, curves)[:2],
-            np.concatenate([own for _, own in binned]) / self._loss,
+            np.concatenate([own for _, own in binned]),
             self._points,
             np.concatenate(noise),
             self._beliefs(),
+            self.prior.log_misfit,
         )
         return self
 
@@ -150,13 +155,14 @@ class Joint:
         new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
         losses, gradient, by_own = self._laws(self._fit.x, curves)
         own = END_SCATTER**2 + np.where(new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0)
+        own += np.square([FAR * _decades_away(one.n_parameters) for one in targets])
         losses, spread = self._fit.forecast(
             losses,
             gradient,
-            misfit.covariance(points, self._points, self.scale),
-            misfit.covariance(points, points, self.scale) + np.diag(own),
+            misfit.covariance(points, self._points, self.misfit_now),
+            misfit.covariance(points, points, self.misfit_now) + np.diag(own),
         )
-        return losses * self._loss, spread * (self.stretch * self._loss) ** 2
+        return losses, spread * self.stretch**2
 
     def learnt(self) -> Prior:
         """What the losses say of the constants of the prior: its beliefs after the fit."""
@@ -167,9 +173,10 @@ class Joint:
                 ("log_alpha", 2), ("log_b", 3), ("kappa", _KAPPA), ("share", _SHARE), ("log_alpha_n", _ALPHA_N)
             )
         }  # fmt: skip
-        away = self.prior.share_of(self._size).centre - self.prior.share.centre
-        found["share"] = Belief(found["share"].centre - away, found["share"].width)
-        return Prior(**found)
+        for name, here in (("share", self.prior.share_of(self._size)), ("log_b", self.prior.log_b_of(self._peak))):
+            away = here.centre - getattr(self.prior, name).centre
+            found[name] = found[name]._replace(centre=found[name].centre - away)
+        return self.prior._replace(**found)
 
     def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
         """The loss at the end, or at a step, of a run under its plan."""
@@ -181,15 +188,17 @@ class Joint:
         return self._curve(target_of(run), rates, np.rint(steps).astype(np.int64))
 
     def _curve(self, run: Target, rates: np.ndarray, steps: np.ndarray, most: int = 200) -> _Curve:
-        rates = rates / rates.max()
+        peak = rates.max()
+        rates = rates / peak
         share = run.tokens_per_step / self._tokens
-        time = np.cumsum(rates**CLOCK)[steps] * (share if np.isfinite(share) else 1.0)
+        time = np.cumsum(rates**self.prior.clock)[steps] * (share if np.isfinite(share) else 1.0)
         since = np.maximum(steps - np.argmax(rates) / 2, 1.0) / 1000
         return _Curve(
             float(run.n_parameters),
             np.log(time / self._unit),
             np.log(since),
-            prepare(rates, steps, 1.0, most),
+            self.prior.log_b_of(peak).centre - self.prior.log_b_of(self._peak).centre,
+            prepare(rates, steps, 1.0, most, self.prior.gain),
         )
 
     def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> misfit.Points:
@@ -204,15 +213,15 @@ class Joint:
     def _beliefs(self) -> tuple[np.ndarray, np.ndarray]:
         """Centres and widths of all parameters."""
         off = [(0.0, width) for width in OWN.values() for _ in self._others]
-        prior = self.prior
-        law_of_one = (*_LEVEL, prior.log_alpha, prior.log_b, *_DECAY, _FIRST)
+        prior, level = self.prior, (self._loss - _ABOVE_L0[0], _ABOVE_L0[1])
+        law_of_one = (level, _LOG_A_BELIEF, prior.log_alpha, prior.log_b_of(self._peak), *_DECAY, _FIRST)
         centres, widths = np.array(
             [*law_of_one, prior.kappa, prior.share_of(self._size), prior.log_alpha_n, *off]
         ).T
         return centres, widths
 
     def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Losses of all points (points,) in units of the last one seen, their gradient (points, parameters), and that by
+        """Losses of all points (points,), their gradient (points, parameters), and that by
         what a size has of its own (points, own)."""
         parts = [self._law(x, curve) for curve in curves]
         losses, gradient, by_own = zip(*parts, strict=True)
@@ -220,6 +229,7 @@ class Joint:
 
     def _law(self, x: np.ndarray, curve: _Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         constants, by_x = self._of_size(x, curve.n_parameters)
+        constants[_LOG_B] += curve.more
         changes = replace(curve.changes, time=np.exp(curve.time))
         loss, slopes = law(constants[:_LOG_F], changes)
         first = np.exp(np.clip(constants[_LOG_F] - FIRST_STEPS * curve.since, -60, 10))
@@ -243,6 +253,11 @@ class Joint:
             constants[list(OWN)] += x[off]
             by_x[list(OWN), off] = 1.0
         return constants, by_x
+
+
+def _decades_away(n_parameters: float) -> float:
+    """Decades between a size and the nearest one that was published; 0 between these."""
+    return float(abs(np.log10(n_parameters / np.clip(n_parameters, *SIZES_KNOWN))))
 
 
 def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-NOW = 0.005
-"""Standard deviation of the misfit at the last loss that was seen, as a share of the loss."""
+from toposcale.forecasting.posterior import mode
 
 GROWTH = 1.0
 """The misfit at a share s of the training time so far is s^-GROWTH of what it is now; in the time to come it shrinks so."""
@@ -26,17 +25,13 @@ REACH, SIZE_REACH = 1.5, 3.0
 OF_ALL_RUNS = 0.8
 """The correlation of the misfits of two runs of one size at one training time; the rest belongs to one run alone."""
 
-RUN_SCATTER = 0.003
-"""By how much of the loss a run lies off its law for good: its seed and its data."""
+RUN_SCATTER = 0.009
+"""Nats by which a run lies off its law for good: its seed and its data."""
 
-ROUNDING = 0.001
-"""The least noise of a point, as a share of the loss."""
-
-SCALE_WIDTH = 1.0
-"""Families differ in how well the law describes them: the standard deviation of the logarithm of their misfit."""
+ROUNDING = 0.003
+"""The least noise of a point, nats."""
 
 _FURTHEST = (-6.0, 3.0)  # logarithms of the training time beyond which the misfit neither grows nor shrinks
-_STEPS = 100  # of the optimiser
 
 
 class Points(NamedTuple):
@@ -51,19 +46,22 @@ class Points(NamedTuple):
     run: np.ndarray
 
 
-def covariance(one: Points, other: Points, scale: float) -> np.ndarray:
-    """(points of one, points of other) covariance of the misfits, in units of the loss; scale: how large they are."""
+def covariance(one: Points, other: Points, now: float) -> np.ndarray:
+    """(points of one, points of other) covariance of the misfits, nats squared.
+
+    now: the standard deviation of the misfit at the last loss that was seen, nats.
+    """
     gap = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / REACH
     same_run = one.run[:, None] == other.run
     shared = (1 + gap) * np.exp(-gap - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
     shared *= np.where(same_run, 1.0, OF_ALL_RUNS)
     return np.asarray(
-        _amplitude(one, scale)[:, None] * _amplitude(other, scale) * shared + RUN_SCATTER**2 * same_run
+        _amplitude(one, now)[:, None] * _amplitude(other, now) * shared + RUN_SCATTER**2 * same_run
     )
 
 
-def _amplitude(points: Points, scale: float) -> np.ndarray:
-    return np.asarray(scale * NOW * np.exp(-GROWTH * np.clip(points.time, *_FURTHEST)))
+def _amplitude(points: Points, now: float) -> np.ndarray:
+    return np.asarray(now * np.exp(-GROWTH * np.clip(points.time, *_FURTHEST)))
 
 
 Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -108,67 +106,55 @@ def fit(
     points: Points,
     noise: np.ndarray,
     prior: tuple[np.ndarray, np.ndarray],
+    log_now: tuple[float, float],
 ) -> tuple[Fit, float]:
-    """The law fitted to losses `seen` (points,), and the scale of the misfit that these losses make most likely.
+    """The law fitted to losses `seen` (points,), and the size of the misfit now, nats, that these make most likely.
 
-    noise (points,): standard deviations. prior: centres and widths (k,) of the parameters, Gaussian. The scale is found in
-    steps of a factor of 2; its logarithm has a Gaussian prior of the width `SCALE_WIDTH` around 0.
+    noise (points,): standard deviations. prior: centres and widths (k,) of the parameters, Gaussian. log_now: centre and
+    width of what is believed of the logarithm of the misfit's size, which is found in steps of a factor of 2.
     """
-    found: dict[int, tuple[Fit, float]] = {}
+    fits: dict[int, tuple[Fit, float]] = {}
+    centre, width = log_now
 
     def tried(power: int) -> tuple[Fit, float]:
-        if power not in found:
-            near = next((one.x for one, _ in found.values()), prior[0])
-            matrix = covariance(points, points, 2.0**power) + np.diag(noise**2)
-            one = _at(law, seen, matrix, prior, near)
-            found[power] = one, one.evidence - 0.5 * (power * np.log(2.0) / SCALE_WIDTH) ** 2
-        return found[power]
+        if power not in fits:
+            near = next((fit.x for fit, _ in fits.values()), prior[0])
+            now = float(np.exp(centre)) * 2.0**power
+            fit = _at(law, seen, covariance(points, points, now) + np.diag(noise**2), prior, near)
+            fits[power] = fit, fit.evidence - 0.5 * (power * np.log(2.0) / width) ** 2
+        return fits[power]
 
     best = 0
     while tried(best + 1)[1] > tried(best)[1] and best < 6:
         best += 1
     while best <= 0 and tried(best - 1)[1] > tried(best)[1] and best > -6:
         best -= 1
-    return found[best][0], 2.0**best
+    return fits[best][0], float(np.exp(centre)) * 2.0**best
 
 
 def _at(
     law: Law, seen: np.ndarray, matrix: np.ndarray, prior: tuple[np.ndarray, np.ndarray], start: np.ndarray
 ) -> Fit:
-    """Levenberg and Marquardt's least squares of the whitened residuals and of the prior."""
+    """Least squares of the whitened residuals and of the prior."""
     centre, width = prior
     root = np.linalg.cholesky(matrix)
 
-    def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        with np.errstate(over="ignore", invalid="ignore"):  # a step too far is not taken
-            losses, gradient = law(x)
-            both = solve_triangular(
-                root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False
-            )
-            cost = float(both[:, 0] @ both[:, 0] + np.sum(((x - centre) / width) ** 2))
-        return both[:, 0], both[:, 1:], cost
+    def whitened(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        losses, gradient = law(x)
+        both = solve_triangular(
+            root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False
+        )
+        return both[:, 0], both[:, 1:]
 
-    x, damping = start.copy(), 1e-3
-    residuals, slopes, cost = at(x)
-    precision = np.diag(width**-2.0)
-    for _ in range(_STEPS):
-        curvature = np.einsum("pk,pl->kl", slopes, slopes) + precision
-        downhill = np.einsum("pk,p->k", slopes, residuals) - (x - centre) / width**2
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), downhill)
-        tried = at(x + step)
-        if tried[2] < cost:  # never so for a NaN
-            done = cost - tried[2] < 1e-7 * (1 + cost)
-            x, (residuals, slopes, cost) = x + step, tried
-            damping = max(damping / 5, 1e-9)
-            if done:
-                break
-        else:
-            damping *= 10
-            if damping > 1e9:
-                break
-    covariance_of_x = np.linalg.inv(np.einsum("pk,pl->kl", slopes, slopes) + precision)
+    def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        residuals, slopes = whitened(x)
+        return np.concatenate([residuals, (x - centre) / width]), np.vstack([-slopes, np.diag(1 / width)])
+
+    x = mode(terms, start)
+    residuals, slopes = whitened(x)
+    covariance_of_x = np.linalg.inv(np.einsum("pk,pl->kl", slopes, slopes) + np.diag(width**-2.0))
     evidence = (
-        -0.5 * cost
+        -0.5 * float(residuals @ residuals + np.sum(((x - centre) / width) ** 2))
         - float(np.sum(np.log(np.diag(root))))
         + 0.5 * float(np.linalg.slogdet(covariance_of_x)[1])
         - float(np.sum(np.log(width)))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from toposcale.forecasting.intervals import NORMAL
+from toposcale.forecasting.posterior import mode
 
 NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # Losses are in units of the last one seen, rates of the peak, A of the loss at the last point seen, C of steps at the
@@ -59,11 +58,16 @@ class Prepared:
     change: np.ndarray  # (changes,)
 
 
-def prepare(rates: np.ndarray, steps: np.ndarray, longest: float, most: int = FIT_CHANGES) -> Prepared:
-    """rates: (steps,) in units of the peak. longest: the sum of rates that is the unit of time."""
-    total = np.cumsum(rates)
+def prepare(
+    rates: np.ndarray, steps: np.ndarray, longest: float, most: int = FIT_CHANGES, power: float = 1.0
+) -> Prepared:
+    """rates: (steps,) in units of the peak. longest: the sum of rates that is the unit of time.
+
+    power: a change of the rate counts as that of the rate to this power.
+    """
+    total, counted = np.cumsum(rates), rates**power
     changed = np.flatnonzero(np.diff(rates)) + 1
-    change, before = rates[changed] - rates[changed - 1], total[changed - 1]
+    change, before = counted[changed] - counted[changed - 1], total[changed - 1]
     # A rate of exactly 0 (the end of a cosine) would be 0 * infinity.
     log_rate = np.log(np.maximum(rates[changed], 1e-9))
     if len(changed) > most:
@@ -127,9 +131,7 @@ def solve(
     """
     prior, seen = np.diag(1 / width), np.concatenate(log_losses)
 
-    @lru_cache(maxsize=1)
-    def terms(key: bytes) -> tuple[np.ndarray, np.ndarray]:
-        x = np.frombuffer(key)  # the optimiser asks for residuals and slopes at one point one after the other
+    def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = (np.concatenate(parts) for parts in zip(*laws(x), strict=True))
         # A large fall of the rate can make the law negative on the way to the optimum.
         positive = np.maximum(losses, 1e-3)
@@ -143,15 +145,9 @@ def solve(
             np.vstack([slopes * bent[:, None], prior]),
         )
 
-    found = least_squares(
-        lambda x: terms(x.tobytes())[0],
-        centre if start is None else start,
-        lambda x: terms(x.tobytes())[1],
-        method="lm",
-        max_nfev=400,
-    )
-    jacobian = terms(found.x.tobytes())[1]
-    return Fit(found.x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
+    x = mode(terms, centre if start is None else start)
+    jacobian = terms(x)[1]
+    return Fit(x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
 
 
 def noise_of(log_losses: np.ndarray) -> float:

@@ -1,7 +1,7 @@
 """What is plausible of a family of language models before its losses are seen, learnt from published families.
 
-`make decisions ONLY=published` computes these numbers from the curves of the published runs, once with all of them and once
-with each source left out: a family is never forecast there with a prior that was learnt from it.
+`python -m studies.decisions priors` learns these numbers from the curves of the published runs, once from all of them and once
+with each source left out: a family is never judged with a prior that was learnt from it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ class Belief(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The beliefs on the constants of the joint law (see `joint`), in its order.
+    """The beliefs on the constants of the joint law (see `joint`), in its order, and three numbers of the law itself.
 
-    alpha and B: of the multi-power law. kappa: slope of log A in log N. share: log-odds of E / L0 for `SIZE` parameters.
-    log_alpha_n: of the exponent of the size.
+    alpha and B: of the multi-power law, B in nats at a peak rate of `PEAK`. kappa: slope of log A in log N. share: log-odds
+    of E / L0 for `SIZE` parameters. log_alpha_n: of the exponent of the size. log_misfit: of the size of the misfit at the last
+    loss that was seen, nats. clock: the training time of a step is its
+    rate to this power. gain: a fall of the rate counts as that of the rate to this power. peak: B grows as the peak rate to
+    this power.
     """
 
     log_alpha: Belief
@@ -30,22 +33,45 @@ class Prior(NamedTuple):
     kappa: Belief
     share: Belief
     log_alpha_n: Belief
+    log_misfit: Belief
+    clock: float
+    gain: float
+    peak: float
 
     def share_of(self, n_parameters: float) -> Belief:
         """The log-odds of E / L0 for another size: with L0 = E + A' N^-alpha they rise by alpha for each log of N."""
         away = np.log(np.clip(n_parameters, *_KNOWN_SIZES) / SIZE)
         return Belief(self.share.centre + float(np.exp(self.log_alpha_n.centre) * away), self.share.width)
 
+    def log_b_of(self, peak_rate: float) -> Belief:
+        """log B under this peak rate; wider where it is not known, or outside those that were published (`PEAKS_KNOWN`)."""
+        if not PEAKS_KNOWN[0] <= peak_rate <= PEAKS_KNOWN[1]:
+            return Belief(self.log_b.centre, float(np.hypot(self.log_b.width, self.peak * PEAK_SPREAD)))
+        return Belief(self.log_b.centre + self.peak * float(np.log(peak_rate / PEAK)), self.log_b.width)
+
+
+PEAK, PEAK_SPREAD = 1e-3, 0.7
+"""A usual peak of the learning rate, and by how much the logarithms of peaks differ."""
+
+PEAKS_KNOWN = (3e-5, 2e-2)
+"""Peak rates as optimizers of the kind of Adam have them; a rate outside is that of something else, or relative."""
+
+SIZES_KNOWN = (2.5e7, 3.3e9)
+"""Parameters of the published trainings: what is known of sizes is known there."""
 
 SIZE = 1e8
 _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.682, 0.199),
-    log_b=Belief(-3.113, 0.241),
-    kappa=Belief(0.123, 0.094),
-    share=Belief(0.728, 0.413),
-    log_alpha_n=Belief(-1.180, 0.260),
+    log_alpha=Belief(-0.615, 0.179),
+    log_b=Belief(-1.868, 0.208),
+    kappa=Belief(0.145, 0.102),
+    share=Belief(0.616, 0.415),
+    log_alpha_n=Belief(-1.133, 0.215),
+    log_misfit=Belief(-5.359, 1.000),
+    clock=0.451,
+    gain=0.667,
+    peak=0.196,
 )
 """Learnt from all published families."""

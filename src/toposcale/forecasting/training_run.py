@@ -212,6 +212,11 @@ class TrainingRun:
         return float(self.rates_to(step)[step]) if len(self.learning_rates) else np.nan
 
     @property
+    def peak_rate(self) -> float:
+        """The highest learning rate; NaN where none is known."""
+        return float(self.learning_rates.max()) if len(self.learning_rates) else np.nan
+
+    @property
     def whole_plan(self) -> np.ndarray:
         """(final_step + 1,) the rate of every step; of a plan that is not known, a constant rate after the warm-up."""
         if self.plan_known:

@@ -15,15 +15,21 @@ from toposcale.forecasting.irregular_rows import SPIKE
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.multi_power_law import noise_of
 from toposcale.forecasting.prediction import NoForecast
-from toposcale.forecasting.priors import PUBLISHED, Prior
+from toposcale.forecasting.priors import PUBLISHED, SIZES_KNOWN, Prior
 from toposcale.forecasting.training_run import MINIMUM_POINTS, TrainingRun
 
 MOST_SPIKES = 0.2
-LARGEST_SCALE = 2.0
-"""The misfit of a curve that follows the law, in units of that of the published families, is at most this."""
+LARGEST_MISFIT = 0.08
+"""Nats by which a curve lies off the law now, above which no answer is sure: beyond it the ends of published runs were
+forecast .05 nats off, below it .02."""
 
-FURTHEST_OFF = 3.0
-"""Standard deviations by which the forecast of the present, from half of what was seen, may be off."""
+DOUBTFUL_OFF, FURTHEST_OFF = 3.0, 6.0
+"""Standard deviations by which the forecast of the present, from half of what was seen, may be off: beyond the first no
+answer is sure, beyond the second there is none."""
+
+WARM_UPS = 2
+"""Warm-ups that must have passed. At 1 to 2 of them the end was forecast .2 nats off, and at more .02, in the two families whose
+warm-ups are long."""
 
 CHECKABLE_POINTS = 8
 """Points below which half of them say nothing of the other half, so that no answer is sure."""
@@ -35,9 +41,6 @@ follow the law."""
 
 HIGHEST_LOSS, LOWEST_LOSS = 14.0, 0.1
 """Nats per token: guessing evenly among a million tokens costs 13.8; a text that is learnt by heart is no measure."""
-
-SIZES_KNOWN = (2.5e7, 3.3e9)
-"""Parameters of the published trainings: what is known of sizes is known there."""
 
 SURE = 0.8
 """Probability to be the best below which the advice leans only."""
@@ -95,10 +98,11 @@ def refuse_curve(training: TrainingRun) -> None:
 def refuse_moment(training: TrainingRun) -> None:
     """NoForecast: now is no moment to decide: inside the warm-up, in a spike, or before the loss falls."""
     warmup = training.warmup_steps
-    if training.last_step < warmup:
-        raise NoForecast(
-            f"the learning rate still rises, until step {warmup:,}: ask again from step {2 * warmup:,} on"
-        )
+    if training.last_step < WARM_UPS * warmup and not training.is_over:
+        now = f"the learning rate still rises, until step {warmup:,}"
+        if training.last_step >= warmup:
+            now = f"the learning rate rose until step {warmup:,}"
+        raise NoForecast(f"{now}: ask again from step {WARM_UPS * warmup:,} on")
     if ending := training.spikes_at_the_end:
         highest = training.logged[-ending:].max()
         raise NoForecast(
@@ -142,14 +146,10 @@ def _stretch(law: Joint, training: TrainingRun, others: Sequence[TrainingRun]) -
     At least 1. NoForecast: the curve does not follow the law.
     """
     off = _off(law, training, others)
-    if law.scale > LARGEST_SCALE or off > FURTHEST_OFF:
+    if off > FURTHEST_OFF:
         raise NoForecast(
-            "this curve does not follow the law so far: "
-            + (
-                f"from its first half the law forecasts the present {off:.1f} standard deviations off"
-                if off > FURTHEST_OFF
-                else f"it lies {law.scale:.0f} times as far off the law as published training runs do"
-            )
+            "this curve does not follow the law so far: from its first half the law forecasts the present "
+            f"{off:.1f} standard deviations off"
         )
     return max(1.0, off / NORMAL)
 
@@ -198,6 +198,10 @@ def doubts(training: TrainingRun, law: Joint, decision: Decision) -> tuple[str, 
         f"{_unknown_sizes(training, best)} is outside the sizes of published trainings, "
         f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}, and no other size is known": law.n_sizes < 2
         and bool(_unknown_sizes(training, best)),
+        "from its first half the law forecasts the present "
+        f"{law.stretch * NORMAL:.1f} standard deviations off": law.stretch * NORMAL > DOUBTFUL_OFF,
+        f"the curve lies {law.misfit_now:.2g} nats off the law, more than published ones do": law.misfit_now
+        > LARGEST_MISFIT,
         "the log moves like a moving average: give the losses as they were measured": training.looks_smoothed,
     }
     return tuple(reason for reason, holds in reasons.items() if holds)

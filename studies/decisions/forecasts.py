@@ -1,0 +1,116 @@
+"""Forecasts of the ends of the published runs, each from a share of itself alone, and how good they are by source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pandas as pd
+
+from studies.decisions.judge import PARTS
+from studies.decisions.priors import NONE
+from studies.decisions.published import CONSTANT, SHARES, Run
+from toposcale.forecasting.methods import forecast, make
+from toposcale.forecasting.prediction import NoForecast, Prediction
+from toposcale.forecasting.priors import Prior
+from toposcale.forecasting.training_run import TrainingRun
+from toposcale.forecasting.trust import trusted_law
+
+JOINT = "joint"
+METHODS = (JOINT, "multi_power_law", "power_law")
+ALONE, ONE_KNOWN = "alone", "one smaller run known"
+
+PENALTY = 40
+"""What the interval score adds to the width of a 95% interval: so many times what the truth lies outside (Gneiting and
+Raftery 2007, 2 / 0.05)."""
+
+
+def forecasts_of(
+    runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str] = METHODS, processes: int = 2
+) -> pd.DataFrame:
+    """A row for every run that decays, share and method, the work shared by some processes.
+
+    Columns: run, source, family, share, method, known, forecast, low, high, actual, reason. A forecast that the program
+    refuses has its reason and no numbers. known: what was read beside the run. priors: by source, learnt without it.
+    """
+    parts = [list(runs)[place::PARTS] for place in range(PARTS)]
+    with ProcessPoolExecutor(processes) as pool:
+        tables = pool.map(_table, parts, [list(runs)] * PARTS, [priors] * PARTS, [tuple(methods)] * PARTS)
+        rows = pd.concat([table for table in tables if len(table)], ignore_index=True)
+    return rows.sort_values(["source", "family", "run", "share", "method", "known"], ignore_index=True)
+
+
+def _table(
+    some: Sequence[Run], runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str]
+) -> pd.DataFrame:
+    return pd.DataFrame(list(_rows(some, runs, priors, methods)))
+
+
+def _rows(
+    some: Iterable[Run], runs: Sequence[Run], priors: Mapping[str, Prior], methods: Sequence[str]
+) -> Iterator[dict[str, object]]:
+    for run in some:
+        if run.shape == CONSTANT:
+            continue
+        prior, smaller = priors.get(run.source, priors[NONE]), smaller_run(run, runs)
+        facts = {"run": run.history.model, "source": run.source, "family": run.family}
+        for share in SHARES:
+            now = run.history.first(share)
+            moment = facts | {"share": share, "actual": float(run.history.losses[-1])}
+            for method in methods:
+                known = ((ALONE, None), (ONE_KNOWN, smaller)) if method == JOINT else ((ALONE, None),)
+                for what, other in known:
+                    if what == ALONE or other is not None:
+                        end = _joint(now, other, prior) if method == JOINT else forecast(make(method), now)
+                        yield moment | {"method": method, "known": what} | _told(end)
+
+
+def _joint(now: TrainingRun, other: TrainingRun | None, prior: Prior) -> Prediction:
+    try:
+        return trusted_law(now, [] if other is None else [other], prior).forecast(now)
+    except NoForecast as error:
+        return Prediction.none(str(error))
+
+
+def _told(end: Prediction) -> dict[str, object]:
+    return {"forecast": end.value, "low": end.low, "high": end.high, "reason": end.reason}
+
+
+def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
+    """The largest smaller run of a family and shape of schedule that had no more steps and tokens: what one knows who tried a
+    smaller size first. None: there is none."""
+    known = [
+        other
+        for other in runs
+        if (other.family, other.shape) == (run.family, run.shape)
+        and other.n_parameters < run.n_parameters
+        and other.tokens <= run.tokens
+        and other.is_usual
+    ]
+    longest = max(known, key=lambda other: (other.n_parameters, other.tokens, other.history.model), default=None)
+    return None if longest is None else longest.history
+
+
+def by_source(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each method, source and what was known: forecasts, the share that is refused, mean error and bias, the share of
+    truths inside the 95% interval, and the mean interval score. Families of a source count the same; so do the sources, in
+    the rows of all."""
+    kept = rows[rows["reason"] == ""]
+    error = kept["forecast"] - kept["actual"]
+    outside = np.maximum(kept["low"] - kept["actual"], 0) + np.maximum(kept["actual"] - kept["high"], 0)
+    judged = kept.assign(
+        mean_error=error.abs(),
+        bias=error,
+        inside=(outside == 0).astype(float),
+        score=kept["high"] - kept["low"] + PENALTY * outside,
+    )
+    key, numbers = ["method", "known", "source"], ["mean_error", "bias", "inside", "score"]
+    of_sources = judged.groupby([*key, "family"])[numbers].mean().groupby(key).mean()
+    counts = rows.assign(refused=(rows["reason"] != "").astype(float)).groupby(key)
+    table = counts.agg(n=("run", "size"), refused=("refused", "mean")).join(of_sources).reset_index()
+    means = table.groupby(key[:2], as_index=False)[["refused", *numbers]].mean()
+    totals = table.groupby(key[:2], as_index=False)["n"].sum()
+    return pd.concat([table, means.merge(totals).assign(source="all")], ignore_index=True).sort_values(
+        key[:2], kind="stable", ignore_index=True
+    )
