@@ -1,6 +1,6 @@
-"""`python -m studies.decisions published` judges forecasts and decisions of the published training runs, `... ablation` some
-decisions with parts of the law left out, and `... own [RUN]` the decisions that were taken here. `... priors` learns the
-prior, with each source left out, which takes a quarter of an hour. Nothing is trained.
+"""`python -m studies.decisions published` judges forecasts and decisions of the published training runs, `... ablation`
+some decisions with parts of the law left out, and `... own [RUN]` the decisions that were taken here. `... priors` learns
+the prior, with each source left out, which takes a quarter of an hour. Nothing is trained.
 
 RUN is a folder of results, whose small tables are gathered first.
 """

@@ -16,6 +16,13 @@ from toposcale.forecasting import joint, misfit
 from toposcale.forecasting.priors import Belief, Prior
 
 NOTHING = 1e-6
+BY_HAND = {
+    "kappa": Belief(0.0, 0.15),
+    "share": Belief(0.405, 0.25),
+    "log_alpha_n": Belief(np.log(0.34), 0.25),
+}
+"""The size law that was stated by hand before: alpha 0.34 and E / L0 0.6."""
+
 LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
     "nothing": lambda prior: prior,
     "the misfit": lambda prior: prior._replace(log_misfit=Belief(np.log(NOTHING), NOTHING)),
@@ -25,7 +32,7 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
     "the clock: T is the sum of the rates": lambda prior: prior._replace(clock=1.0),
     "a fall of the rate counts as it is": lambda prior: prior._replace(gain=1.0),
     "B grows with the peak rate": lambda prior: prior._replace(peak=0.0),
-    "the learnt law of sizes: one by hand": lambda prior: prior._replace(**BY_HAND),
+    "the learnt law of sizes: one by hand": lambda prior: prior._replace(**BY_HAND),  # type: ignore[arg-type]  # beliefs
 }
 """What takes a part of the law away."""
 
@@ -36,9 +43,6 @@ PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
     "what a size has of its own": ((joint, "OWN", dict.fromkeys(joint.OWN, NOTHING)),),
 }
 """Constants of the law, and the values that take a part away."""
-
-BY_HAND = {"kappa": Belief(0.0, 0.15), "share": Belief(0.405, 0.25), "log_alpha_n": Belief(np.log(0.34), 0.25)}
-"""The size law that was stated by hand before: alpha 0.34 and E / L0 0.6."""
 
 EVERY = 5
 """Of the moments of runs of usual shapes one of so many is judged, for time."""

@@ -78,8 +78,8 @@ def _told(end: Prediction) -> dict[str, object]:
 
 
 def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
-    """The largest smaller run of a family and shape of schedule that had no more steps and tokens: what one knows who tried a
-    smaller size first. None: there is none."""
+    """The largest smaller run of a family and shape of schedule that had no more steps and tokens, as it is known to who
+    tried a smaller size first. None: there is none."""
     known = [
         other
         for other in runs
@@ -88,14 +88,16 @@ def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
         and other.tokens <= run.tokens
         and other.is_usual
     ]
-    longest = max(known, key=lambda other: (other.n_parameters, other.tokens, other.history.model), default=None)
+    longest = max(
+        known, key=lambda other: (other.n_parameters, other.tokens, other.history.model), default=None
+    )
     return None if longest is None else longest.history
 
 
 def by_source(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each method, source and what was known: forecasts, the share that is refused, mean error and bias, the share of
-    truths inside the 95% interval, and the mean interval score. Families of a source count the same; so do the sources, in
-    the rows of all."""
+    """A row for each method, source and what was known: forecasts, the share that is refused, mean error and bias, the
+    share of truths inside the 95% interval, and the mean interval score. Families of a source count the same; so do the
+    sources, in the rows of all."""
     kept = rows[rows["reason"] == ""]
     error = kept["forecast"] - kept["actual"]
     outside = np.maximum(kept["low"] - kept["actual"], 0) + np.maximum(kept["actual"] - kept["high"], 0)

@@ -1,11 +1,11 @@
 """The prior of the joint law, learnt from the published families: with all of them, and with each source left out.
 
-Two kinds of numbers are learnt. The constants of a family (`CONSTANTS`) are those of the joint law fitted to its runs under a
-wide prior. The prior's centre is the mean over sources, and its width holds a source that was not seen: the spread over so
-few sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources. What all families share,
-and B and the misfit, whose widths decide on the intervals (`SHARED`), are the numbers under which the ends of the runs were
-the most likely, as forecast from `SHARES` of each run alone. There a source counts as one observation, since its runs
-err together, and the width of B is drawn towards what was stated, too.
+Two kinds of numbers are learnt. The constants of a family (`CONSTANTS`) are those of the joint law fitted to its runs
+under a wide prior. The prior's centre is the mean over sources, and its width holds a source that was not seen: the spread
+over so few sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources. What all families
+share, and B and the misfit, whose widths decide on the intervals (`SHARED`), are the numbers under which the ends of the
+runs were the most likely, as forecast from `SHARES` of each run alone. There a source counts as one observation, since its
+runs err together, and the width of B is drawn towards what was stated, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ B_WIDTH, FAITH = 0.25, 0.5
 logarithm of that statement."""
 
 FREEDOM = 5
-"""Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide less."""
+"""Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide
+less."""
 
 MOST_OF_A_FAMILY = 24
 """Forecasts of each family by which a prior is judged while it is searched, for time."""
@@ -140,7 +141,7 @@ def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
         squares = float(np.sum((values - values.mean()) ** 2))
         variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
         beliefs[name] = Belief(float(values.mean()), float(np.sqrt(variance * (1 + 1 / len(values)))))
-    return prior._replace(**beliefs)
+    return prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
 
 
 def with_shared(prior: Prior, x: np.ndarray) -> Prior:
@@ -169,9 +170,7 @@ def shared_of(prior: Prior) -> np.ndarray:
     )
 
 
-def _searched(
-    pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int = FIRST_SEARCH
-) -> np.ndarray:
+def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int = FIRST_SEARCH) -> np.ndarray:
     """The numbers of `SHARED` under which the ends were the most likely, by the simplex of Nelder and Mead."""
     start = shared_of(prior)
     steps = np.diag([0.06, 0.06, 0.06, 0.15, 0.15, 0.3])
@@ -205,7 +204,7 @@ def _surprise(ahead: Ahead, prior: Prior) -> float:
 
 def as_row(prior: Prior) -> dict[str, float]:
     """Every number of a prior, by name: of a belief its centre, and its width as NAME_width."""
-    row = {}
+    row: dict[str, float] = {}
     for name, value in prior._asdict().items():
         if isinstance(value, Belief):
             row |= {name: value.centre, f"{name}_width": value.width}
@@ -216,16 +215,18 @@ def as_row(prior: Prior) -> dict[str, float]:
 
 def priors(table: pd.DataFrame) -> dict[str, Prior]:
     """The prior for each source, learnt without it; for `NONE` the one learnt from all."""
-    return {str(left_out): _of_row(row) for left_out, row in table.iterrows()}
+    return {
+        str(left_out): _of_row({str(name): row[name] for name in row})
+        for left_out, row in table.to_dict("index").items()
+    }
 
 
 def _of_row(row: Mapping[str, float]) -> Prior:
-    return Prior(
-        **{
-            name: Belief(row[name], row[f"{name}_width"]) if f"{name}_width" in row else row[name]
-            for name in Prior._fields
-        }
-    )
+    numbers = {
+        name: Belief(row[name], row[f"{name}_width"]) if f"{name}_width" in row else row[name]
+        for name in Prior._fields
+    }
+    return Prior(**numbers)  # type: ignore[arg-type]  # beliefs have a width
 
 
 def _by_family(ahead: Sequence[Ahead]) -> dict[str, list[Ahead]]:

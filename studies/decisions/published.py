@@ -1,11 +1,12 @@
 """Decisions of published training runs: what was done, what else could have been done, and the losses of both.
 
 A folder of tables holds the runs. `runs.csv`: run, source, family, size, n_parameters, tokens_per_step, shape,
-warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run, step,
-loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the knots of a schedule of the shape `given`. A decision is a base run at a moment, and
-larger sizes of its family that spend, from scratch, the compute that it had left. Two things make their losses known: a
-run at a constant rate that is cut at a step is the run of so many steps; and of runs that decay, pairs of lengths were
-trained that fit.
+warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run,
+step, loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the knots of a schedule of the shape `given`.
+
+A decision is a base run at a moment, and larger sizes of its family that spend, from scratch, the compute that it had left.
+Two things make their losses known: a run at a constant rate that is cut at a step is the run of so many steps; and of runs
+that decay, pairs of lengths were trained that fit.
 """
 
 from __future__ import annotations
@@ -205,8 +206,8 @@ def best_of_sweeps(runs: Sequence[Run]) -> list[Run]:
     best: dict[tuple[object, ...], Run] = {}
     for run in runs:
         history = run.history
-        key = (run.family, run.size, run.shape, history.final_step, history.tokens_per_step)
-        key = key if run.shape == GIVEN else (history.model,)
+        plan = (history.final_step, history.tokens_per_step) if run.shape == GIVEN else (history.model,)
+        key = (run.family, run.size, run.shape, *plan)
         if key not in best or history.losses[-1] < best[key].history.losses[-1]:
             best[key] = run
     return list(best.values())

@@ -13,10 +13,10 @@ def wsd(steps=FINAL, warmup=200, decay=0.8):
     return 1e-3 * np.minimum((at + 1) / warmup, 1.0) * (1 - 0.9 * down)
 
 
-def law(size, rates, steps, annealing=0.1):
+def law(size, rates, steps, annealing=0.15):
     """L0 = 1.8 + 0.6 (N / 1e8)^-0.3, and a loss that falls by up to `annealing` as the rate decays to 0.
 
-    0.1 is about what published curves show. A share of the fall is due to the decay, the rest to the progress under it.
+    0.15 nats are about what published curves show. A share of the fall is due to the decay, the rest to the progress under it.
     """
     units = rates / rates.max()
     spent, time = np.cumsum(units), np.cumsum(units**0.7)
@@ -31,7 +31,7 @@ def law(size, rates, steps, annealing=0.1):
     return 1.8 + 0.6 * (size / 1e8) ** -0.3 + 2.2 * (time[steps] / 100) ** -0.5 + lost
 
 
-def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.1):
+def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.15):
     rates = wsd() if rates is None else rates
     final = len(rates) - 1
     steps = np.arange(250, final + 1, max(final // 80, 1))

@@ -156,7 +156,9 @@ def spoiled(history, change, last=15):
 
 
 def test_a_loss_that_rises_has_no_forecast():
-    live = spoiled(run("100M", 100_000_000, until=0.7), lambda losses: np.linspace(losses[0], 7.5, len(losses)))
+    live = spoiled(
+        run("100M", 100_000_000, until=0.7), lambda losses: np.linspace(losses[0], 7.5, len(losses))
+    )
     advice = advise_on(live, SIZES[1:], TWICE)
     assert advice["forecast"] is None
     assert "the loss is rising: it is 7" in advice.sentence

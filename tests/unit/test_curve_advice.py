@@ -308,7 +308,9 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
         told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e8", "400M", "400,000,000")
     )
     assert others == [plain] * 2
-    advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")]
+    advices = [
+        toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")
+    ]
     assert [dict(advice) for advice in advices] == [dict(advices[0])] * 3
     with pytest.raises(UserError, match="n_parameters: '1,00' is no number"):
         toposcale.advise(curve, **GIVEN | {"n_parameters": "1,00"})

@@ -82,7 +82,11 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     table = decision_table(SIZES[:1])
     assert table.empty
     assert "regret" in table.columns
-    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {"finish", "start 2 x 100M", "start 4 x 100M"}
+    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {
+        "finish",
+        "start 2 x 100M",
+        "start 4 x 100M",
+    }
 
 
 def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():

@@ -1,4 +1,4 @@
-"""The curves to try: published ones, cut, with which the commands of README and docs/forecasting.md run as they are printed."""
+"""The curves to try: published ones, cut; the commands of README and docs/forecasting.md run on them as printed."""
 
 import re
 import shlex

@@ -156,10 +156,9 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
     bounds = f"{oracle['against_finish_low']:.3f} to {oracle['against_finish_high']:.3f}"
     assert f"{oracle['against_finish']:.3f} nats ({bounds}) better than always finishing" in page
     advice = decisions[decisions["policy"] == "advice"]
-    finish, silent = (
-        advice["best"] == "finish",
-        advice["reason"].fillna("").str.contains("does not follow the law"),
-    )
+    finish, sure = advice["best"] == "finish", advice["is_sure"].astype(bool)
     assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
     assert f"and starting another size in {(~finish).sum()}." in page
-    assert f"In {silent.sum()} of the {len(advice)}" in page
+    right = (advice["regret"][sure] <= 0).sum()
+    assert f"sure in {sure.sum()} of the {len(advice)} decisions, and all {right} are right" in page
+    assert f"gives up {advice['regret'].mean():.3f} nats" in page

@@ -48,14 +48,6 @@ def test_every_row_of_the_page_is_that_of_a_table(row):
     assert row in PAGE
 
 
-def test_the_readme_tells_question_A_as_the_table_has_it():
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    for row in pd.read_csv(STUDY / "primary.csv").query("question == 'A'").to_dict("records"):
-        estimate, bounds = interval(row, "estimate", "low", "high").split(" (")
-        assert f"{estimate} ({bounds[:-1]}, " in readme
-        assert f"{row['q']:.2f}" in readme
-
-
 def test_all_runs_of_the_plan_are_there_and_each_is_in_both_tables():
     models, series, early = (
         pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
@@ -107,8 +99,6 @@ def test_the_corrections_on_the_page_are_those_of_the_table():
         corrected(f"found, an effect of {effect}, real spreads")["estimate"] for effect in ("0.20", "0.15")
     ]
     assert PAGE.count(f"finds 0.20 in {100 * found[0]:g}% and 0.15 in {100 * found[1]:g}%") == 2
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"a correlation of 0.20 in {100 * found[0]:g}% of such studies" in readme
     for what, feature in (("A", "h0_total"), ("A, own slopes", "h0_mean"), ("gap", "h0_total_scaled")):
         assert f"q = {corrected(f'{what}, 200,000 permutations', feature)['q']:.3f}" in PAGE
     for feature in ("h0_total", "h0_mean"):

@@ -51,8 +51,9 @@ FIRST_STEPS = 1.8
 """Exponent of what the first steps cost."""
 
 # The parameters: the seven of the multi-power law, log F, kappa, the log-odds of E / L0, log alpha_n, and for each other
-# size what it is off in `OWN`. All terms are in nats; what is believed of L0 is how far the last
-# loss lies above it. F is after 1,000 steps. Of C, beta and gamma no curve tells before it decays: their centres are the order of magnitude that Luo et al. publish.
+# size what it is off in `OWN`. All terms are in nats; what is believed of L0 is how far the last loss lies above it. F is
+# after 1,000 steps. Of C, beta and gamma no curve tells before it decays: their centres are the order of magnitude that
+# Luo et al. publish.
 _L0, _LOG_A, _LOG_B, _LOG_F, _KAPPA, _SHARE, _ALPHA_N, _OFF = 0, 1, 3, 7, 8, 9, 10, 11
 _ABOVE_L0, _LOG_A_BELIEF = (0.45, 0.45), (float(np.log(0.3)), 1.0)
 _DECAY = tuple(zip(CENTRES[4:].tolist(), (0.5, 0.2, 0.15), strict=True))  # log C, log beta, gamma
@@ -173,10 +174,13 @@ class Joint:
                 ("log_alpha", 2), ("log_b", 3), ("kappa", _KAPPA), ("share", _SHARE), ("log_alpha_n", _ALPHA_N)
             )
         }  # fmt: skip
-        for name, here in (("share", self.prior.share_of(self._size)), ("log_b", self.prior.log_b_of(self._peak))):
+        for name, here in (
+            ("share", self.prior.share_of(self._size)),
+            ("log_b", self.prior.log_b_of(self._peak)),
+        ):
             away = here.centre - getattr(self.prior, name).centre
             found[name] = found[name]._replace(centre=found[name].centre - away)
-        return self.prior._replace(**found)
+        return self.prior._replace(**found)  # type: ignore[arg-type]  # only fields that are beliefs
 
     def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
         """The loss at the end, or at a step, of a run under its plan."""

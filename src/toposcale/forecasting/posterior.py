@@ -19,7 +19,9 @@ def mode(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], start: np
 
     @lru_cache(maxsize=1)
     def at(key: bytes) -> tuple[np.ndarray, np.ndarray]:
-        return terms(np.frombuffer(key))  # residuals and slopes of one point are asked for one after the other
+        return terms(
+            np.frombuffer(key)
+        )  # residuals and slopes of one point are asked for one after the other
 
     solution = least_squares(
         lambda x: at(x.tobytes())[0],

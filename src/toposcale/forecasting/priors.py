@@ -1,7 +1,7 @@
 """What is plausible of a family of language models before its losses are seen, learnt from published families.
 
-`python -m studies.decisions priors` learns these numbers from the curves of the published runs, once from all of them and once
-with each source left out: a family is never judged with a prior that was learnt from it.
+`python -m studies.decisions priors` learns these numbers from the curves of the published runs, once from all of them and
+once with each source left out: a family is never judged with a prior that was learnt from it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ class Prior(NamedTuple):
     """The beliefs on the constants of the joint law (see `joint`), in its order, and three numbers of the law itself.
 
     alpha and B: of the multi-power law, B in nats at a peak rate of `PEAK`. kappa: slope of log A in log N. share: log-odds
-    of E / L0 for `SIZE` parameters. log_alpha_n: of the exponent of the size. log_misfit: of the size of the misfit at the last
-    loss that was seen, nats. clock: the training time of a step is its
-    rate to this power. gain: a fall of the rate counts as that of the rate to this power. peak: B grows as the peak rate to
-    this power.
+    of E / L0 for `SIZE` parameters. log_alpha_n: of the exponent of the size. log_misfit: of the size of the misfit at the
+    last loss that was seen, nats. clock: the training time of a step is its rate to this power. gain: a fall of the rate
+    counts as that of the rate to this power. peak: B grows as the peak rate to this power.
     """
 
     log_alpha: Belief

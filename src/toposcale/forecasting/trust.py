@@ -28,8 +28,8 @@ DOUBTFUL_OFF, FURTHEST_OFF = 3.0, 6.0
 answer is sure, beyond the second there is none."""
 
 WARM_UPS = 2
-"""Warm-ups that must have passed. At 1 to 2 of them the end was forecast .2 nats off, and at more .02, in the two families whose
-warm-ups are long."""
+"""Warm-ups that must have passed. At 1 to 2 of them the end was forecast .2 nats off, and at more .02, in the two families
+whose warm-ups are long."""
 
 CHECKABLE_POINTS = 8
 """Points below which half of them say nothing of the other half, so that no answer is sure."""
