@@ -16,7 +16,8 @@ def wsd(steps=FINAL, warmup=200, decay=0.8):
 def law(size, rates, steps, annealing=0.15):
     """L0 = 1.8 + 0.6 (N / 1e8)^-0.3, and a loss that falls by up to `annealing` as the rate decays to 0.
 
-    0.15 nats are about what published curves show. A share of the fall is due to the decay, the rest to the progress under it.
+    0.15 nats are about what published curves show. A share of the fall is due to the decay, the rest to the progress
+    under it.
     """
     units = rates / rates.max()
     spent, time = np.cumsum(units), np.cumsum(units**0.7)
