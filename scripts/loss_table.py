@@ -1,15 +1,18 @@
 """What a loss curve of the user's tells: the training log and the metrics of its model."""
 
 import _job
-from toposcale.io import loss_curves, tables
+from toposcale.forecasting.facts import on_repeated
+from toposcale.io import loss_curves, notes, tables
 
 
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
     tables.write(curve.log(), snakemake.output.log, metadata)
-    rows = curve.metric_rows(snakemake.wildcards.model, snakemake.params.steps)
-    tables.write(rows, snakemake.output.metrics, metadata)
+    model = snakemake.wildcards.model
+    noted = [notes.note(model, "training log", on_repeated(curve.repeated), "")] if curve.repeated else []
+    rows = curve.metric_rows(model, snakemake.params.steps)
+    tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, noted))
 
 
 if __name__ == "__main__":

@@ -400,3 +400,27 @@ def test_a_training_that_begins_anew_keeps_no_fact_of_the_one_before(tmp_path):
     for facts in ({"final_step": 5000, "tokens_per_step": 8192}, {}):
         TopologyMonitor(tmp_path, "m", overwrite=True, **facts).close()
     assert set(Folder(tmp_path, "m").facts().values()) == {None}
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
+    place = tmp_path / "topology"
+    place.write_text("mine")
+    with pytest.raises(UserError, match="topology: a file, where the folder of the monitor should be"):
+        monitor(place)
+    assert place.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "option", [{"every": 2.5}, {"tokens_per_step": 0}, {"final_step": -1}, {"max_rows": 0.5}]
+)
+def test_counts_are_whole_numbers(tmp_path, option):
+    [name] = option
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):
+        monitor(tmp_path, **option)
+
+
+def test_two_monitors_of_one_name_do_not_mix_their_rows(tmp_path):
+    with monitor(tmp_path, name="tiny") as first:
+        first.step(small_model(), 1.0)
+        with pytest.raises(UserError, match="holds rows of tiny from an earlier training"):
+            monitor(tmp_path, name="tiny")

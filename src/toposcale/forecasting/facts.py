@@ -81,10 +81,13 @@ def notes_on(repeated: int, metric: str, validation: Series | None) -> tuple[str
     elif metric != VALIDATION_LOSS and validation is not None and np.size(validation[0]):
         clauses.append("the validation loss was not read: none of it is a number")
     if repeated:
-        clauses.append(
-            f"of {repeated:,} steps that were logged again, as after a restart, the last value counts"
-        )
+        clauses.append(on_repeated(repeated))
     return tuple(clauses)
+
+
+def on_repeated(count: int) -> str:
+    """What becomes of steps that a log has more than once."""
+    return f"of {count:,} steps that were logged again, as after a restart, the last value counts"
 
 
 def is_warmup_assumed(facts: Facts, rates: np.ndarray, logged: np.ndarray) -> bool:

@@ -35,6 +35,10 @@ class Folder:
                 f"{self.model!r} cannot name a model: up to 64 letters, digits, dots, underscores and hyphens, "
                 "starting with a letter or digit"
             )
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(
+                f"{self.path}: a file, where the folder of the monitor should be: name another one"
+            )
 
     def file(self, kind: str, step: int) -> Path:
         """The file of a step; `kind` is one of features/weights, diagrams/weights, training, metrics/monitor."""

@@ -95,8 +95,8 @@ class TopologyMonitor:
 
     Where several processes train one model, the first one monitors. What goes wrong after the start is one line on
     stderr and does not stop the training.
-    UserError: the folder has rows of that model already (`overwrite` removes them), or it cannot be a name.
-    ValueError: `every` or `max_rows` less than 1, another word in `when_busy`.
+    UserError: the folder has rows of that model already (`overwrite` removes them), it is a file, or it cannot be a name.
+    ValueError: a count that is no whole number of at least 1, another word in `when_busy`.
     """
 
     def __init__(
@@ -114,8 +114,15 @@ class TopologyMonitor:
         tensorboard: bool | writers.ScalarWriter = True,
         overwrite: bool = False,
     ) -> None:
-        if every < 1 or (max_rows is not None and max_rows < 1):
-            raise ValueError(f"every and max_rows must be 1 or more, got {every} and {max_rows}")
+        counts = {
+            "every": every,
+            "max_rows": max_rows,
+            "final_step": final_step,
+            "tokens_per_step": tokens_per_step,
+        }
+        for what, count in counts.items():
+            if count is not None and (count < 1 or count != int(count)):
+                raise ValueError(f"{what} must be a whole number of at least 1, got {count}")
         if when_busy not in ("drop", "wait"):
             raise ValueError(f"when_busy must be drop or wait, got {when_busy!r}")
         self.folder = Folder(Path(folder), name)
