@@ -16,7 +16,8 @@ def main(snakemake):
     parts = [tables.gather(schemas.TABLES["metrics"], inputs.metrics)]
     parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
     joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
-    noted = [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
+    noted = [row for path in inputs.metrics for row in tables.read_warnings(path)]
+    noted += [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
     parts += joined.values()
     [folder] = params.harness
     if folder:

@@ -1,4 +1,4 @@
-"""Trainings of no published family: a Chinchilla law with annealing of random constants, and intervals that hold its ends."""
+"""Trainings of no published family: a Chinchilla law with annealing, of random constants; the intervals hold its ends."""
 
 import numpy as np
 import pytest
