@@ -18,6 +18,13 @@ $(error toposcale: CORES=$(CORES), but it must be all, or a number of at least 1
 endif
 endif
 
+# A file that is named without CONFIG= is a goal of make: the default configuration would run in its place.
+FILES := $(filter %.yaml %.yml,$(MAKECMDGOALS))
+ifneq ($(FILES),)
+GOAL := $(firstword $(filter-out $(FILES),$(MAKECMDGOALS)) run)
+$(error toposcale: make $(GOAL) CONFIG=$(firstword $(FILES)) is how a configuration is named)
+endif
+
 # Snakemake runs code that it finds in a configuration, so the file is read here first.
 SNAKEMAKE = $(BIN)/python workflow/configuration.py check "$(CONFIG)" && \
   $(BIN)/snakemake --cores $(CORES) --configfile "$(CONFIG)"
@@ -28,7 +35,7 @@ LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run confirm advice watch unlock docs test test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run confirm advice watch unlock docs test quick test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -66,6 +73,10 @@ docs: $(VENV)/.test
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+
+# Within a minute: the unit tests of what changed since main, or all that are quick.
+quick: $(VENV)/.test
+	$(BIN)/python tests/quick.py
 
 # A SLURM cluster of one node, started and stopped by the tests; skipped, with the reason, where that cannot be.
 test-slurm: $(VENV)/.test $(VENV)/.slurm

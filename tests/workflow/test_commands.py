@@ -325,6 +325,21 @@ def test_a_missing_configuration_is_one_line(place):
         assert said == ["toposcale: missing.yaml: no such configuration; name one with CONFIG=FILE"]
 
 
+@pytest.mark.parametrize(
+    ("goals", "meant"),
+    [
+        (["run", "mine.yaml"], "run CONFIG=mine.yaml"),
+        (["config/pythia.yaml"], "run CONFIG=config/pythia.yaml"),  # a file that is there
+        (["advice", "mine.yml"], "advice CONFIG=mine.yml"),
+    ],
+)
+def test_a_configuration_without_its_variable_is_one_line_and_not_the_default_run(goals, meant):
+    done = subprocess.run(["make", *goals], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert f"toposcale: make {meant} is how" in line
+
+
 @pytest.mark.parametrize("cores", ["0", "-1", "1.5", "many", ""])
 def test_cores_that_are_none_are_one_line(cores):
     command = ["make", "--dry-run", "run", f"CORES={cores}"]
