@@ -26,7 +26,7 @@ def copy(undisturbed, tmp_path) -> Workspace:
     return Workspace(tmp_path / "copy", copying.deepcopy(undisturbed.config))
 
 
-PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs")
+PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs", "examples")
 LOCKS = (
     *(f"requirements{part}.lock" for part in ("", "-test", "-peers", "-slurm")),
     "pyproject.toml",
