@@ -37,7 +37,7 @@ START = Prior(
 """Where the search begins: centres of the order that Luo et al. 2025 and Hoffmann et al. 2022 publish, and little faith in
 them."""
 
-CONSTANTS = {"log_alpha": 0.2, "kappa": 0.07, "share": 0.35, "log_alpha_n": 0.25}
+CONSTANTS = {"log_alpha": 0.35, "kappa": 0.07, "share": 0.35, "log_alpha_n": 0.25}
 """How far families are thought to differ, stated before they were looked at one by one."""
 
 STATED = 4

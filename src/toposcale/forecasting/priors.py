@@ -63,14 +63,14 @@ _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.615, 0.179),
-    log_b=Belief(-1.868, 0.208),
-    kappa=Belief(0.145, 0.102),
-    share=Belief(0.616, 0.415),
-    log_alpha_n=Belief(-1.133, 0.215),
-    log_misfit=Belief(-5.359, 1.000),
-    clock=0.451,
-    gain=0.667,
-    peak=0.196,
+    log_alpha=Belief(-0.616, 0.274),
+    log_b=Belief(-1.818, 0.213),
+    kappa=Belief(0.146, 0.101),
+    share=Belief(0.620, 0.415),
+    log_alpha_n=Belief(-1.135, 0.215),
+    log_misfit=Belief(-3.912, 1.000),
+    clock=0.551,
+    gain=0.860,
+    peak=0.226,
 )
 """Learnt from all published families."""
