@@ -5,7 +5,7 @@ under a wide prior. The prior's centre is the mean over sources, and its width h
 over so few sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources. What all families
 share, and B and the misfit, whose widths decide on the intervals (`SHARED`), are the numbers under which the ends of the
 runs were the most likely, as forecast from `SHARES` of each run alone. There a source counts as one observation, since its
-runs err together, and the width of B is drawn towards what was stated, too.
+runs err together, and what was stated of them (`FAITH`) counts as one more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toposcale.forecasting.training_run import TrainingRun
 
 START = Prior(
     log_alpha=Belief(np.log(0.5), 0.5),
-    log_b=Belief(np.log(0.15), 0.5),
+    log_b=Belief(np.log(0.15), 0.25),
     kappa=Belief(0.0, 0.5),
     share=Belief(0.7, 1.0),
     log_alpha_n=Belief(np.log(0.34), 0.5),
@@ -45,9 +45,9 @@ MOMENT = 0.3
 NONE = "none"
 
 SHARED = ("clock", "gain", "peak", "log_b", "log_b_width", "log_misfit")
-B_WIDTH, FAITH = 0.25, 0.5
-"""How far the logarithms of B were thought to differ between families, stated beforehand, and the standard deviation of the
-logarithm of that statement."""
+FAITH = {"clock": 0.15, "gain": 0.15, "peak": 0.1, "log_b": 0.3, "log_b_width": 0.5, "log_misfit": 1.0}
+"""How far each of `SHARED` may lie from `START`: standard deviations, stated beforehand. Together they count as one more
+source, without which five sources drew the gain above 1 and the clock to 0.3."""
 
 FREEDOM = 5
 """Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide
@@ -56,7 +56,7 @@ less."""
 MOST_OF_A_FAMILY = 24
 """Forecasts of each family by which a prior is judged while it is searched, for time."""
 
-FIRST_SEARCH, LATER_SEARCH = 90, 45
+FIRST_SEARCH, LATER_SEARCH = 70, 35
 """Priors that are tried with all sources, and from there with each source left out."""
 
 
@@ -184,15 +184,15 @@ def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int =
 
 
 def unlikely(pool: Executor, prior: Prior, ahead: Sequence[Ahead]) -> float:
-    """Minus the log density of the ends, the mean over sources of the means over families, and of what was stated of B."""
+    """Minus the log density of the ends, the mean over sources of the means over families, and of what was stated."""
     if not (0 < prior.clock < 2 and 0 < prior.gain < 2):
         return np.inf
     values = list(pool.map(_surprise, ahead, [prior] * len(ahead), chunksize=8))
     table = pd.DataFrame([(one.source, one.family) for one in ahead], columns=["source", "family"])
     by_family = table.assign(value=values).groupby(["source", "family"])["value"].mean()
     by_source = by_family.groupby("source").mean()
-    stated = 0.5 * (np.log(prior.log_b.width / B_WIDTH) / FAITH) ** 2
-    return float(by_source.mean() + stated / len(by_source))
+    away = (shared_of(prior) - shared_of(START)) / [*FAITH.values()]
+    return float(by_source.mean() + 0.5 * np.sum(away**2) / len(by_source))
 
 
 def _surprise(ahead: Ahead, prior: Prior) -> float:
