@@ -32,6 +32,7 @@ def main(snakemake):
         listings=listings(inputs.made),
         warnings=listing(inputs.warnings),
         comparison=listing(inputs.comparison),
+        agreement=provenance.agreement(files.read_json(inputs.ripser[0]) if inputs.ripser else None),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
             {Path(path).stem: tables.read_metadata(path) for path in inputs.made},

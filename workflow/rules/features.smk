@@ -4,6 +4,7 @@ FEATURES = f"{RUN}/features/{{source}}/{{model}}/{{span}}.parquet"
 DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/{{span}}.parquet"
 DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
 TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
+RIPSER_CHECK = f"{RUN}/ripser/{{model}}/{{span}}.json"
 CLOUDS = f"{RUN}/clouds/{{model}}/{{span}}.safetensors"
 DIVERGENCES = f"{RUN}/divergences/{{model}}.parquet"
 EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/{{span}}.parquet"
@@ -79,6 +80,43 @@ rule embeddings:
         "Embeddings and perplexity of {wildcards.model}, {wildcards.span}"
     script:
         "../../scripts/embeddings.py"
+
+
+# Of one model of the run a few diagrams are held against ripser: of one that is trained here where there is one, else of
+# one in a folder, else of a published one.
+RIPSER_CHECKS = [
+    RIPSER_CHECK.format(model=name, span=plan.span_of(MODELS[name].steps[-1]))
+    for kind in (model_kinds.GPT, model_kinds.FOLDER, model_kinds.HUB)
+    for name in names_of(kind)
+    if "topology" in config["weights"]["features"]
+][:1]
+
+
+rule ripser_check:
+    input:
+        checkpoint=lambda wildcards: weights_of(wildcards.model, plan.step_of(wildcards.span)),
+        diagrams=lambda wildcards: WORK["weights"].file(
+            DIAGRAMS, wildcards.model, plan.step_of(wildcards.span), source="weights"
+        ),
+    output:
+        RIPSER_CHECK,
+    log:
+        f"{LOGS}/ripser_check/{{model}}/{{span}}.log",
+    wildcard_constraints:
+        model=one_of(WITH_WEIGHTS),
+    conda:
+        "../../envs/toposcale.yaml"
+    resources:
+        mem_mb=by_size(1000, per_matrix=20),
+        runtime=by_size(30, per_weight=15e-3),
+    params:
+        settings={key: config["weights"][key] for key in ("max_points", "max_dimension", "seed")},
+        steps=steps_of("weights"),
+        code=code_of("ripser_check.py"),
+    message:
+        "Diagrams of {wildcards.model}, {wildcards.span}, held against ripser"
+    script:
+        "../../scripts/ripser_check.py"
 
 
 rule diagram_distances:

@@ -26,7 +26,8 @@ def consumers(wildcards):
     """Everything that reads the weights of a checkpoint."""
     step = plan.step_of(wildcards.span)
     sources = [source for source in MODELS_OF if step in WORK[source].steps.get(wildcards.model, ())]
-    return expand(FEATURES, source=sources, **wildcards)
+    checks = [check for check in RIPSER_CHECKS if check == RIPSER_CHECK.format(**wildcards)]
+    return expand(FEATURES, source=sources, **wildcards) + checks
 
 
 def resident_before(wildcards):

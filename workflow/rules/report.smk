@@ -27,6 +27,7 @@ rule report:
         comparison=TABLE_FILES["comparison"],
         configuration=rules.resolved_configuration.output[0],
         corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
+        ripser=RIPSER_CHECKS,
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],

@@ -195,9 +195,19 @@ def compute_features(
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
     features[ALL_LAYERS] = aggregate(
-        {layer: values for layer, values in features.items() if not _HEAD.search(layer)}
+        {layer: values for layer, values in features.items() if not is_head(layer)}
     )
     return features, diagrams
+
+
+def is_head(layer: str) -> bool:
+    """Whether a layer is one head of an attention matrix, cut from it."""
+    return _HEAD.search(layer) is not None
+
+
+def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str) -> np.ndarray:
+    """Ascending indices of the rows of a matrix that enter its Vietoris-Rips complex, the same at every checkpoint."""
+    return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, model, layer))
 
 
 _MOST_WAITING = 4
@@ -246,7 +256,7 @@ def _describe_matrix(
 def _topology_against_chance(
     weight: np.ndarray, layer: str, tree: np.ndarray, settings: WeightSettings, model: str
 ) -> tuple[Features, Diagrams]:
-    rows = homology.subsample_rows(len(weight), settings.max_points, seed=(settings.seed, model, layer))
+    rows = rows_of_cloud(len(weight), layer, settings, model)
     features, diagrams = _topology(weight, rows, tree, settings.max_dimension)
     if settings.null_draws:
         features |= homology.null_z_scores(

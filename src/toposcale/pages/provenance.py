@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from toposcale.features.ripser_check import ROUNDING
 from toposcale.io.files import read_json
 from toposcale.io.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 
@@ -139,6 +140,26 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
             cpu_seconds=("cpu_seconds", "sum"),
             peak_memory_mb=("peak_memory_mb", "max"),
         )
+    )
+
+
+def agreement(check: Mapping[str, Any] | None) -> str:
+    """How far diagrams of the run are from those of ripser, in one sentence; empty where none were held against it."""
+    if check is None or not check["clouds"]:
+        return ""
+    clouds = check["clouds"]
+    farthest = max(clouds, key=lambda cloud: cloud["difference"])
+    difference = farthest["difference"]
+    verdict = (
+        "which is its rounding to float32"
+        if difference <= ROUNDING
+        else f"in {farthest['layer']}, which rounding does not explain: do not trust the topology of this run"
+    )
+    return (
+        f"ripser {check['ripser']} computed the persistence diagrams of {len(clouds)} weight "
+        f"matri{'x' if len(clouds) == 1 else 'ces'} of {check['model']} at step {check['step']:,} again: the largest "
+        f"difference between the diagrams (bottleneck distance) is {difference:.1e} of the mean distance between rows, "
+        f"{verdict}."
     )
 
 

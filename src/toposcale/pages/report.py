@@ -121,6 +121,7 @@ def report(
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
+    agreement: str,
     runtimes: pd.DataFrame,
     rerun: Mapping[str, Any],
 ) -> str:
@@ -141,6 +142,7 @@ def report(
         comparison=table(comparison),
         compares=bool(comparison.rows["ours"].notna().any()),
         warnings=table(warnings),
+        agreement=agreement,
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn["features"], drawn["metrics"])),

@@ -1,0 +1,26 @@
+"""A few diagrams of the weights of one checkpoint, held against those that ripser computes of the same rows."""
+
+import json
+from importlib import metadata
+
+import _job
+from toposcale import checkpoints
+from toposcale.features import diagram_distances, ripser_check, weights
+from toposcale.io import files, schemas, tables
+
+
+def main(snakemake):
+    model, [step] = snakemake.wildcards.model, snakemake.params.steps
+    rows = dict(tables.by_step(tables.read(schemas.TABLES["diagrams"], snakemake.input.diagrams)))
+    record = {"model": model, "step": step, "ripser": metadata.version("ripser"), "clouds": []}
+    if step in rows:  # else the checkpoint is a gap
+        matrices = checkpoints.iterate_matrices(checkpoints.locate(snakemake.input.checkpoint))
+        diagrams = diagram_distances.by_layer_and_dimension(rows[step])
+        settings = weights.WeightSettings(**snakemake.params.settings)
+        record["clouds"] = ripser_check.check(matrices, diagrams, settings, model)
+    with files.atomic_write(snakemake.output[0]) as path:
+        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _job.run(main, snakemake)

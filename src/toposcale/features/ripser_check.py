@@ -1,0 +1,81 @@
+"""Diagrams of a run held against ripser, a program that shares no code with the one that computed them.
+
+ripser computes in float32 and finds the distances by itself, so the two differ by rounding. The bottleneck distance of two
+diagrams is at most the largest error of a distance between points (Cohen-Steiner et al. 2007), so ties cannot widen it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toposcale import homology
+from toposcale.features.weights import WeightSettings, is_head, rows_of_cloud
+
+Diagrams = Mapping[tuple[str, int], NDArray[np.float64]]
+"""The finite bars (k, 2) of each layer and dimension that has any."""
+
+CLOUDS = 3
+
+ROUNDING = 1e-5
+"""The largest difference that float32 explains, as a share of the mean distance between rows: its precision is 6e-8."""
+
+
+def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]]) -> float:
+    """The largest bottleneck distance between `diagrams` (H0, H1, ..., of finite bars) and those of ripser.
+
+    In units of the mean distance between two of the `points` (n, d), of which not all are the same.
+    """
+    from ripser import ripser  # it loads scikit-learn
+
+    given = list(diagrams)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # it wonders at points of more dimensions than there are points
+        computed = ripser(np.asarray(points, dtype=np.float64), maxdim=len(given) - 1)["dgms"]
+    finite = [np.asarray(diagram[np.isfinite(diagram[:, 1])], dtype=np.float64) for diagram in computed]
+    largest = max(
+        homology.diagram_distance(ours, theirs, kind="bottleneck")
+        for ours, theirs in zip(given, finite, strict=True)
+    )
+    return largest / homology.mean_pairwise_distance(homology.pairwise_distances(points))
+
+
+def chosen_layers(diagrams: Diagrams) -> list[str]:
+    """The first, the middle and the last of the weight matrices with finite diagrams, by name, or all of fewer."""
+    layers = sorted({layer for layer, _ in diagrams if not is_head(layer)})
+    finite = [
+        layer
+        for layer in layers
+        if all(np.isfinite(diagram).all() for (of, _), diagram in diagrams.items() if of == layer)
+    ]
+    places = np.linspace(0, len(finite) - 1, min(CLOUDS, len(finite))).round().astype(int)
+    return [finite[place] for place in places]
+
+
+def check(
+    matrices: Iterable[tuple[str, np.ndarray]], diagrams: Diagrams, settings: WeightSettings, model: str
+) -> list[dict[str, Any]]:
+    """For each of the chosen layers its name, the number of its points, and `largest_difference`.
+
+    matrices: those that the diagrams were made of, read no further than needed.
+    """
+    waiting, clouds = set(chosen_layers(diagrams)), []
+    for layer, weight in matrices if waiting else ():
+        if layer in waiting:
+            waiting.remove(layer)
+            points = weight[rows_of_cloud(len(weight), layer, settings, model)]
+            by_dimension = [
+                diagrams.get((layer, dimension), np.empty((0, 2)))
+                for dimension in range(settings.max_dimension + 1)
+            ]
+            difference = largest_difference(points, by_dimension)
+            clouds.append({"layer": layer, "points": len(points), "difference": difference})
+        if not waiting:
+            break
+    return sorted(clouds, key=lambda cloud: cloud["layer"])

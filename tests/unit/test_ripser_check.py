@@ -1,0 +1,112 @@
+"""A few diagrams of a run against ripser: agreement up to its float32, and a difference that is told."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import ripser_check as script
+from toposcale import homology
+from toposcale.features import ripser_check, weights
+from toposcale.features.ripser_check import ROUNDING
+from toposcale.io import schemas, tables, tensor_files
+from toposcale.pages import provenance
+
+SETTINGS = weights.WeightSettings(max_points=20, max_dimension=1)
+LAYERS = ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture(scope="module")
+def matrices():
+    generator = np.random.default_rng(0)
+    return {layer: generator.standard_normal((30, 6)).astype(np.float32) for layer in LAYERS}
+
+
+@pytest.fixture(scope="module")
+def diagrams(matrices):
+    _, by_layer = weights.compute_features(matrices.items(), SETTINGS, model="m")
+    return {(layer, k): diagram for layer, both in by_layer.items() for k, diagram in enumerate(both)}
+
+
+@pytest.mark.parametrize("maxdim", [0, 1, 2])
+def test_the_diagrams_of_a_circle_agree_up_to_float32(maxdim):
+    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    points = np.column_stack([np.cos(angles), np.sin(angles)])  # its distances tie
+    diagrams = homology.rips_diagrams(points, maxdim=maxdim)
+    assert 0 <= ripser_check.largest_difference(points, diagrams) < 1e-7
+
+
+def test_duplicated_and_few_points_agree(recwarn):
+    for points in ([[0.0, 0, 0], [1, 0, 0], [1, 0, 0]], [[0.0, 0, 0], [3, 4, 0]]):
+        diagrams = homology.rips_diagrams(points)
+        assert ripser_check.largest_difference(np.array(points), diagrams) < 1e-7
+    assert list(recwarn) == []  # that there are more dimensions than points is as it should be
+
+
+def test_a_planted_difference_is_as_large_as_it_was_planted():
+    points = np.array([[0.0, 0], [3, 0], [0, 4]])
+    right, loops = homology.rips_diagrams(points)
+    wrong = right + np.array([[0, 0], [0, 0.5]])  # the mean distance is 4
+    assert ripser_check.largest_difference(points, [wrong, loops]) == pytest.approx(0.125)
+    assert ripser_check.largest_difference(points, [right, np.array([[3.0, 4.0]])]) == pytest.approx(0.125)
+
+
+def test_three_layers_are_checked_with_the_rows_of_the_features(matrices, diagrams):
+    read = []
+    clouds = ripser_check.check(
+        ((layer, read.append(layer) or matrix) for layer, matrix in matrices.items()), diagrams, SETTINGS, "m"
+    )
+    assert [(cloud["layer"], cloud["points"]) for cloud in clouds] == [("a", 20), ("c", 20), ("e", 20)]
+    assert all(cloud["difference"] < 1e-6 for cloud in clouds)
+    # The rows depend on the model: with others, the diagrams are others.
+    others = ripser_check.check(matrices.items(), diagrams, SETTINGS, "another")
+    assert min(cloud["difference"] for cloud in others) > ROUNDING
+
+
+def test_what_cannot_be_compared_is_not_chosen(matrices, diagrams):
+    some = {key: diagram for key, diagram in diagrams.items() if key[0] in "ab"}
+    some["b", 0] = np.full((1, 2), np.nan)  # weights that were not finite
+    some["a.query.head-00.weight", 0] = diagrams["a", 0]
+    assert ripser_check.chosen_layers(some) == ["a"]
+    assert len(ripser_check.check(matrices.items(), some, SETTINGS, "m")) == 1
+    assert ripser_check.check(matrices.items(), {}, SETTINGS, "m") == []
+
+
+def test_the_job_reads_the_diagrams_of_the_run(tmp_path, matrices, diagrams):
+    tensor_files.write(tmp_path / "weights.safetensors", matrices, {})
+    by_layer = {layer: [diagrams[layer, 0], diagrams[layer, 1]] for layer in LAYERS}
+    rows = tables.diagram_rows(by_layer, model="m", step=8, source="weights")
+    tables.write(tables.joined(schemas.TABLES["diagrams"], [rows]), tmp_path / "all.parquet", {})
+
+    def record(step):
+        job = SimpleNamespace(
+            wildcards=SimpleNamespace(model="m"),
+            params=SimpleNamespace(steps=[step], settings={"max_points": 20, "max_dimension": 1, "seed": 42}),
+            input=SimpleNamespace(
+                checkpoint=str(tmp_path / "weights.safetensors"), diagrams=str(tmp_path / "all.parquet")
+            ),
+            output=[str(tmp_path / "check.json")],
+        )
+        script.main(job)
+        return json.loads((tmp_path / "check.json").read_text())
+
+    checked = record(8)
+    assert (checked["model"], checked["step"], len(checked["clouds"])) == ("m", 8, 3)
+    assert record(16)["clouds"] == []  # a checkpoint that could not be measured
+
+
+def test_the_report_tells_the_largest_difference_and_what_it_means():
+    clouds = [{"layer": layer, "points": 20, "difference": d} for layer, d in (("a", 1e-9), ("b", 2.31e-8))]
+    check = {"model": "m", "step": 5000, "ripser": "0.6", "clouds": clouds}
+    assert provenance.agreement(check) == (
+        "ripser 0.6 computed the persistence diagrams of 2 weight matrices of m at step 5,000 again: the largest "
+        "difference between the diagrams (bottleneck distance) is 2.3e-08 of the mean distance between rows, which is its "
+        "rounding to float32."
+    )
+    clouds[0]["difference"] = 0.02
+    wrong = provenance.agreement(check)
+    assert "is 2.0e-02 of the mean distance between rows, in a, which rounding does not explain" in wrong
+    assert "1 weight matrix of m" in provenance.agreement({**check, "clouds": clouds[:1]})
+    assert provenance.agreement({**check, "clouds": []}) == ""
+    assert provenance.agreement(None) == ""
