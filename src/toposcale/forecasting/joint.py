@@ -42,8 +42,8 @@ OWN = {0: 0.015, 1: 0.04, 2: 0.1, 3: 0.25, 7: 1.0}
 parameter."""
 
 END_SCATTER = 0.02
-"""Nats by which an end lies off all that its own curve says: with less, late in their decay 53% of the ends of one source, and
-83% of those of random laws, lay inside the 95% interval."""
+"""Nats by which an end lies off all that its own curve says: with less, late in their decay 53% of the ends of one source,
+and 83% of those of random laws, lay inside the 95% interval."""
 
 FAR = 0.05
 """Nats for each decade by which a size lies outside those that were published: what is known of the law is known there."""
