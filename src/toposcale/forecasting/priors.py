@@ -63,14 +63,14 @@ _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.616, 0.274),
-    log_b=Belief(-1.818, 0.213),
-    kappa=Belief(0.146, 0.101),
-    share=Belief(0.620, 0.415),
-    log_alpha_n=Belief(-1.135, 0.215),
-    log_misfit=Belief(-3.912, 1.000),
-    clock=0.551,
-    gain=0.860,
-    peak=0.226,
+    log_alpha=Belief(-0.609, 0.276),
+    log_b=Belief(-1.861, 0.207),
+    kappa=Belief(0.142, 0.102),
+    share=Belief(0.613, 0.418),
+    log_alpha_n=Belief(-1.137, 0.216),
+    log_misfit=Belief(-4.298, 1.000),
+    clock=0.490,
+    gain=0.717,
+    peak=0.194,
 )
 """Learnt from all published families."""
