@@ -89,7 +89,9 @@ def test_a_wrong_loss_table_is_named_in_one_line(curves):
 
 def test_steps_that_were_logged_again_count_as_logged_last_and_are_told(curves):
     steps = np.array([10, 20, 30, 20, 30, 40])
-    pd.DataFrame({"step": steps, "loss": [5, 4.4, 9, 4, 3, 2.5]}).to_csv(curves.path / "live.csv", index=False)
+    pd.DataFrame({"step": steps, "loss": [5, 4.4, 9, 4, 3, 2.5]}).to_csv(
+        curves.path / "live.csv", index=False
+    )
     curves.snakemake("tables")
     log = pd.read_parquet(curves.results / "training/live.parquet")
     assert log["loss"].tolist() == [5, 4, 3, 2.5]
