@@ -35,7 +35,7 @@ LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run confirm advice watch unlock docs test quick test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run confirm advice watch unlock docs test quick coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -77,6 +77,12 @@ test: $(VENV)/.test
 # Within a minute: the unit tests of what changed since main, or all that are quick.
 quick: $(VENV)/.test
 	$(BIN)/python tests/quick.py
+
+# Which lines and branches of src the unit tests reach.
+coverage: $(VENV)/.test
+	mkdir -p build
+	$(BIN)/python -m coverage run -m pytest --quiet tests/unit -m "not registry"
+	$(BIN)/python -m coverage report
 
 # The wheel with the oldest packages that pyproject.toml allows; it needs nothing but Python 3.11 or 3.12.
 test-oldest:

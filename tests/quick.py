@@ -17,6 +17,7 @@ SLOW = {
     **{"published_decisions": 58, "figures": 48, "study_2": 37, "configuration_fuzz": 36, "verdicts": 27},
     **{
         "own_decisions": 27,
+        "random_laws": 20,
         "docs": 18,
         "damaged_files": 18,
         "monitor": 17,
