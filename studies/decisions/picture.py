@@ -77,7 +77,7 @@ def ends(forecasts: pd.DataFrame) -> Figure:
         line = np.array([part["actual"].min(), part["actual"].max()])
         axes.plot(line, line, color="#777777", linewidth=0.8, zorder=3)
         outside = (part["actual"] < part["low"]) | (part["actual"] > part["high"])
-        axes.set_title(f"{family}: {1 - outside.mean():.0%} of {len(part)} inside")
+        axes.set_title(f"{family}: {1 - outside.mean():.0%} of {len(part)}")
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3)
     figure.supxlabel(f"loss at the end ({LOSS_UNIT})")
