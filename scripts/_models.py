@@ -15,25 +15,25 @@ def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, st
     n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
     state of a Trainer. steps, rates: the learning rates of the training log.
     """
-    known = {key: value for key, value in facts.items() if value is not None}
-    logged, end = max(map(int, steps), default=None), known.get("final_step")
+    facts_known = {key: value for key, value in facts.items() if value is not None}
+    logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
     if curve is not None and end and logged and logged > 1.01 * end:
         raise UserError(
             f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})"
         )
-    last = [known.pop("last_checkpoint", None), logged]
-    if schedule := known.pop("schedule", None):
+    last = [facts_known.pop("last_checkpoint", None), logged]
+    if schedule := facts_known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
-    told = {"final_step": max((step for step in last if step is not None), default=None)}
+    facts_of_run = {"final_step": max((step for step in last if step is not None), default=None)}
     if n_parameters:
-        told["n_parameters"] = n_parameters
+        facts_of_run["n_parameters"] = n_parameters
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
-        told["n_parameters"] = checkpoints.count_parameters(checkpoint)
+        facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
     if curve is not None and (checkpoint or Path(curve).suffix == ".json"):
         stated = checkpoints.trainer_facts(Path(curve), checkpoint)
-        told |= {key: value for key, value in stated.items() if value}
-    row, plan = planned({"model": name} | told | known, facts, steps, rates)
+        facts_of_run |= {key: value for key, value in stated.items() if value}
+    row, plan = planned({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if row.get("warmup_steps") is None and len(steps):
         warmup = warmup_of(steps, rates)
         row["warmup_steps"] = None if warmup is None else int(warmup)

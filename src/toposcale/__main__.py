@@ -32,15 +32,15 @@ Measure a training while it goes on: toposcale.monitor. A whole study, with repo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; the exit status is 1 for what is wrong with a checkpoint, 2 for a wrong command."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     warnings.showwarning = lambda message, *_: print(f"toposcale: {message}", file=sys.stderr)
     try:
-        if given.command == "watch":
-            _watch(given)
-        elif given.command == "advise":
-            _advise(given)
+        if options.command == "watch":
+            _watch(options)
+        elif options.command == "advise":
+            _advise(options)
         else:
-            _show(_table(given), csv=given.csv)
+            _show(_table(options), csv=options.csv)
     except (UserError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -82,10 +82,10 @@ def _fresh_verdicts(
 ) -> pd.DataFrame:
     """The verdicts over all fresh runs, of the features that were found and nothing else."""
     [metric] = set(findings["metric"])
-    found = pd.MultiIndex.from_frame(findings[SERIES_KEY])
-    held = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
-    is_held = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(held)
-    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(found)
+    found_keys = pd.MultiIndex.from_frame(findings[SERIES_KEY])
+    controls = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
+    is_held = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(controls)
+    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(found_keys)
     whole = features["layer"] == WEIGHT_NORM.layer
     tables = verdicts_on_features(
         features[(is_found | is_held) & whole],

@@ -21,10 +21,14 @@ def outside(models: pd.DataFrame, tested: Collection[str], most_runs: int) -> st
 
     models: the table of that name; most_runs: `TOGETHER` or `BETWEEN`. A size that is not known lies outside.
     """
-    own = models[models["model"].isin(tested)]
-    sizes = own["n_parameters"] if "n_parameters" in own else pd.Series(float("nan"), index=own.index)
+    trainings = models[models["model"].isin(tested)]
+    sizes = (
+        trainings["n_parameters"]
+        if "n_parameters" in trainings
+        else pd.Series(float("nan"), index=trainings.index)
+    )
     others = int((~sizes.astype(float).between(*PARAMETERS)).sum())
-    said = [f"the sizes of {others} of {len(own)} models"] if others else []
-    if len(own) > most_runs:
-        said.append(f"{len(own)} runs together")
-    return " and ".join(said)
+    differences = [f"the sizes of {others} of {len(trainings)} models"] if others else []
+    if len(trainings) > most_runs:
+        differences.append(f"{len(trainings)} runs together")
+    return " and ".join(differences)

@@ -49,10 +49,10 @@ def run_permutation_table(
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
         test = permute_pairs(correlations, paired.cells, seed=seed)
         p, counted = with_more_draws(partial(_pairs_p, correlations, paired.cells, seed), len(paired.keys))
-        found = {"by_chance": test.by_chance, "correlation": test.correlation, "p": p}
-        known = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
+        result = {"by_chance": test.by_chance, "correlation": test.correlation, "p": p}
+        counts = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
         parts.append(
-            _rows(paired.keys, metric, found | known | {"n_permutations": counted, "exact": test.exact})
+            _rows(paired.keys, metric, result | counts | {"n_permutations": counted, "exact": test.exact})
         )
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
@@ -104,9 +104,9 @@ def paired_innovations(
             earlier = grids.get(tuple(used.steps))
             grids[tuple(used.steps)] = used if earlier is None else earlier.beside(used)
     for steps in sorted({steps for grids in runs.values() for steps in grids}):
-        own = {model: grids[steps] for model, grids in runs.items() if steps in grids}
-        if set(own) == set(cells):
-            yield from _paired(own, cells)
+        comparable = {model: grids[steps] for model, grids in runs.items() if steps in grids}
+        if set(comparable) == set(cells):
+            yield from _paired(comparable, cells)
 
 
 def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[Paired]:
@@ -147,8 +147,8 @@ def between_runs_table(
         return schemas.TABLES["over_seeds"].frame([])
     test = partial(read.test, seed=seed)
     p, counted = with_more_draws(lambda chosen, draws: _p_of(test(chosen, draws=draws)), len(read.features))
-    found = vars(test(slice(None))) | {"p": p, "n_permutations": counted}
-    return schemas.TABLES["over_seeds"].frame(_rows(list(read.features.index), metric, found))
+    result = vars(test(slice(None))) | {"p": p, "n_permutations": counted}
+    return schemas.TABLES["over_seeds"].frame(_rows(list(read.features.index), metric, result))
 
 
 def _p_of(test: BetweenRuns) -> tuple[Floats, int]:
@@ -182,8 +182,8 @@ def early_values(
     whole = whole_model(features)
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
     early = value_at_share(whole[whole["model"].isin(cells)], SERIES_KEY, SHARE, ends)
-    held = [WEIGHT_NORM._replace(feature=norm) for norm in norms]
-    if not cells or not set(held) <= set(early.index) or any(table.empty for table in losses.values()):
+    norm_keys = [WEIGHT_NORM._replace(feature=norm) for norm in norms]
+    if not cells or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
         return None
     names = sorted(cells)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
@@ -191,7 +191,7 @@ def early_values(
     # Around the mean of the cell, where the square is far from a line.
     square = (pd.Series(now) - pd.Series(now).groupby(labels).transform("mean")) ** 2
     early = early.reindex(columns=names)
-    controls = np.vstack([before, now, square, early.loc[held].to_numpy(np.float64)])
+    controls = np.vstack([before, now, square, early.loc[norm_keys].to_numpy(np.float64)])
     if not (np.isfinite(controls).all() and np.isfinite(final).all()):
         return None
     return EarlyValues(early.dropna(), final, controls, labels.tolist())

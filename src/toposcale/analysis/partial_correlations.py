@@ -111,12 +111,12 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
     if group.n < MIN_FOR_CORRELATION or group.missing:
         reasons[reasons == ""] = group.missing
         return dict.fromkeys(names, nothing) | {"reason": reasons}
-    held = np.vstack([group.controls, group.steps]) if control.step else group.controls
+    regressors = np.vstack([group.controls, group.steps]) if control.step else group.controls
     counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-    estimate = _partial(_correlations(spearman, group, held))
-    low, high = _interval(_correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, held))
+    estimate = _partial(_correlations(spearman, group, regressors))
+    low, high = _interval(_correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, regressors))
     reasons[(reasons == "") & np.isnan(estimate)] = f"moves exactly with {control.name.replace('_', ' ')}"
-    p = correlation_p_value(estimate, group.n, len(held))
+    p = correlation_p_value(estimate, group.n, len(regressors))
     n_effective = effective_sample_size(group.values, group.targets)
     n_effective = np.where(np.isnan(estimate), np.nan, n_effective)
     return dict(zip(names, (estimate, low, high, p, n_effective), strict=True)) | {"reason": reasons}

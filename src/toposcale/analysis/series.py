@@ -44,8 +44,8 @@ def cells_of(models: pd.DataFrame) -> dict[str, str]:
     cells = models["model"].astype(str)
     for column in ("entry", "cell"):
         if column in models:
-            known = models[column].fillna("").astype(str)
-            cells = known.where(known != "", cells)
+            facts = models[column].fillna("").astype(str)
+            cells = facts.where(facts != "", cells)
     return dict(zip(models["model"], cells, strict=True))
 
 
@@ -53,8 +53,8 @@ def warmups_of(models: pd.DataFrame) -> dict[str, float]:
     """Steps of warm-up of each model, where they are known."""
     if "warmup_steps" not in models:
         return {}
-    known = models.dropna(subset=["warmup_steps"])
-    return dict(zip(known["model"], known["warmup_steps"].astype(float), strict=True))
+    with_warmup = models.dropna(subset=["warmup_steps"])
+    return dict(zip(with_warmup["model"], with_warmup["warmup_steps"].astype(float), strict=True))
 
 
 Columns = dict[str, NDArray[Any]]
@@ -146,8 +146,10 @@ class Aligned:
     def rows(self, columns: Mapping[str, Any]) -> Columns:
         """One row per pair, from arrays of shape (S, M) or from one value for all rows; `joined` makes the table."""
         shape = (len(self.keys), len(self.metrics))
-        known = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
-        return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in known.items()}
+        shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
+        return self.pairs() | {
+            name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()
+        }
 
 
 def aligned_series(
@@ -161,12 +163,12 @@ def aligned_series(
     """
     require(features, "features", FEATURE_COLUMNS)
     require(metrics, "metrics", METRIC_COLUMNS)
-    held = control or Control("nothing")
+    control = control or Control("nothing")
     without = sorted(set(features["model"]) - set(metrics["model"]))
     if without:
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
-    if held.asked_of:
-        needed = features["feature"].isin([*held.asked_of, *held.of_model, *held.of_layer])
+    if control.asked_of:
+        needed = features["feature"].isin([*control.asked_of, *control.of_model, *control.of_layer])
         features = features[needed]  # the others would be pivoted in vain
     for model in sorted(set(features["model"]) & set(metrics["model"])):
         rows = features[features["model"] == model]
@@ -174,7 +176,9 @@ def aligned_series(
         targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
         steps = sorted(set(wide.columns) | set(targets.columns))
         n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
-        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, held)
+        yield from _groups(
+            model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, control
+        )
 
 
 def require(table: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
@@ -228,7 +232,7 @@ def _groups(
             alike = alike[asked[alike]]
             for layer in dict.fromkeys(layers[alike]):
                 chosen = alike[layers[alike] == layer]
-                held = _held(by_key, control, str(layer), pattern)
+                regressors = _held(by_key, control, str(layer), pattern)
                 yield Aligned(
                     model,
                     keys.iloc[chosen].reset_index(drop=True),
@@ -236,8 +240,8 @@ def _groups(
                     [str(targets.index[m]) for m in chosen_metrics],
                     metric_values[np.ix_(chosen_metrics, pattern)],
                     steps[pattern],
-                    np.empty((0, int(pattern.sum()))) if held is None else held,
-                    control.missing if held is None else "",
+                    np.empty((0, int(pattern.sum()))) if regressors is None else regressors,
+                    control.missing if regressors is None else "",
                     n_rows[chosen] - int(pattern.sum()),
                 )
 
@@ -246,14 +250,14 @@ def _held(
     by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
 ) -> Floats | None:
     """The series (C, T) that a control holds fixed for a layer at some steps; None where one that it needs is not there."""
-    found = []
+    regressors = []
     for key, needed in control.keys(layer).items():
         values = by_key[key][pattern] if key in by_key else np.array([np.nan])
         if np.isfinite(values).all():
-            found.append(values)
+            regressors.append(values)
         elif needed:
             return None
-    return np.array(found).reshape(len(found), int(pattern.sum()))
+    return np.array(regressors).reshape(len(regressors), int(pattern.sum()))
 
 
 def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

@@ -36,10 +36,10 @@ class SimulatedEarlyFeatures:
         random = np.random.default_rng([seed, purpose])
         values = random.standard_normal((len(effects), len(outcome)))
         for cell in dict.fromkeys(cells):
-            own = np.flatnonzero([one == cell for one in cells])
-            fit = fit_of_cell(values, outcome[None], controls, own)
-            noise, _ = orthogonal_to(values[:, own], fit.design)
-            told = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
-            values[:, own] = effects[:, None] * told + np.sqrt(1 - effects[:, None] ** 2) * noise
-        found = between_runs(values, outcome, cells, controls, draws=DRAWS, seed=seed)
-        return found.correlation, found.p
+            members = np.flatnonzero([one == cell for one in cells])
+            fit = fit_of_cell(values, outcome[None], controls, members)
+            noise, _ = orthogonal_to(values[:, members], fit.design)
+            signal = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
+            values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
+        test = between_runs(values, outcome, cells, controls, draws=DRAWS, seed=seed)
+        return test.correlation, test.p

@@ -109,14 +109,14 @@ class Joint:
         Finished runs whose learning rates are not known are left out where those of another run are. `n_runs` counts the
         runs that were read. NoForecast: no loss.
         """
-        known = [run for run in trainings if len(run.loss_curve[0])]
+        usable = [run for run in trainings if len(run.loss_curve[0])]
         # What a finished run lost under rates that nobody knows says nothing of another schedule.
-        if any(run.rates_known for run in (known if of is None else [of, *known])):
-            known = [run for run in known if run.rates_known or not run.is_finished]
-        about = of or max(known, key=lambda run: (run.n_parameters, run.final_step, run.model), default=None)
+        if any(run.rates_known for run in (usable if of is None else [of, *usable])):
+            usable = [run for run in usable if run.rates_known or not run.is_finished]
+        about = of or max(usable, key=lambda run: (run.n_parameters, run.final_step, run.model), default=None)
         if about is None or not len(about.loss_curve[0]):
             raise NoForecast("it has no loss after the warm-up")
-        runs = [about, *_chosen(about, known)]
+        runs = [about, *_chosen(about, usable)]
         self.n_runs, self._names, self._size = len(runs), [run.model for run in runs], about.n_parameters
         self._others = sorted({run.n_parameters for run in runs} - {self._size})
         self._unit, self._tokens = 1.0, about.tokens_per_step
@@ -156,20 +156,22 @@ class Joint:
         points = self._placed(curves, [begun.get(one.model, -1 - at) for at, one in enumerate(targets)])
         new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
         losses, gradient, by_own = self._laws(self._fit.x, curves)
-        own = END_SCATTER**2 + np.where(new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0)
-        own += np.square([FAR * _decades_away(one.n_parameters) for one in targets])
+        end_variance = END_SCATTER**2 + np.where(
+            new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0
+        )
+        end_variance += np.square([FAR * _decades_away(one.n_parameters) for one in targets])
         losses, spread = self._fit.forecast(
             losses,
             gradient,
             misfit.covariance(points, self._points, self.misfit_now),
-            misfit.covariance(points, points, self.misfit_now) + np.diag(own),
+            misfit.covariance(points, points, self.misfit_now) + np.diag(end_variance),
         )
         return losses, spread * self.stretch**2
 
     def learnt(self) -> Prior:
         """What the losses say of the constants of the prior: its beliefs after the fit."""
         x, widths = self._fit.x, np.sqrt(np.diag(self._fit.covariance))
-        found = {
+        beliefs = {
             name: Belief(float(x[at]), float(widths[at]))
             for name, at in (
                 ("log_alpha", 2), ("log_b", 3), ("kappa", _KAPPA), ("share", _SHARE), ("log_alpha_n", _ALPHA_N)
@@ -180,8 +182,8 @@ class Joint:
             ("log_b", self.prior.log_b_of(self._peak)),
         ):
             away = here.centre - getattr(self.prior, name).centre
-            found[name] = found[name]._replace(centre=found[name].centre - away)
-        return self.prior._replace(**found)  # type: ignore[arg-type]  # only fields that are beliefs
+            beliefs[name] = beliefs[name]._replace(centre=beliefs[name].centre - away)
+        return self.prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
 
     def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
         """The loss at the end, or at a step, of a run under its plan."""

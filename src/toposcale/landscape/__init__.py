@@ -12,16 +12,22 @@ from typing import Any
 from toposcale.landscape.merge_tree import MergeTree, MergeTreeLayout, merge_tree, merge_tree_layout
 
 _NAMES = {
-    "graphs": "GRAPHS GRID_GRAPHS POINT_GRAPHS grid_edges point_edges",
-    "directions": "random_directions",
-    "surface": "LossSurface loss_surface segment_losses",
-    "losses": "probe_loss module_loss",
-    "measures": "cubical_diagram landscape_features sharpness surface_edges",
-    "curvature": "SpectralDensity hessian_eigenpairs hessian_traces loss_gradients spectral_density",
-    "measure": "Ball Landscape LandscapeSettings measure_landscape",
-    "profiles": "LandscapeProfile landscape_profile",
+    "graphs": ("GRAPHS", "GRID_GRAPHS", "POINT_GRAPHS", "grid_edges", "point_edges"),
+    "directions": ("random_directions",),
+    "surface": ("LossSurface", "loss_surface", "segment_losses"),
+    "losses": ("probe_loss", "module_loss"),
+    "measures": ("cubical_diagram", "landscape_features", "sharpness", "surface_edges"),
+    "curvature": (
+        "SpectralDensity",
+        "hessian_eigenpairs",
+        "hessian_traces",
+        "loss_gradients",
+        "spectral_density",
+    ),
+    "measure": ("Ball", "Landscape", "LandscapeSettings", "measure_landscape"),
+    "profiles": ("LandscapeProfile", "landscape_profile"),
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = ["MergeTree", "MergeTreeLayout", "merge_tree", "merge_tree_layout", *_HOME]
 

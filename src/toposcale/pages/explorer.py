@@ -49,13 +49,13 @@ def parts(
     metrics: pd.DataFrame,
     diagrams: pd.DataFrame,
     surfaces: pd.DataFrame | None = None,
-    told: Mapping[str, Mapping[str, Any]] | None = None,
+    extras: Mapping[str, Mapping[str, Any]] | None = None,
     most_bars: int = MOST_BARS,
     most_losses: int = MOST_LOSSES,
 ) -> dict[str, dict[str, Any]]:
     """What the page draws: "run", and "model-0", "model-1", ... in the order of the run's models.
 
-    The tables are those of a run; `surfaces` (model, step, plane, x, y, loss) may be absent. `told`: by model, what is
+    The tables are those of a run; `surfaces` (model, step, plane, x, y, loss) may be absent. `extras`: by model, what is
     known beside the tables, `advice` (text) and `forecast` (steps, values, low, high, name).
     """
     looks = model_appearances(models)
@@ -85,7 +85,7 @@ def parts(
             **columns(values[values["model"] == name], keys),
             "diagrams": _diagrams(diagrams[diagrams["model"] == name], longest),
             "surfaces": _surfaces(surfaces[surfaces["model"] == name], stride),
-            **((told or {}).get(name, {})),
+            **((extras or {}).get(name, {})),
         }
     return made
 

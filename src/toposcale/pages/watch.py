@@ -88,7 +88,7 @@ class Follower:
         shown = outlooks(seen.models, seen.schedules, frames["metrics"], seen.log)
         frames["metrics"] = smoothed(frames["metrics"], seen.log)
         diagrams = seen.diagrams.to_pandas()
-        made = explorer.parts(run=self.folder.name, diagrams=diagrams, told=shown, **frames)
+        made = explorer.parts(run=self.folder.name, diagrams=diagrams, extras=shown, **frames)
         steps = frames["features"]["step"]
         state = (
             f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."

@@ -1,4 +1,4 @@
-"""Correlations, tests and their corrections: arrays in, arrays out (numpy and scipy alone).
+"""Correlations, tests and their corrections: arrays in, arrays out (numpy and scipy; ruptures for `change_points`).
 
 Following: `coefficients`, `resampling`. Tests of one run: `testable`, `innovations`; of several: `shared_flips`,
 `run_permutation`, `between_runs` (both by `permutations`); corrected by `multiple_testing`. Also `scaling`, `change_points`

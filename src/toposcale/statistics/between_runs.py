@@ -57,13 +57,13 @@ def between_runs(
     """
     features, outcome = as_series(x, "x"), as_series(y, "y")
     runs = outcome.shape[1]
-    given = as_series(controls, "controls") if controls is not None else np.zeros((0, runs))
-    if features.shape[1] != runs or given.shape[1] != runs or len(cells) != runs:
+    controls_of_runs = as_series(controls, "controls") if controls is not None else np.zeros((0, runs))
+    if features.shape[1] != runs or controls_of_runs.shape[1] != runs or len(cells) != runs:
         raise ValueError(
-            f"x, y, cells and controls: {features.shape[1]}, {runs}, {len(cells)} and {given.shape[1]} runs"
+            f"x, y, cells and controls: {features.shape[1]}, {runs}, {len(cells)} and {controls_of_runs.shape[1]} runs"
         )
     fitted = [
-        fit_of_cell(features, outcome, given, np.flatnonzero([cell == one for cell in cells]))
+        fit_of_cell(features, outcome, controls_of_runs, np.flatnonzero([cell == one for cell in cells]))
         for one in dict.fromkeys(cells)
     ]
     tested = [cell for cell in fitted if cell.freedom >= MIN_FREEDOM and cell.residuals.any()]
@@ -76,8 +76,8 @@ def between_runs(
     for orders, all_of_them in blocks_within_cells(labels.tolist(), draws=draws, seed=seed):
         total = np.zeros((len(orders), len(features)))
         for place, cell in enumerate(tested):
-            own = np.flatnonzero(labels == place)
-            total += cell.freedom * cell.correlations(cell.residuals[orders[:, own] - own[0]])
+            members = np.flatnonzero(labels == place)
+            total += cell.freedom * cell.correlations(cell.residuals[orders[:, members] - members[0]])
         parts.append(total)
         exact = all_of_them
     statistics = np.concatenate(parts)
@@ -112,10 +112,10 @@ class CellFit(NamedTuple):
 
 def fit_of_cell(features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]) -> CellFit:
     """The fit of the runs of one cell: features (S, R), outcome (1, R), controls (C, R)."""
-    given = controls[:, runs]
-    given = given[~is_constant(given)]
+    kept = controls[:, runs]
+    kept = kept[~is_constant(kept)]
     # Without their mean, so that the fit is well conditioned.
-    design = np.vstack([np.ones((1, len(runs))), given - given.mean(axis=1, keepdims=True)])
+    design = np.vstack([np.ones((1, len(runs))), kept - kept.mean(axis=1, keepdims=True)])
     rest, rank = orthogonal_to(outcome[:, runs], design)
     left, _ = orthogonal_to(features[:, runs], design)
     left[is_constant(features[:, runs])] = 0.0

@@ -80,16 +80,18 @@ def max_order(n: int) -> int:
 
 def with_squares(norms: ArrayLike) -> Floats:
     """Norms (C, T) and, below them, their squares: the controls "given the norm", so that a curve of it is no discovery."""
-    given = as_series(norms, "norms")
-    return np.vstack([given, (given - given.mean(axis=1, keepdims=True)) ** 2])
+    norm_rows = as_series(norms, "norms")
+    return np.vstack([norm_rows, (norm_rows - norm_rows.mean(axis=1, keepdims=True)) ** 2])
 
 
 def lagged(controls: ArrayLike) -> Floats:
     """The trend without a cosine, and controls (C, T) now and at the lags that `innovations` may use, at the points with an
     innovation."""
-    given = as_series(controls, "controls")
-    n, start = given.shape[1], max_order(given.shape[1])
-    return np.vstack([_trend(n)[:3, start:], *(given[:, start - lag : n - lag] for lag in range(start + 1))])
+    control_rows = as_series(controls, "controls")
+    n, start = control_rows.shape[1], max_order(control_rows.shape[1])
+    return np.vstack(
+        [_trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))]
+    )
 
 
 def innovations(
@@ -105,7 +107,9 @@ def innovations(
     n = series.shape[1]
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
-    given = [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
+    regressors = (
+        [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
+    )
     start = max_order(n)
     scaled = _standard(series)
     fit = _GrowingFit(scaled[:, start:])
@@ -116,7 +120,7 @@ def innovations(
     for order in range(start + 1):
         if order > 0:
             fit.add(scaled[:, start - order : n - order])
-        for control in given:
+        for control in regressors:
             fit.add(control[:, start - order : n - order])
         criterion = fit.aicc()
         better = criterion < least

@@ -41,20 +41,20 @@ def blocks_within_cells(
     count = math.prod(math.factorial(len(own)) for own in members)
     if count <= MAX_EXACT:
         orders = [np.array(list(permutations(own)), dtype=np.int64) for own in members]
-        found = np.empty((count, len(cells)), dtype=np.int64)
+        table = np.empty((count, len(cells)), dtype=np.int64)
         for row, chosen in enumerate(product(*orders)):
             for own, order in zip(members, chosen, strict=True):
-                found[row, own] = order
-        yield found, True
+                table[row, own] = order
+        yield table, True
         return
     random = np.random.default_rng(seed)
     identity = np.arange(len(cells))[None]
     yield identity, False
     for start in range(0, draws, _BLOCK):
-        found = np.tile(identity, (min(_BLOCK, draws - start), 1))
+        table = np.tile(identity, (min(_BLOCK, draws - start), 1))
         for own in members:
-            found[:, own] = random.permuted(found[:, own], axis=1)
-        yield found, False
+            table[:, own] = random.permuted(table[:, own], axis=1)
+        yield table, False
 
 
 def share_as_extreme(statistics: ArrayLike) -> Floats:

@@ -59,7 +59,7 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     """
     first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     runs, n_features, m = first.shape
-    found = np.full((n_features, second.shape[1], runs, runs), np.nan)
+    correlations = np.full((n_features, second.shape[1], runs, runs), np.nan)
     for j in range(runs):
         rows = first
         if controls is not None:
@@ -70,8 +70,8 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
         values = np.full((len(left), len(right)), np.nan)
         if usable.any() and known.any():
             values[np.ix_(usable, known)] = pearson(left[usable], right[known])
-        found[:, :, :, j] = values.reshape(runs, n_features, -1).transpose(1, 2, 0)
-    return found
+        correlations[:, :, :, j] = values.reshape(runs, n_features, -1).transpose(1, 2, 0)
+    return correlations
 
 
 def permute_pairs(

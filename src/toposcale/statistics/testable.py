@@ -41,6 +41,6 @@ def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
         if end + 1 - begin >= stop - start:
             start, stop = begin, end + 1
     if stop - start < MIN_FOR_TEST:
-        found = f"{stop - start} evenly spaced checkpoints from step {WARMUPS * warmup_steps:g} on"
-        return Stretch(start, stop, f"{found}; the test needs {MIN_FOR_TEST}")
+        checkpoints = f"{stop - start} evenly spaced checkpoints from step {WARMUPS * warmup_steps:g} on"
+        return Stretch(start, stop, f"{checkpoints}; the test needs {MIN_FOR_TEST}")
     return Stretch(start, stop, "")
