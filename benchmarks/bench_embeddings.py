@@ -39,10 +39,7 @@ def rows() -> Iterator[Row]:
         unit="MB",
     )
     yield Row(
-        "weight features of a 70M checkpoint: peak memory",
-        peak_megabytes("weight_features"),
-        limit=2000,
-        unit="MB",
+        "weight features of a 70M checkpoint: peak memory", peak_megabytes("weight_features"), limit=2000, unit="MB"
     )
 
 
@@ -118,10 +115,7 @@ def save_checkpoint(file: str) -> None:
         ):
             shapes[f"gpt_neox.layers.{layer}.{name}.weight"] = (n_out, n_in)
     save_file(
-        {
-            name: (0.02 * rng.standard_normal(shape, np.float32)).astype(np.float16)
-            for name, shape in shapes.items()
-        },
+        {name: (0.02 * rng.standard_normal(shape, np.float32)).astype(np.float16) for name, shape in shapes.items()},
         file,
     )
 

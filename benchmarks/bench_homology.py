@@ -32,9 +32,7 @@ def rows() -> Iterator[Line]:
         np.linalg.svd(small, compute_uv=False)
         np.linalg.svd(small, compute_uv=False)
 
-    yield compare(
-        "neural_persistence 192 x 48 / two SVDs", lambda: neural_persistence(small), two_svds, 1.0, rounds=50
-    )
+    yield compare("neural_persistence 192 x 48 / two SVDs", lambda: neural_persistence(small), two_svds, 1.0, rounds=50)
 
 
 def large_cloud() -> None:

@@ -48,9 +48,7 @@ def training() -> Iterator[Line]:
     yield from in_both_ways(
         f"{TRAINED_STEPS[-1]} steps of tiny-3k, {len(targets)} checkpoints",
         lambda folder: snakemake(folder, "--", "results/paper/corpus/tokens.safetensors"),
-        [
-            f"training={{{{steps: {TRAINED_STEPS[-1]}, checkpoint_every: 2, warmup_steps: 0, jobs: {{jobs}}}}}}"
-        ],
+        [f"training={{{{steps: {TRAINED_STEPS[-1]}, checkpoint_every: 2, warmup_steps: 0, jobs: {{jobs}}}}}}"],
         lambda jobs: ["--allowed-rules", "train", "--", *targets],
         fewer_jobs=len(targets) - 1,
     )

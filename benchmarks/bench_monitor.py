@@ -46,9 +46,7 @@ def seconds(function: Callable[[], None], times: int = 1) -> float:
     return time.perf_counter() - start
 
 
-def measure(
-    model: GPT2LMHeadModel, step: Callable[[], None], max_rows: int | None
-) -> tuple[float, float, float]:
+def measure(model: GPT2LMHeadModel, step: Callable[[], None], max_rows: int | None) -> tuple[float, float, float]:
     """Seconds of a step alone, those that a snapshot adds while it is in work, and those of taking it."""
     alone, beside, taken = [], [], []
     with tempfile.TemporaryDirectory() as folder:

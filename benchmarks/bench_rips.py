@@ -23,9 +23,7 @@ def rows() -> Iterator[Line]:
     )
     yield from beside(
         "gph",
-        lambda gph: clouds(
-            "giotto-ph", lambda points, top: gph.ripser_parallel(points, top, n_threads=1)["dgms"]
-        ),
+        lambda gph: clouds("giotto-ph", lambda points, top: gph.ripser_parallel(points, top, n_threads=1)["dgms"]),
     )
     points = random_cloud(200, 48)
     yield compare(

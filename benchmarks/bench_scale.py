@@ -51,9 +51,7 @@ def rows() -> Iterator[Row]:
     )
 
 
-def _row(
-    name: str, ours: Callable[[], object], reference: Callable[[], object], *, limit: float, rounds: int
-) -> Row:
+def _row(name: str, ours: Callable[[], object], reference: Callable[[], object], *, limit: float, rounds: int) -> Row:
     mine, theirs = best_in_turn(ours, reference, rounds=rounds)
     return Row(name=name, ours=mine, reference=theirs, limit=limit)
 

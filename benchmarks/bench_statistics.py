@@ -35,19 +35,12 @@ def paper_run(
                 name = ["frobenius_norm", "neural_persistence", "stable_rank"][feature : feature + 1]
                 mixture = rng.standard_normal(2)
                 value = mixture[0] * norm + mixture[1] * loss + 0.05 * rng.standard_normal(checkpoints)
-                row = {
-                    "model": model,
-                    "step": steps,
-                    "source": "weights",
-                    "layer": "all" if whole else f"l{layer}",
-                }
+                row = {"model": model, "step": steps, "source": "weights", "layer": "all" if whole else f"l{layer}"}
                 row |= {"feature": name[0] if name else f"h0_{feature:02d}"}
                 feature_rows.append(pd.DataFrame({**row, "value": norm if whole and feature == 0 else value}))
         for metric in ("training_loss", "validation_loss"):
             value = loss + 0.02 * rng.standard_normal(checkpoints)
-            metric_rows.append(
-                pd.DataFrame({"model": model, "step": steps, "metric": metric, "value": value})
-            )
+            metric_rows.append(pd.DataFrame({"model": model, "step": steps, "metric": metric, "value": value}))
     models = pd.DataFrame({"model": list(SIZES), "n_parameters": list(SIZES.values()), "warmup_steps": 200})
     return pd.concat(feature_rows, ignore_index=True), pd.concat(metric_rows, ignore_index=True), models
 

@@ -50,9 +50,7 @@ class PlainGPT(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(shape.vocab_size, shape.d_model)
         self.positions = nn.Embedding(shape.context, shape.d_model)
-        self.blocks = nn.Sequential(
-            *(PlainBlock(shape.d_model, shape.n_heads) for _ in range(shape.n_layers))
-        )
+        self.blocks = nn.Sequential(*(PlainBlock(shape.d_model, shape.n_heads) for _ in range(shape.n_layers)))
         self.norm = nn.LayerNorm(shape.d_model)
         for parameter in self.parameters():
             if parameter.dim() == 2:
@@ -67,9 +65,7 @@ def plain_loop(shape: GPTShape, plan: TrainingPlan, tokens: np.ndarray) -> Calla
     """A function that takes `STEPS` steps the plain way."""
     torch.manual_seed(plan.seed)
     model = PlainGPT(shape)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
-    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True)
     text = torch.from_numpy(tokens.astype(np.int64))
 
     def steps() -> None:

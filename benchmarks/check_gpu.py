@@ -18,9 +18,7 @@ from toposcale.training.gpt import GPTShape
 
 LOSSES, FEATURES = 1e-4, 1e-5
 STEPS = 100
-SHAPE = GPTShape(
-    vocab_size=128, context=128, d_model=48, n_layers=3, n_heads=4
-)  # the default family's largest
+SHAPE = GPTShape(vocab_size=128, context=128, d_model=48, n_layers=3, n_heads=4)  # the default family's largest
 PLAN = trainer.TrainingPlan(steps=1000, batch_size=32)
 
 
@@ -48,9 +46,7 @@ def embedded(checkpoint: Path, device: torch.device) -> dict[str, float]:
     tokens = text()
     probes = [tokens[start : start + 100].tolist() for start in range(0, 6000, 60)]
     passed = embeddings.forward_pass(language_models.load_model(checkpoint, device=str(device)), probes)
-    features, _ = embeddings.compute_features(
-        passed.embeddings, embeddings.EmbeddingSettings(repeats=0), model="check"
-    )
+    features, _ = embeddings.compute_features(passed.embeddings, embeddings.EmbeddingSettings(repeats=0), model="check")
     return {**features["all"], "perplexity": passed.perplexity}
 
 
@@ -67,10 +63,7 @@ def largest_difference(ours: Mapping[str, float], theirs: Mapping[str, float]) -
 def verdict(what: str, difference: float, limit: float) -> tuple[bool, str]:
     """Whether a difference is within its limit, and the line that says so. NaN is not."""
     agrees = difference <= limit
-    return (
-        agrees,
-        f"{what}: largest difference {difference:.2g}, limit {limit:g}: {'ok' if agrees else 'MISSED'}",
-    )
+    return (agrees, f"{what}: largest difference {difference:.2g}, limit {limit:g}: {'ok' if agrees else 'MISSED'}")
 
 
 def compare(device: torch.device) -> Iterator[tuple[bool, str]]:
@@ -80,10 +73,7 @@ def compare(device: torch.device) -> Iterator[tuple[bool, str]]:
     _, others, other_seconds = trained(device)
     yield verdict(f"losses over {STEPS} steps", float(np.abs(losses - others).max()), LOSSES)
     again = trained(device)[1]
-    yield (
-        bool((others == again).all()),
-        f"the same losses twice: {'ok' if (others == again).all() else 'MISSED'}",
-    )
+    yield (bool((others == again).all()), f"the same losses twice: {'ok' if (others == again).all() else 'MISSED'}")
     with TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "checkpoint.safetensors"
         trainer.save_weights(checkpoint, state, {name: str(size) for name, size in vars(SHAPE).items()})

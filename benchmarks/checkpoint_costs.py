@@ -84,9 +84,7 @@ def main(names: Iterable[str]) -> None:
     for name in names or MODELS:
         cost = cost_of(MODELS[name])
         how = "measured" if MODELS[name].whole else "computed from one and two blocks"
-        print(
-            f"| {name} | {cost.seconds:.3g} s | {cost.plain:.3g} s | {cost.peak:.0f} MB | {how} |", flush=True
-        )
+        print(f"| {name} | {cost.seconds:.3g} s | {cost.plain:.3g} s | {cost.peak:.0f} MB | {how} |", flush=True)
 
 
 def cost_of(model: Model) -> Cost:
@@ -130,9 +128,7 @@ def measure(file: str) -> Cost:
     """The cost of all features of the weights in a file, here and now."""
     start = time.process_time()
     with MemoryPeak() as memory:
-        weights.compute_features(
-            checkpoints.iterate_matrices(Path(file)), weights.WeightSettings(), model="m"
-        )
+        weights.compute_features(checkpoints.iterate_matrices(Path(file)), weights.WeightSettings(), model="m")
     seconds = time.process_time() - start
     return Cost(seconds, memory.peak, plain_spectra(file))
 

@@ -23,24 +23,15 @@ from workspace import Workspace, new_workspace  # noqa: E402
 JOBS = 24
 CORES = 2
 SNAKEMAKE = str(Path(sys.executable).with_name("snakemake"))
-PROFILE = [
-    "--workflow-profile",
-    str(ROOT / "profiles/slurm"),
-    "--slurm-init-seconds-before-status-checks",
-    "1",
-]
+PROFILE = ["--workflow-profile", str(ROOT / "profiles/slurm"), "--slurm-init-seconds-before-status-checks", "1"]
 GROUPS = ["--groups", "train=model", "weight_features=model"]
 
 
 def targets(workspace: Workspace) -> list[str]:
     """The features of every checkpoint."""
     folder = workspace.results.relative_to(workspace.path) / "features/weights"
-    steps = range(
-        0, workspace.config["training"]["steps"] + 1, workspace.config["training"]["checkpoint_every"]
-    )
-    return [
-        f"{folder}/{model}/step-{step:08d}.parquet" for model in workspace.config["models"] for step in steps
-    ]
+    steps = range(0, workspace.config["training"]["steps"] + 1, workspace.config["training"]["checkpoint_every"])
+    return [f"{folder}/{model}/step-{step:08d}.parquet" for model in workspace.config["models"] for step in steps]
 
 
 def local(workspace: Workspace) -> list[str]:
@@ -98,20 +89,12 @@ def main() -> None:
             command = way(workspace)
             begin, cpu = time.perf_counter(), clock.read()
             done = subprocess.run(
-                command,
-                env=os.environ | {"SNAKEMAKE": SNAKEMAKE},
-                capture_output=True,
-                text=True,
-                check=False,
+                command, env=os.environ | {"SNAKEMAKE": SNAKEMAKE}, capture_output=True, text=True, check=False
             )
             wall, cpu = time.perf_counter() - begin, clock.read() - cpu
-            if done.returncode or not all(
-                (workspace.path / target).exists() for target in targets(workspace)
-            ):
+            if done.returncode or not all((workspace.path / target).exists() for target in targets(workspace)):
                 sys.exit(f"{way.__name__} failed:\n{done.stdout}{done.stderr}")
-            print(
-                f"{way.__name__:<12} {wall:8.1f} {wall / JOBS:8.2f} {cpu:8.1f} {cpu / JOBS:8.2f}", flush=True
-            )
+            print(f"{way.__name__:<12} {wall:8.1f} {wall / JOBS:8.2f} {cpu:8.1f} {cpu / JOBS:8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,7 @@ from studies.decisions.published import moments, read
 
 def main() -> None:
     """Judge, print a table, and write the groups where a file is named."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--processes", type=int, default=2)

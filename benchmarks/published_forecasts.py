@@ -24,9 +24,7 @@ from studies.decisions.published import read
 
 def main() -> None:
     """Forecast, print a table by source, and write the rows where a file is named."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--processes", type=int, default=2)
@@ -37,9 +35,7 @@ def main() -> None:
     if options.json:
         alone = rows[rows["known"] == ALONE].drop(columns="known")
         records = json.loads(alone.to_json(orient="records"))  # a NaN becomes null
-        options.json.write_text(
-            json.dumps({"rows": records}, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        options.json.write_text(json.dumps({"rows": records}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

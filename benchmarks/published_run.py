@@ -102,11 +102,7 @@ def tokenizer() -> Any:
 
 def weights_in(cache: Path) -> list[Path]:
     """The weights that lie in the cache, whole or in part: files of more than 10 MB (a tokenizer is less)."""
-    return [
-        path
-        for path in cache.rglob("*")
-        if path.is_file() and not path.is_symlink() and path.stat().st_size > 1e7
-    ]
+    return [path for path in cache.rglob("*") if path.is_file() and not path.is_symlink() and path.stat().st_size > 1e7]
 
 
 def configuration(steps: list[int], resident: int, texts: int) -> str:

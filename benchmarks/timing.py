@@ -95,9 +95,7 @@ def best_in_turn(*functions: Callable[[], Any], rounds: int = 5) -> list[float]:
     return best
 
 
-def compare(
-    name: str, ours: Callable[[], Any], reference: Callable[[], Any], limit: float, rounds: int = 7
-) -> Row:
+def compare(name: str, ours: Callable[[], Any], reference: Callable[[], Any], limit: float, rounds: int = 7) -> Row:
     """Our best time and the reference's, after one call of each that does not count (imports, memory, caches)."""
     with quiet():
         ours(), reference()

@@ -12,9 +12,7 @@ from toposcale.figures.landscape_comparison import compare_landscapes
 from toposcale.landscape import LandscapeSettings, measure_landscape, module_loss
 
 
-def main(
-    output: Path = Path("results/landscapes"), steps: int = 200, resolution: int = 21
-) -> dict[str, float]:
+def main(output: Path = Path("results/landscapes"), steps: int = 200, resolution: int = 21) -> dict[str, float]:
     digits = load_digits()
     images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
     torch.manual_seed(0)

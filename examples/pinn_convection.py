@@ -74,11 +74,7 @@ def solve(model: nn.Module, problem: Problem, *, adam: int, lbfgs: int) -> None:
         problem.loss(model).backward()
         optimizer.step()
     finish = torch.optim.LBFGS(
-        model.parameters(),
-        max_iter=lbfgs,
-        history_size=50,
-        tolerance_grad=1e-7,
-        line_search_fn="strong_wolfe",
+        model.parameters(), max_iter=lbfgs, history_size=50, tolerance_grad=1e-7, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
@@ -111,9 +107,7 @@ def run(*, betas, draws: int, adam: int, lbfgs: int, resolution: int, probes: in
             found = measure_landscape(loss, parameters, settings)
             surface = found.surfaces["random_1"]
             where = {"condition": f"β = {beta}", "beta": beta, "draw": draw}
-            rows.append(
-                where | {"error": error, "loss": float(loss(parameters).detach())} | found.features["all"]
-            )
+            rows.append(where | {"error": error, "loss": float(loss(parameters).detach())} | found.features["all"])
             points = pd.DataFrame(surface.points, columns=["x", "y"])
             surfaces.append(points.assign(loss=surface.values.ravel(), **where))
         print(f"beta {beta}: relative error {error:.3f}, loss {rows[-1]['loss']:.2e}", flush=True)
@@ -142,10 +136,7 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     figure.savefig(output / "pinn_convection_landscapes.png", dpi=150)
     names = [name for name in MEASURES if "grid4" not in name and "total" not in name] + ["error"]
     figure = measures_by_condition(
-        rows,
-        names,
-        unit="squared residual",
-        title="Convection: measures against β, mean and spread over the draws",
+        rows, names, unit="squared residual", title="Convection: measures against β, mean and spread over the draws"
     )
     figure.savefig(output / "pinn_convection_measures.png", dpi=150)
 

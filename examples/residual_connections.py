@@ -48,11 +48,7 @@ class Block(nn.Module):
 
 def network(*, residual: bool, widths: tuple[int, ...] = (8, 16, 32), blocks: int = 3) -> nn.Module:
     """20 layers for three widths and three blocks of each: a convolution, 18 in blocks, and a linear layer."""
-    layers: list[nn.Module] = [
-        nn.Conv2d(1, widths[0], 3, padding=1, bias=False),
-        nn.BatchNorm2d(widths[0]),
-        nn.ReLU(),
-    ]
+    layers: list[nn.Module] = [nn.Conv2d(1, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()]
     before = widths[0]
     for width in widths:
         for _ in range(blocks):
@@ -79,9 +75,7 @@ def train(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, epoch
     model.eval()
 
 
-def measure(
-    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, draws: int, resolution: int, probes: int
-):
+def measure(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, *, draws: int, resolution: int, probes: int):
     """Rows of features, one a draw of directions, and the surface of each draw."""
     # In training mode the batch normalisation goes by the batch; module_loss leaves the running means as they are.
     loss = module_loss(model, lambda module: functional.cross_entropy(module(images), labels))
@@ -125,9 +119,7 @@ def run(
             accuracy = float((model(images[held_out]).argmax(1) == labels[held_out]).float().mean())
         probe = training[:batch]
         model.train(statistics == "batch")
-        measured = measure(
-            model, images[probe], labels[probe], draws=draws, resolution=resolution, probes=probes
-        )
+        measured = measure(model, images[probe], labels[probe], draws=draws, resolution=resolution, probes=probes)
         for draw, (features, surface) in enumerate(measured):
             where = {"condition": condition, "seed": seed, "draw": draw}
             rows.append(where | {"held_out_accuracy": accuracy} | features)
@@ -146,9 +138,7 @@ def draw(rows: pd.DataFrame, surfaces: pd.DataFrame, output: Path) -> None:
     """The figures: one surface a condition, and the measures of all."""
     first = surfaces[(surfaces["seed"] == 0) & (surfaces["draw"] == 0)]
     conditions = {f"{name} network": first[first["condition"] == name] for name in CONDITIONS}
-    figure = compare_landscapes(
-        conditions, unit="nats per image", title="With and without residual connections"
-    )
+    figure = compare_landscapes(conditions, unit="nats per image", title="With and without residual connections")
     figure.savefig(output / "residual_connections_landscapes.png", dpi=150)
     figure = measures_by_condition(
         rows,

@@ -51,9 +51,7 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
     logging.raiseExceptions = False  # a log on a full disk says nothing, and no traceback either
     try:
         with _alone(log):
-            logging.basicConfig(
-                filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s"
-            )
+            logging.basicConfig(filename=log, filemode="w", level=logging.INFO, format="%(asctime)s %(message)s")
             logging.captureWarnings(True)
             start = time.perf_counter()
             main(snakemake)
@@ -123,9 +121,7 @@ def _remedy(model: str, checkpoint: str) -> str:
     )
 
 
-def write(
-    snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequence[Mapping[str, Any]] = ()
-) -> None:
+def write(snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequence[Mapping[str, Any]] = ()) -> None:
     """Write one file a named output: all its rows, and what is to note about them.
 
     An output is named after its table, with or without the source of the rows before it (landscape_features).

@@ -53,9 +53,7 @@ def surface_rows(surface, **where):
     """A surface as rows (x, y, loss): of three axes the slice in the middle of the third."""
     x, y = surface.coordinates[:2]
     losses = surface.values if surface.values.ndim == 2 else surface.values[:, :, len(surface.values) // 2]
-    return [
-        {**where, "x": x[i], "y": y[j], "loss": losses[i, j]} for i in range(len(x)) for j in range(len(y))
-    ]
+    return [{**where, "x": x[i], "y": y[j], "loss": losses[i, j]} for i in range(len(x)) for j in range(len(y))]
 
 
 def profile_rows(profile, direction, **where):

@@ -18,9 +18,7 @@ def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, st
     facts_known = {key: value for key, value in facts.items() if value is not None}
     logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
     if curve is not None and end and logged and logged > 1.01 * end:
-        raise UserError(
-            f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})"
-        )
+        raise UserError(f"models.{name}.final_step holds {end:,}, but the log goes to step {logged:,} ({curve})")
     last = [facts_known.pop("last_checkpoint", None), logged]
     if schedule := facts_known.pop("schedule", None):
         last = [schedule_of(schedule).steps]

@@ -20,14 +20,10 @@ def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     curves = {name: loss_curves.read(path) for name, path in params.curves.items()}
     joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
-    files = {
-        name: Files(name, params.files.get(name, {}), curves.get(name), joined) for name in params.models
-    }
+    files = {name: Files(name, params.files.get(name, {}), curves.get(name), joined) for name in params.models}
     begun = {name for name, there in files.items() if len(there.log) or len(there.metrics)}
     if not begun:
-        print(
-            f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n"
-        )
+        print(f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n")
         return
     named = [name for name in files if name in begun or name in params.planned]
     plans = [plan_of(name, files[name], params.models[name], params.curves.get(name)) for name in named]
@@ -67,11 +63,7 @@ class Files:
         metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
         if curve is not None:
             metrics.append(curve.metric_rows(name))
-        log = (
-            curve.log()
-            if curve is not None
-            else tables.gather(schemas.TABLES["training"], there.get("training", []))
-        )
+        log = curve.log() if curve is not None else tables.gather(schemas.TABLES["training"], there.get("training", []))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
 
 

@@ -67,9 +67,7 @@ def tokens_of(model, tokenizer, text, settings):
     """The probe texts by number, by the model's own tokenizer: the corpus' for a model that was trained here."""
     texts = text.probe_texts[: settings["texts"]]
     if len(texts) < settings["texts"]:
-        logging.warning(
-            "%d probe texts, not %d: the validation text has no more", len(texts), settings["texts"]
-        )
+        logging.warning("%d probe texts, not %d: the validation text has no more", len(texts), settings["texts"])
     if len(texts) < 5:
         raise SharedError(
             f"corpus.validation: {len(texts)} probe texts of at least 100 characters, but embeddings need 5; "

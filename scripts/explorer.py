@@ -10,9 +10,7 @@ def main(snakemake):
     inputs = snakemake.input
     read = {name: _tables.read(inputs[name]) for name in ("models", "metrics")}
     features = _tables.read_features(inputs.features)
-    diagrams = tables.gather(schemas.TABLES["diagrams"], inputs.diagrams).to_pandas(
-        strings_to_categorical=True
-    )
+    diagrams = tables.gather(schemas.TABLES["diagrams"], inputs.diagrams).to_pandas(strings_to_categorical=True)
     page = explorer.explorer(
         run=snakemake.params.run,
         features=features,

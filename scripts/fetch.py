@@ -19,11 +19,7 @@ def main(snakemake):
     left_out = files.read_json(snakemake.input.duplicates)["duplicates"] if snakemake.params.leave_out else {}
     with files.atomic_write(snakemake.output.manifest) as path:
         fetched = manifests.write_manifest(
-            path,
-            source,
-            step,
-            duplicate_of=left_out.get(str(step)),
-            commit_before=commit_in(snakemake.output.size),
+            path, source, step, duplicate_of=left_out.get(str(step)), commit_before=commit_in(snakemake.output.size)
         )
     facts = fetched.sizes._asdict() if fetched.sizes else dict.fromkeys(Sizes._fields)
     facts |= {"commit": fetched.commit, "damaged": snakemake.params.damaged + fetched.damaged}

@@ -11,9 +11,7 @@ from toposcale.figures import cells, panels, style
 
 def main(snakemake):
     names = snakemake.params.figures
-    tables = _tables.read_inputs(
-        snakemake, {table for name in names for table in figures.FIGURES[name].tables}
-    )
+    tables = _tables.read_inputs(snakemake, {table for name in names for table in figures.FIGURES[name].tables})
     for name in names:
         draw = figures.load(name)
         whole = {table: tables[table] for table in figures.FIGURES[name].tables}

@@ -15,9 +15,7 @@ def main(snakemake):
     text = corpus.load_corpus(snakemake.input.corpus)
     [tokenizer] = snakemake.params.tokenizer or [None]
     rows, noted = {name: [] for name, _ in snakemake.output.items()}, []
-    for step, description in _job.measured(
-        snakemake, "landscape", noted, measure, tokenizer, text, snakemake
-    ):
+    for step, description in _job.measured(snakemake, "landscape", noted, measure, tokenizer, text, snakemake):
         where = {"model": snakemake.wildcards.model, "step": step}
         for name, table in rows_of(description or NOTHING, **where).items():
             if name in rows:
@@ -55,9 +53,7 @@ def rows_of(description, **where):
     ]
     return rows | {
         "surfaces": tables.from_rows(schemas.TABLES["surfaces"], surfaces),
-        "densities": tables.from_rows(
-            schemas.TABLES["densities"], density_rows(description.density, **where)
-        ),
+        "densities": tables.from_rows(schemas.TABLES["densities"], density_rows(description.density, **where)),
         "profiles": tables.from_rows(schemas.TABLES["profiles"], profiles),
     }
 

@@ -26,9 +26,7 @@ def main(snakemake):
             for name, settings in params.evaluated.items()
         }
         parts.append(
-            tables.from_rows(
-                schemas.TABLES["metrics"], lm_eval.read_results(folder, models, tasks=params.tasks)
-            )
+            tables.from_rows(schemas.TABLES["metrics"], lm_eval.read_results(folder, models, tasks=params.tasks))
         )
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
@@ -39,9 +37,7 @@ def main(snakemake):
 def each_once(rows):
     """Rows without repetitions; UserError where a metric has two values at one checkpoint."""
     keys = ["model", "step", "metric"]
-    counted = rows.group_by(keys, use_threads=False).aggregate(
-        [("value", "count_distinct"), ("value", "first")]
-    )
+    counted = rows.group_by(keys, use_threads=False).aggregate([("value", "count_distinct"), ("value", "first")])
     twice = counted.filter(pc.greater(counted["value_count_distinct"], 1))
     if len(twice):
         model, step, metric = (twice[key][0].as_py() for key in keys)

@@ -22,9 +22,7 @@ def main(snakemake):
         schedules += plan
     metadata = _job.provenance(snakemake)
     tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
-    tables.write(
-        tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata
-    )
+    tables.write(tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata)
 
 
 if __name__ == "__main__":

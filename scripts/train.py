@@ -58,8 +58,7 @@ class TrainingJob:
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], shape.context)
         count = training["validation_windows"]
         self.windows, self.seen = (
-            trainer.validation_windows(tokens, shape.context, count)
-            for tokens in (text.validation, self.tokens)
+            trainer.validation_windows(tokens, shape.context, count) for tokens in (text.validation, self.tokens)
         )
         # What is done lies in a folder of its own, from which a killed job goes on.
         self.folder = Path(snakemake.output.checkpoints[0]).parent / "unfinished"
@@ -97,9 +96,7 @@ class TrainingJob:
             metadata = tensor_files.read(self.optimiser)[1]
             if metadata["job"] == self.signature():
                 step = int(metadata["step"])
-                state = trainer.load_state(
-                    self.part("checkpoint", step), self.optimiser, self.shape, self.device
-                )
+                state = trainer.load_state(self.part("checkpoint", step), self.optimiser, self.shape, self.device)
                 return state, self.steps[self.steps.index(step) + 1 :]
         except (UserError, KeyError, ValueError):
             pass  # nothing usable was left: begin anew

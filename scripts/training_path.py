@@ -30,8 +30,7 @@ def main(snakemake):
         window = _landscape.surface_rows(around, model=name, step=last)
         columns = zip(points, plane.coordinates.tolist(), plane.distance.tolist(), strict=True)
         trajectory = [
-            {"model": name, "step": step, "x": x, "y": y, "distance": distance}
-            for step, (x, y), distance in columns
+            {"model": name, "step": step, "x": x, "y": y, "distance": distance} for step, (x, y), distance in columns
         ]
     profiles = []
     for earlier, later in pairwise(params.profiled):

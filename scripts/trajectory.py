@@ -14,8 +14,7 @@ def main(snakemake):
     sketches = np.concatenate([part["sketch"] for part in parts])
     by_step = trajectory.compute_features(steps, sketches, params.steps, window=params.window, model=model)
     rows = [
-        tables.feature_rows(features, model=model, step=step, source="trajectory")
-        for step, features in by_step.items()
+        tables.feature_rows(features, model=model, step=step, source="trajectory") for step, features in by_step.items()
     ]
     _job.write(snakemake, {"features": rows})
 

@@ -15,9 +15,7 @@ def main(snakemake):
                 for name, vector in diagram_vectors(diagrams).items()
                 for index, value in enumerate(vector.tolist())
             ]
-    tables.write(
-        tables.from_rows(schemas.TABLES["vectors"], rows), snakemake.output[0], _job.provenance(snakemake)
-    )
+    tables.write(tables.from_rows(schemas.TABLES["vectors"], rows), snakemake.output[0], _job.provenance(snakemake))
 
 
 if __name__ == "__main__":

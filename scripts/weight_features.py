@@ -21,9 +21,7 @@ def main(snakemake):
 def measure(checkpoint, settings, model, noted):
     """Features and diagrams of a checkpoint by layer; matrices without an entry are noted."""
     path = checkpoints.locate(checkpoint)
-    noted += [
-        notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)
-    ]
+    noted += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
     if settings.heads:

@@ -94,10 +94,7 @@ def left_out(runs: list[TrainingRun]) -> str:
     chosen = []
     for run in runs:
         schedule = run.model.partition("_")[2]
-        kept = [
-            other.n_parameters != run.n_parameters and other.model.partition("_")[2] != schedule
-            for other in runs
-        ]
+        kept = [other.n_parameters != run.n_parameters and other.model.partition("_")[2] != schedule for other in runs]
         chosen.append(int(np.nanargmin(np.nanmean(score[:, kept], axis=(1, 2)))))
     picked = errors[chosen, np.arange(len(runs))]
     held = np.abs(picked) <= 1.96 * widths[chosen, np.arange(len(runs))]
@@ -110,9 +107,7 @@ def left_out(runs: list[TrainingRun]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--prior", action="store_true")
     given = parser.parse_args()

@@ -66,9 +66,7 @@ def seed_of(random: np.random.Generator) -> int:
     return int(random.integers(2**31))
 
 
-def table(
-    study: Callable[[float, np.random.Generator], Found], effects: Sequence[float], studies: int
-) -> pd.DataFrame:
+def table(study: Callable[[float, np.random.Generator], Found], effects: Sequence[float], studies: int) -> pd.DataFrame:
     """Share of simulated studies that find each effect at each level, and whose interval holds it."""
     rows = []
     for effect in effects:

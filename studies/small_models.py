@@ -26,8 +26,7 @@ SHARES = (0.2, 0.3, 0.5)
 def trainings(most: int | None = None) -> Iterator[TrainingRun]:
     """The trainings of the studies whose plan is a shape, at most so many of each cell."""
     models, series = (
-        pd.concat([pd.read_csv(path) for path in _files(kind)], ignore_index=True)
-        for kind in ("models", "series")
+        pd.concat([pd.read_csv(path) for path in _files(kind)], ignore_index=True) for kind in ("models", "series")
     )
     losses = dict(tuple(series.groupby("model")))
     for _, cell in models.groupby("cell", sort=True):
@@ -36,12 +35,7 @@ def trainings(most: int | None = None) -> Iterator[TrainingRun]:
             shape = str(model.get("shape", "cosine"))
             plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))
             facts = Facts(
-                model["model"],
-                int(model["n_parameters"]),
-                steps,
-                model["tokens_per_step"],
-                plan,
-                family="gpt",
+                model["model"], int(model["n_parameters"]), steps, model["tokens_per_step"], plan, family="gpt"
             )
             nothing = {name: np.empty(0) for name in ("step", "loss", "gradient_norm", "learning_rate")}
             yield TrainingRun.of(facts, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])})
@@ -60,12 +54,7 @@ def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
         for share in SHARES:
             advice = advise_on(run.first(share))
             end = advice.end
-            row = {
-                "model": run.model,
-                "n_parameters": run.n_parameters,
-                "share": share,
-                "sure": advice.is_sure,
-            }
+            row = {"model": run.model, "n_parameters": run.n_parameters, "share": share, "sure": advice.is_sure}
             if end is None:
                 rows.append(row | {"reason": advice.no_advice_because})
                 continue

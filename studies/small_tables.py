@@ -74,9 +74,7 @@ def _wide(features: pd.DataFrame) -> pd.DataFrame:
 
 def long_tables(series: pd.DataFrame, early: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The features and metrics tables that `series` and `early` of `gathered` hold."""
-    metrics = series[["model", "step", *METRICS]].melt(
-        ["model", "step"], var_name="metric", value_name="value"
-    )
+    metrics = series[["model", "step", *METRICS]].melt(["model", "step"], var_name="metric", value_name="value")
     rows = [
         table.melt(["model", "step"], var_name="feature", value_name="value")
         for table in (series.drop(columns=list(METRICS)), early)

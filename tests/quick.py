@@ -42,10 +42,7 @@ def changed_files() -> list[str]:
     """What differs from where this branch left main: committed, not committed, and new."""
     for main in ("origin/main", "main"):
         if base := git("merge-base", "HEAD", main):
-            return [
-                *git("diff", "--name-only", base[0]),
-                *git("ls-files", "--others", "--exclude-standard"),
-            ]
+            return [*git("diff", "--name-only", base[0]), *git("ls-files", "--others", "--exclude-standard")]
     return []
 
 

@@ -41,9 +41,7 @@ def did_you_mean(word: Any, names: Iterable[str]) -> str:
 def join(*parts: Any) -> str:
     """A dotted path; a name that would not print as it is, is shown escaped."""
     names = [str(part) for part in parts if part != ""]
-    return ".".join(
-        name if re.fullmatch(r"[\w.{}-]+", name, re.ASCII) else json.dumps(name) for name in names
-    )
+    return ".".join(name if re.fullmatch(r"[\w.{}-]+", name, re.ASCII) else json.dumps(name) for name in names)
 
 
 def shown(value: Any, most: int = 80) -> str:

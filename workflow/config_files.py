@@ -52,9 +52,7 @@ def _count(node: yaml.Node | None, file: str | Path, counted: dict[int, int]) ->
     """How many values a part of a file stands for, those behind an alias as often as it is used."""
     if id(node) in counted:
         if not counted[id(node)]:
-            raise UserError(
-                f"{file}, line {node.start_mark.line + 1}: what begins there holds itself, by an alias"
-            )
+            raise UserError(f"{file}, line {node.start_mark.line + 1}: what begins there holds itself, by an alias")
         return counted[id(node)]
     counted[id(node)] = 0
     inner = node.value if isinstance(node, yaml.CollectionNode) else []

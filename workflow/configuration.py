@@ -105,23 +105,13 @@ def reference() -> str:
         elif name not in alone:
             lines += _group(f"## {name}", part["description"], part, name)
     schedule = schema()["$defs"]["schedule"]
-    lines += _group(
-        "## schedule", "In `training.schedule` and `models.{name}.schedule`.", schedule, "schedule"
-    )
+    lines += _group("## schedule", "In `training.schedule` and `models.{name}.schedule`.", schedule, "schedule")
     return "\n".join(lines) + "\n"
 
 
 def _group(heading: str, text: str, part: Schema, path: str) -> list[str]:
     """The lines of a section of the reference."""
-    lines = [
-        "",
-        heading,
-        "",
-        text,
-        "",
-        "| key | meaning | holds | if left out |",
-        "| --- | --- | --- | --- |",
-    ]
+    lines = ["", heading, "", text, "", "| key | meaning | holds | if left out |", "| --- | --- | --- | --- |"]
     for key, inner, needed in keys_of(part, path):
         if "const" in inner or ".schedule." in key:
             continue  # the kind stands in the heading, and the parts of a schedule in a section of their own

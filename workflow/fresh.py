@@ -37,9 +37,7 @@ def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> 
     """
     swept = config["sweep"]["seeds"]
     of_sweep = (
-        {"seeds": _fresh(swept)}
-        if isinstance(swept, list)
-        else {"first_seed": config["sweep"]["first_seed"] + swept}
+        {"seeds": _fresh(swept)} if isinstance(swept, list) else {"first_seed": config["sweep"]["first_seed"] + swept}
     )
     in_landscape = not {"landscape", "gradients"}.isdisjoint(sources)
     switched = {

@@ -147,9 +147,7 @@ def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
         last = paths[steps[-1]]
         facts = {"family": _architecture(last), "checkpoints": paths, "trainer_state": source.trainer_state()}
         not_runnable = missing_parts(last, tokenizer="tokenizer" not in settings)
-        return replace(
-            model, settings={**facts, **settings}, steps=steps, gaps=gaps, not_runnable=not_runnable
-        )
+        return replace(model, settings={**facts, **settings}, steps=steps, gaps=gaps, not_runnable=not_runnable)
     return model
 
 

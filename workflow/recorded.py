@@ -41,8 +41,7 @@ def check(config: Mapping[str, Any], results: Path) -> None:
     if recorded is None:
         return  # an empty record tells nothing
     changed = [
-        f"{key} (it was {'absent' if was is None else shown(was, 60)})"
-        for key, was in _changes(recorded, config)
+        f"{key} (it was {'absent' if was is None else shown(was, 60)})" for key, was in _changes(recorded, config)
     ]
     if changed:
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""

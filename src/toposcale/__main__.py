@@ -64,23 +64,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, checkpoints, text in (
         ("describe", ["checkpoint"], "features of every weight matrix: layer, feature, value"),
-        (
-            "compare",
-            ["before", "after"],
-            "changes of every feature, and how far the persistence diagrams moved",
-        ),
+        ("compare", ["before", "after"], "changes of every feature, and how far the persistence diagrams moved"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         for checkpoint in checkpoints:
-            command.add_argument(
-                checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder"
-            )
+            command.add_argument(checkpoint, metavar=checkpoint.upper(), help="a file of weights, or a folder")
         command.add_argument("--csv", action="store_true", help="comma-separated values, every digit of them")
         command.add_argument(
-            "--layers",
-            action="append",
-            metavar="GLOB",
-            help="only matrices of such a name; may be given again",
+            "--layers", action="append", metavar="GLOB", help="only matrices of such a name; may be given again"
         )
         command.add_argument(
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
@@ -88,9 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(checkpoints=checkpoints)
     text = "finish this training run, or start a larger one: from its loss curve"
     command = commands.add_parser("advise", help=text, description=text)
-    command.add_argument(
-        "curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them"
-    )
+    command.add_argument("curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them")
     for name, meaning in _OF_A_RUN.items():
         kind = str if name in _TEXTS else _amount
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
@@ -124,9 +113,7 @@ def _watch(given: argparse.Namespace) -> None:
     try:
         from toposcale.pages.watch import watch
     except ImportError as error:
-        raise UserError(
-            f"watch needs {error.name}: run it in the environment of the workflow (make watch)"
-        ) from error
+        raise UserError(f"watch needs {error.name}: run it in the environment of the workflow (make watch)") from error
     if not 0 <= given.port <= 65535:
         raise UserError(f"--port {given.port}: a port is a number from 0, for any that is free, to 65535")
     watch(given.folder, port=given.port, every=given.every)
@@ -166,9 +153,7 @@ def _advise(given: argparse.Namespace) -> None:
     else:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-        print(
-            "\n".join(filter(None, [advice.chart(min(64, max((width or 80) - 12, 20))), advice.text(width)]))
-        )
+        print("\n".join(filter(None, [advice.chart(min(64, max((width or 80) - 12, 20))), advice.text(width)])))
 
 
 def _amount(text: str) -> float:

@@ -91,9 +91,7 @@ def own(runs: list[Path], folder: Path = OWN_TABLES) -> None:
     decisions = decisions.drop(columns="truth")  # all of them were observed
     for name, table in {"decisions": decisions, "policies": policies, "right": right}.items():
         small_tables.write(table, folder / f"{name}.csv", DIGITS)
-    _write_results(
-        "Results of our own decisions", folder, {"where starting was right": right, "policies": policies}
-    )
+    _write_results("Results of our own decisions", folder, {"where starting was right": right, "policies": policies})
 
 
 def _write_results(title: str, folder: Path, parts: dict[str, pd.DataFrame]) -> None:
@@ -108,9 +106,7 @@ def gathered(run: Path) -> dict[str, pd.DataFrame]:
     small_tables.check_finished(metrics, models)
     base = models.loc[~models["entry"].str.fullmatch(ALTERNATIVE), "model"]
     log: pd.DataFrame = pd.concat(
-        tables.read(schemas.TABLES["training"], run / f"training/{model}.parquet")
-        .to_pandas()
-        .assign(model=model)
+        tables.read(schemas.TABLES["training"], run / f"training/{model}.parquet").to_pandas().assign(model=model)
         for model in base
     )
     whole = features[(features["layer"] == schemas.ALL_LAYERS) & (features["source"] == "weights")]
@@ -134,11 +130,7 @@ def histories_of(
         rows.append(row)
         knots += of_model
     return trainings_from_tables(
-        features,
-        metrics,
-        log,
-        schemas.TABLES["models"].frame(rows),
-        schedules=schemas.TABLES["schedules"].frame(knots),
+        features, metrics, log, schemas.TABLES["models"].frame(rows), schedules=schemas.TABLES["schedules"].frame(knots)
     )
 
 

@@ -16,11 +16,7 @@ from toposcale.forecasting import joint, misfit
 from toposcale.forecasting.priors import Belief, Prior
 
 NOTHING = 1e-6
-BY_HAND = {
-    "kappa": Belief(0.0, 0.15),
-    "share": Belief(0.405, 0.25),
-    "log_alpha_n": Belief(np.log(0.34), 0.25),
-}
+BY_HAND = {"kappa": Belief(0.0, 0.15), "share": Belief(0.405, 0.25), "log_alpha_n": Belief(np.log(0.34), 0.25)}
 """The size law that was stated by hand before: alpha 0.34 and E / L0 0.6."""
 
 LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
@@ -54,18 +50,13 @@ def ablation(moments: Sequence[Moment], priors: Mapping[str, Prior]) -> pd.DataF
     Columns: left_out, regret, sure, sure_right, near_right, error_finish, error_start, coverage_finish, coverage_start.
     """
     some = [moment for moment in moments if moment.base.is_usual][::EVERY]
-    changed = {
-        name: {source: change(prior) for source, prior in priors.items()} for name, change in LEFT_OUT.items()
-    }
+    changed = {name: {source: change(prior) for source, prior in priors.items()} for name, change in LEFT_OUT.items()}
     rows = [_row(name, some, without, ()) for name, without in changed.items()]
     return pd.DataFrame(rows + [_row(name, some, priors, patches) for name, patches in PATCHED.items()])
 
 
 def _row(
-    name: str,
-    moments: Sequence[Moment],
-    priors: Mapping[str, Prior],
-    changes: Sequence[tuple[ModuleType, str, object]],
+    name: str, moments: Sequence[Moment], priors: Mapping[str, Prior], changes: Sequence[tuple[ModuleType, str, object]]
 ) -> dict[str, object]:
     with ExitStack() as stack:
         for module, constant, value in changes:

@@ -88,9 +88,7 @@ def smaller_run(run: Run, runs: Sequence[Run]) -> TrainingRun | None:
         and other.tokens <= run.tokens
         and other.is_usual
     ]
-    longest = max(
-        known, key=lambda other: (other.n_parameters, other.tokens, other.history.model), default=None
-    )
+    longest = max(known, key=lambda other: (other.n_parameters, other.tokens, other.history.model), default=None)
     return None if longest is None else longest.history
 
 

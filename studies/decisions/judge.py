@@ -61,11 +61,7 @@ def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd
 
 
 def _rows_of(
-    moment: Moment,
-    setting: str,
-    known: Sequence[TrainingRun],
-    prior: Prior,
-    ends: Mapping[str, float],
+    moment: Moment, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """Each start of a moment against finishing; at a constant rate also all of them together."""
     law = Joint(prior).fit(known, moment.now)

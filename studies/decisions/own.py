@@ -87,14 +87,10 @@ def _decision(
 ) -> list[dict[str, Any]]:
     now = history.first(fraction)
     known = [*smaller, now]
-    starts = sorted(
-        (one for one in alternatives if one.fraction == fraction), key=lambda one: one.run.n_parameters
-    )
+    starts = sorted((one for one in alternatives if one.fraction == fraction), key=lambda one: one.run.n_parameters)
     outcomes = {FINISH: Outcome(history.final_loss)}
     outcomes |= {f"start {one.size}": Outcome(one.run.final_loss) for one in starts}
-    later = [
-        one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size
-    ]
+    later = [one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size]
     ways = _candidates(now, starts)
     decision = weigh(Joint().fit(known, now), ways)
     advice = Choice.of(advise_on(now, smaller, ways=ways))
@@ -119,12 +115,7 @@ def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candida
     return [
         finish,
         *(
-            Candidate(
-                f"start {one.size}",
-                target_of(one.run),
-                one.run.final_step,
-                one.run.compute(one.run.final_step),
-            )
+            Candidate(f"start {one.size}", target_of(one.run), one.run.final_step, one.run.compute(one.run.final_step))
             for one in starts
         ),
     ]
@@ -140,11 +131,7 @@ def policy_table_of_own(decisions: pd.DataFrame) -> pd.DataFrame:
     parts = (decisions["fraction"].map("at {:.0%}".format), "of " + kind, ALL)
     found = [
         mean_regret(
-            decisions.assign(decisions=part, kind=kind),
-            ["decisions"],
-            group="kind",
-            resamples=RESAMPLES,
-            seed=SEED,
+            decisions.assign(decisions=part, kind=kind), ["decisions"], group="kind", resamples=RESAMPLES, seed=SEED
         )
         for part in parts
     ]

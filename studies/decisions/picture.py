@@ -52,9 +52,7 @@ SHARE_COLOURS = {0.2: "#e08e0b", 0.3: "#3a7d44", 0.5: "#0b2f6b"}
 @styled
 def ends(forecasts: pd.DataFrame) -> Figure:
     """Forecasts of the joint law against the truth, a panel a family, with their 95% intervals."""
-    rows = forecasts[
-        (forecasts["method"] == JOINT) & (forecasts["known"] == ALONE) & (forecasts["reason"] == "")
-    ]
+    rows = forecasts[(forecasts["method"] == JOINT) & (forecasts["known"] == ALONE) & (forecasts["reason"] == "")]
     families = list(rows.groupby(["source", "family"]))
     figure = panels.new_figure(7.6, "")
     grid = figure.subplots(-(-len(families) // 3), 3, squeeze=False)

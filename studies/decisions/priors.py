@@ -113,8 +113,7 @@ def constants_by_source(runs: Sequence[Run], wide: Prior) -> pd.DataFrame:
             for family in families
         ]
         rows.append(
-            {"source": source}
-            | {name: float(pd.Series([one[name] for one in learnt_of]).mean()) for name in CONSTANTS}
+            {"source": source} | {name: float(pd.Series([one[name] for one in learnt_of]).mean()) for name in CONSTANTS}
         )
     return pd.DataFrame(rows).set_index("source")
 
@@ -123,14 +122,10 @@ def _constants(family: Sequence[TrainingRun], wide: Prior) -> dict[str, float]:
     """As decisions find them: from runs at a moment of decision, around a run of middle size; a family of one size tells
     nothing of sizes."""
     sizes = sorted({run.n_parameters for run in family})
-    of = max(
-        (run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step
-    )
+    of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step)
     told = Joint(wide).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).learnt()
     alone = sizes[-1] < 2 * sizes[0]
-    return {
-        name: np.nan if alone and name != "log_alpha" else getattr(told, name).centre for name in CONSTANTS
-    }
+    return {name: np.nan if alone and name != "log_alpha" else getattr(told, name).centre for name in CONSTANTS}
 
 
 def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
@@ -159,14 +154,7 @@ def with_shared(prior: Prior, x: np.ndarray) -> Prior:
 def shared_of(prior: Prior) -> np.ndarray:
     """The numbers of `SHARED`."""
     return np.array(
-        [
-            prior.clock,
-            prior.gain,
-            prior.peak,
-            prior.log_b.centre,
-            np.log(prior.log_b.width),
-            prior.log_misfit.centre,
-        ]
+        [prior.clock, prior.gain, prior.peak, prior.log_b.centre, np.log(prior.log_b.width), prior.log_misfit.centre]
     )
 
 
@@ -223,8 +211,7 @@ def priors(table: pd.DataFrame) -> dict[str, Prior]:
 
 def _of_row(row: Mapping[str, float]) -> Prior:
     numbers = {
-        name: Belief(row[name], row[f"{name}_width"]) if f"{name}_width" in row else row[name]
-        for name in Prior._fields
+        name: Belief(row[name], row[f"{name}_width"]) if f"{name}_width" in row else row[name] for name in Prior._fields
     }
     return Prior(**numbers)  # type: ignore[arg-type]  # beliefs have a width
 

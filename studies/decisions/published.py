@@ -139,9 +139,7 @@ def _knots(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-def _rates(
-    shape: str, steps: int, warmup: int, decay_share: float = np.nan, final: float = 1.0
-) -> np.ndarray:
+def _rates(shape: str, steps: int, warmup: int, decay_share: float = np.nan, final: float = 1.0) -> np.ndarray:
     """(steps + 1,) learning rates in units of the peak."""
     warmup = min(warmup, steps - 1)
     decay = min(max(round(decay_share * steps), warmup), steps - 1) if shape == "wsd" else None
@@ -159,9 +157,7 @@ class Start(NamedTuple):
     def candidate(self) -> Candidate:
         """The start as the advice sees it: only its size and its plan are known."""
         target = target_of(self.history)._replace(model="")
-        return Candidate(
-            f"start {self.history.model}", target, target.step, self.history.compute(target.step)
-        )
+        return Candidate(f"start {self.history.model}", target, target.step, self.history.compute(target.step))
 
 
 @dataclass(frozen=True)
@@ -234,11 +230,7 @@ def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
                 for other in longest.values():
                     bought = left / (other.n_parameters * other.history.tokens_per_step)
                     rows = other.history.steps <= bought
-                    if (
-                        other.n_parameters >= LARGER * base.n_parameters
-                        and rows.sum() >= 2
-                        and not rows.all()
-                    ):
+                    if other.n_parameters >= LARGER * base.n_parameters and rows.sum() >= 2 and not rows.all():
                         starts.append(Start(other, other.cut(bought), other.loss_at(bought)))
                 now = whole.first(share)
                 if starts and len(now.steps) >= FEWEST_ROWS:
@@ -257,9 +249,7 @@ def _of_decaying(runs: Sequence[Run]) -> Iterator[Moment]:
         smaller = tuple(
             other.history
             for other in runs
-            if other.n_parameters < base.n_parameters
-            and other.tokens <= base.tokens * ROUNDED
-            and other.is_usual
+            if other.n_parameters < base.n_parameters and other.tokens <= base.tokens * ROUNDED and other.is_usual
         )
         for other in runs:
             share = 1 - other.n_parameters * other.tokens / compute

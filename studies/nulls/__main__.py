@@ -87,9 +87,7 @@ def _rows(cell: Cell, test: str, features: Sequence[str], tested: Tested) -> Ite
 
 def between_rows(name: str, cells: Sequence[Cell], draws: int) -> list[dict[str, Any]]:
     """The same of the test between runs, of some cells together, with outcomes drawn."""
-    features, metrics, models = (
-        pd.concat(tables) for tables in zip(*(cell.whole for cell in cells), strict=True)
-    )
+    features, metrics, models = (pd.concat(tables) for tables in zip(*(cell.whole for cell in cells), strict=True))
     read = early_values(features, metrics, models, cells[0].metric, [WEIGHT_NORM.feature])
     if read is None:
         return []
@@ -149,9 +147,7 @@ def overview(rows: pd.DataFrame) -> pd.DataFrame:
     table = []
     for (test, feature), own in rows.groupby(["test", "feature"], sort=False):
         above = own.loc[~is_kept(own), "cell"]
-        low, mean, high = (
-            100 * value for value in (own["found"].min(), own["found"].mean(), own["found"].max())
-        )
+        low, mean, high = (100 * value for value in (own["found"].min(), own["found"].mean(), own["found"].max()))
         table.append(
             {"test": test, "feature": feature, "cells": len(own)}
             | {"lowest": f"{low:.1f}", "mean": f"{mean:.1f}", "highest": f"{high:.1f}"}

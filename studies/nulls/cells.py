@@ -73,9 +73,7 @@ class Cell:
         features = pd.concat(
             [self.features[run].assign(model=name) for name, run in zip(names, features_of, strict=True)]
         )
-        metrics = pd.concat(
-            [self.metrics[run].assign(model=name) for name, run in zip(names, losses_of, strict=True)]
-        )
+        metrics = pd.concat([self.metrics[run].assign(model=name) for name, run in zip(names, losses_of, strict=True)])
         facts = self.models[["warmup_steps", "final_step"]].iloc[: len(names)].reset_index(drop=True)
         return features, metrics, facts.assign(model=names, cell=self.name if one_cell else names)
 
@@ -99,16 +97,12 @@ def cells_of(folder: Path) -> Iterator[Cell]:
         if len(own) >= MIN_SEEDS:
             inside, losses = (table[table["model"].isin(own["model"])] for table in (features, metrics))
             followed = inside[inside.groupby("feature")["step"].transform("nunique") > 1]
-            by_run = [
-                {str(run): rows for run, rows in table.groupby("model")} for table in (followed, losses)
-            ]
+            by_run = [{str(run): rows for run, rows in table.groupby("model")} for table in (followed, losses)]
             yield Cell(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
 
 
 def _csv(folder: Path, name: str) -> pd.DataFrame:
     paths = sorted([*folder.glob(f"{name}.csv*"), *folder.glob(f"{name}/*.csv*")])
     if not paths:
-        raise UserError(
-            f"{folder}: no {name}.csv and no tables/models.parquet; name a study's tables or a run"
-        )
+        raise UserError(f"{folder}: no {name}.csv and no tables/models.parquet; name a study's tables or a run")
     return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)

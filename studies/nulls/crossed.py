@@ -16,13 +16,7 @@ from numpy.typing import NDArray
 from studies.nulls.cells import Cell
 from toposcale.analysis.controls import Control
 from toposcale.statistics.coefficients import Floats, orthogonal_to, pearson, ranks_of_complete
-from toposcale.statistics.innovations import (
-    innovation_products,
-    innovations,
-    lagged,
-    sign_flip_p_value,
-    with_squares,
-)
+from toposcale.statistics.innovations import innovation_products, innovations, lagged, sign_flip_p_value, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 
 _PERMUTED_TOGETHER = 100

@@ -260,9 +260,7 @@ def print_coverage(pairs: int, points: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--points", type=int, nargs="+", default=[20, 30, 51, 60])
     arguments = parser.parse_args()

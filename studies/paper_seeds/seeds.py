@@ -36,9 +36,7 @@ GIVEN = ("weight_norm", "weight_norm_and_spectrum")
 FACTS = ["model", "cell", "seed", "n_parameters", "warmup_steps", "final_step"]
 
 
-def seed_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
-) -> pd.DataFrame:
+def seed_table(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
     """What is committed of a seed: a row for each checkpoint of its models, with facts, validation loss and features.
 
     UserError: a model of the seed has no loss at its end.
@@ -67,8 +65,7 @@ def cells_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Cell]:
         metrics = own[["model", "step"]].assign(metric=VALIDATION_LOSS, value=own[VALIDATION_LOSS])
         models = own[FACTS].drop_duplicates("model")
         of_features, of_metrics = (
-            {str(run): part for run, part in table.groupby("model", sort=False)}
-            for table in (features, metrics)
+            {str(run): part for run, part in table.groupby("model", sort=False)} for table in (features, metrics)
         )
         cells.append(Cell(str(size), of_features, of_metrics, (features, metrics, models), VALIDATION_LOSS))
     return cells

@@ -44,9 +44,7 @@ def analysed(folder: Path) -> str:
     tables = (*small_tables.long_tables(series, early), models)
     found = study_tables(*tables, confirmatory=confirmatory)
     found["forecasts"] = forecast_table(series, early, models)
-    found["corrections"] = corrections(
-        *tables, (series, early), found["exploratory"], confirmatory=confirmatory
-    )
+    found["corrections"] = corrections(*tables, (series, early), found["exploratory"], confirmatory=confirmatory)
     head = f"## {folder.name}: {len(models)} runs in {models['cell'].nunique()} cells"
     return f"{head}\n\n{small_tables.told(found, folder, '###')}"
 

@@ -82,16 +82,8 @@ def rates_without_effect(read: EarlyValues) -> Iterator[dict[str, object]]:
     for words, found in (("one slope for all", planned), ("slopes and spread of each cell", now)):
         rejected, estimate = np.mean(found, axis=0)
         for place, feature in enumerate(FEATURES):
-            yield {
-                "what": f"rejected without an effect, {words}",
-                "feature": feature,
-                "estimate": rejected[place],
-            }
-            yield {
-                "what": f"mean estimate without an effect, {words}",
-                "feature": feature,
-                "estimate": estimate[place],
-            }
+            yield {"what": f"rejected without an effect, {words}", "feature": feature, "estimate": rejected[place]}
+            yield {"what": f"mean estimate without an effect, {words}", "feature": feature, "estimate": estimate[place]}
 
 
 def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
@@ -102,9 +94,7 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
         for draw in range(NULLS):
             place = draw % 2  # the primary features by turns
             outcome = outcomes(read, effect, place, random, one_slope_for_all=True)
-            test = one_slope(
-                values[place : place + 1], outcome, read.cells, controls, draws=PERMUTATIONS, seed=draw
-            )
+            test = one_slope(values[place : place + 1], outcome, read.cells, controls, draws=PERMUTATIONS, seed=draw)
             low, high = fisher_interval(test.correlation, test.freedom - 1)
             found.append(test.p[0] <= STRICTEST)
             holds.append(low[0] <= effect <= high[0])
@@ -113,12 +103,7 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
 
 
 def outcomes(
-    read: EarlyValues,
-    effect: float,
-    place: int,
-    random: np.random.Generator,
-    *,
-    one_slope_for_all: bool = False,
+    read: EarlyValues, effect: float, place: int, random: np.random.Generator, *, one_slope_for_all: bool = False
 ) -> Floats:
     """Final losses that follow the controls, with slopes of each cell or of all; the residuals of each cell are permuted,
     with an effect of one feature."""
@@ -137,9 +122,7 @@ def outcomes(
     return drawn
 
 
-def close_calls(
-    losses: EarlyValues, gaps: EarlyValues, exploratory: pd.DataFrame
-) -> Iterator[dict[str, object]]:
+def close_calls(losses: EarlyValues, gaps: EarlyValues, exploratory: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The family of the exploratory results again, with 200,000 permutations of the tests between runs."""
     family = exploratory.set_index(["question", "feature"])["p"].copy()
     for question, read, own in (("A", losses, False), ("A, own slopes", losses, True), ("gap", gaps, False)):

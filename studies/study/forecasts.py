@@ -25,12 +25,7 @@ Predict = Callable[[Floats, Floats, Floats], Floats]
 
 
 def forecast_table(
-    series: pd.DataFrame,
-    early: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    seed: int = 42,
-    permutations: int = PERMUTATIONS,
+    series: pd.DataFrame, early: pd.DataFrame, models: pd.DataFrame, *, seed: int = 42, permutations: int = PERMUTATIONS
 ) -> pd.DataFrame:
     """Mean absolute errors of the three sets of predictors, by what is left out and by method, and what topology adds.
 

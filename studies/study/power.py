@@ -52,9 +52,7 @@ def within(effect: float, random: np.random.Generator) -> Found:
     return float(test.p), bool(holds)
 
 
-def table(
-    name: str, study: Callable[[float, np.random.Generator], Found], effects: list[float], studies: int
-) -> None:
+def table(name: str, study: Callable[[float, np.random.Generator], Found], effects: list[float], studies: int) -> None:
     """Power by effect, and coverage."""
     print(
         f"\n{name}, {studies} simulated studies an effect\n\n| effect | p <= 0.05 | p <= 0.0125 | interval holds it |"

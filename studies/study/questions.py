@@ -29,12 +29,7 @@ SEED = 42
 
 
 def study_tables(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    confirmatory: bool = True,
-    seed: int = SEED,
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, confirmatory: bool = True, seed: int = SEED
 ) -> dict[str, pd.DataFrame]:
     """`primary`, the four tests with Holm's correction; `control`, question A of what must be found, the loss at `LATER`;
     and `exploratory`, the same for every other feature. Without `confirmatory` all of them are exploratory.
@@ -55,9 +50,7 @@ def study_tables(
     )
     first = rows["feature"].isin(PRIMARY) & rows["question"].isin(QUESTIONS) & confirmatory
     primary, others = rows[first].set_index(["question", "feature"]), rows[~first].copy()
-    primary = primary.reindex(
-        pd.MultiIndex.from_product([QUESTIONS, sorted(PRIMARY)], names=primary.index.names)
-    )
+    primary = primary.reindex(pd.MultiIndex.from_product([QUESTIONS, sorted(PRIMARY)], names=primary.index.names))
     primary["q"] = holm(primary["p"].fillna(1.0).to_numpy())
     others["q"] = benjamini_hochberg(others["p"].to_numpy())
     later = later_loss(features, metrics, models, [WEIGHT_NORM.feature])

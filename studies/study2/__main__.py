@@ -54,9 +54,7 @@ def row_norms(run: Path, models: pd.DataFrame) -> pd.DataFrame:
     """The mean norm over the rows of all matrices at the last checkpoint within `SHARE`, as a feature of the model."""
     rows = []
     for model, end in zip(models["model"], models["final_step"], strict=True):
-        paths = {
-            int(path.stem[len("step-") :]): path for path in (run / "checkpoints" / model).glob("step-*")
-        }
+        paths = {int(path.stem[len("step-") :]): path for path in (run / "checkpoints" / model).glob("step-*")}
         step = max(step for step in paths if step <= SHARE * end + 1e-6)
         value = mean_row_norm(matrix for _, matrix in checkpoints.iterate_matrices(paths[step]))
         rows.append({"model": model, "step": step, "value": value})

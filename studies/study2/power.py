@@ -32,9 +32,7 @@ FIRST = Path("studies/study/tables/study")
 
 def between(models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> Between:
     """The test between runs. Two random controls stand for the norms that the first study's tables do not have."""
-    read = early_values(
-        *small_tables.long_tables(series, early), models, VALIDATION_LOSS, [WEIGHT_NORM.feature]
-    )
+    read = early_values(*small_tables.long_tables(series, early), models, VALIDATION_LOSS, [WEIGHT_NORM.feature])
     assert read is not None
     cells = np.array(read.cells)
 
@@ -108,7 +106,4 @@ if __name__ == "__main__":
     tables = [pd.read_csv(FIRST / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")]
     for kind, simulated in (("Between", between(*tables)), ("Within", Within(*tables))):
         shown = table(simulated.study, simulated.effects, count)
-        print(
-            f"\n{kind} runs, {count} simulated studies an effect\n\n{small_tables.markdown(shown)}",
-            flush=True,
-        )
+        print(f"\n{kind} runs, {count} simulated studies an effect\n\n{small_tables.markdown(shown)}", flush=True)

@@ -32,12 +32,7 @@ SEED = 42
 
 
 def study_tables(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    draws: int = STUDY_DRAWS,
-    seed: int = SEED,
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, draws: int = STUDY_DRAWS, seed: int = SEED
 ) -> dict[str, pd.DataFrame]:
     """`primary`, the six tests with Holm's correction; `control`, what must be found; `cells`, the partial correlation of
     each primary feature in each cell; and `exploratory`, everything else, corrected after Benjamini and Hochberg.
@@ -82,9 +77,7 @@ def by_cell(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame)
     return pd.DataFrame(rows)
 
 
-def _exploratory(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
-) -> list[pd.DataFrame]:
+def _exploratory(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> list[pd.DataFrame]:
     """Rows of the first study's questions and controls, of each text and size alone, and of the generalisation gap."""
     tables, norm = (features, metrics, models), [WEIGHT_NORM.feature]
     asked = _only(features, *PRIMARY, "h0_total_scaled", MEAN_ROW_NORM)
@@ -111,9 +104,7 @@ def _only(features: pd.DataFrame, *names: str) -> pd.DataFrame:
     return features[features["feature"].isin([*names, *WITHIN.of_model])]
 
 
-def _must_be_found(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
-) -> pd.DataFrame:
+def _must_be_found(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
     """The loss at half of the training between runs, and within runs the loss with noise that leaves `PLANTED`."""
     later = between_rows("between", later_loss(features, metrics, models, NORMS), metrics, models, seed=seed)
     noisy = pd.concat([_only(features), noisy_loss(metrics, PLANTED, seed)])

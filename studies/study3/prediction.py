@@ -10,9 +10,7 @@ from toposcale.statistics.coefficients import Floats, is_constant
 RESAMPLES = 10_000
 
 
-def prediction_row(
-    read: EarlyValues, feature: str, seed: int, *, resamples: int = RESAMPLES
-) -> dict[str, float]:
+def prediction_row(read: EarlyValues, feature: str, seed: int, *, resamples: int = RESAMPLES) -> dict[str, float]:
     """The change of the root mean squared error, in percent, with its 95% interval; negative is better.
 
     Both fits have the controls, one the feature too; each run is told by least squares of the other runs of its cell.

@@ -144,11 +144,7 @@ def answer(question: Question, tables: Tables, draws: int, seed: int) -> dict[st
     )
     own = rows[rows["feature"] == question.feature].drop(columns=["question", "feature"])
     tested = own.to_dict("records")
-    place: dict[str, Any] = {
-        "question": question.name,
-        "feature": question.feature,
-        "outcome": question.outcome,
-    }
+    place: dict[str, Any] = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
     if not tested:
         return place | {"p": np.nan}
     [values] = tested
@@ -188,12 +184,8 @@ def secondary_questions(tables: Tables) -> Iterator[tuple[Question, Tables]]:
 def variants() -> Iterator[Question]:
     """The primary questions asked otherwise, of all runs."""
     for question in PRIMARY[:4]:
-        feature, *given = (
-            NEAREST if name == NUCLEAR else name for name in (question.feature, *question.given)
-        )
-        yield Question(
-            f"{question.name}, nearest distance for nuclear norm", feature, VALIDATION_LOSS, tuple(given)
-        )
+        feature, *given = (NEAREST if name == NUCLEAR else name for name in (question.feature, *question.given))
+        yield Question(f"{question.name}, nearest distance for nuclear norm", feature, VALIDATION_LOSS, tuple(given))
     for question in PRIMARY[1:3]:
         yield question._replace(name=f"{question.name}, without the nuclear norm", given=NORMS)
     for question in PRIMARY[4:]:

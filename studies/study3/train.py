@@ -104,9 +104,7 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
     """The rows of one run: its tables of `cells.TABLES`."""
     settings = run.training
     shape = GPTShape(
-        text.vocab_size,
-        settings["context"],
-        *(int(run.settings[size]) for size in ("d_model", "n_layers", "n_heads")),
+        text.vocab_size, settings["context"], *(int(run.settings[size]) for size in ("d_model", "n_layers", "n_heads"))
     )
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
     schedule = trainer.TrainingPlan(
@@ -137,9 +135,7 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
 
 def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> weights.Features:
     """Every feature of the whole model, and some of every layer as feature/layer."""
-    chosen = {
-        key: value for key, value in config["weights"].items() if key not in ("jobs", "distances", "threads")
-    }
+    chosen = {key: value for key, value in config["weights"].items() if key not in ("jobs", "distances", "threads")}
     matrices = dict(iterate_arrays(dict(state.model.named_parameters())))
     features, _ = weights.compute_features(
         matrices.items(), weights.WeightSettings.from_mapping(chosen), model=state.name

@@ -43,10 +43,7 @@ class Chromium:
         wiring = f'exec "$@" 3<&{from_us} 4>&{to_us}'
         command = ["bash", "-c", wiring, "bash", executable(), *FLAGS, f"--user-data-dir={profile}"]
         self._process = subprocess.Popen(
-            [*command, "about:blank"],
-            pass_fds=(from_us, to_us),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            [*command, "about:blank"], pass_fds=(from_us, to_us), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         os.close(from_us)
         os.close(to_us)
@@ -77,13 +74,7 @@ class Chromium:
     def open(self, page: Path | str, *, width: int = 1280, height: int = 900) -> None:
         """Load a page, a file or an address, in a window of that size, and forget the events of the one before."""
         phone = width < 600
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=phone,
-        )
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.events.clear()
         # From one place in a page to another in the same page would not load it anew.
         self.call("Page.navigate", url="about:blank")
@@ -161,27 +152,15 @@ class Chromium:
                 # How fast the browser draws without a GPU is not the page's doing.
                 if parameters["entry"]["source"] != "rendering":
                     messages.append(parameters["entry"]["text"])
-            elif method == "Runtime.consoleAPICalled" and parameters["type"] in (
-                "error",
-                "warning",
-                "assert",
-            ):
+            elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
                 messages.append(json.dumps(parameters["args"]))
         return messages
 
     def requests(self) -> list[str]:
         """The addresses that the page asked for, but for itself and for what it holds."""
-        asked = [
-            e["params"]["request"]["url"]
-            for e in self.events
-            if e.get("method") == "Network.requestWillBeSent"
-        ]
+        asked = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
         address = self.run("location.href").partition("#")[0]
-        return [
-            url
-            for url in asked
-            if url.partition("#")[0] != address and not url.startswith(("data:", "blob:"))
-        ]
+        return [url for url in asked if url.partition("#")[0] != address and not url.startswith(("data:", "blob:"))]
 
     def screenshot(self, path: Path) -> None:
         """The window as a PNG."""

@@ -22,12 +22,8 @@ def in_view(page, side: str, kind: str) -> None:
     """Charts are drawn when they come into view."""
     selector = chart(side, kind)
     page.run(f"document.querySelector('{selector}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
-    page.wait_for(
-        f"Boolean(document.querySelector('{selector}').textContent || document.querySelector('canvas'))"
-    )
-    page.wait_for(
-        f"!document.querySelector('{selector}').data || document.querySelector('{selector}').dataset.drawn"
-    )
+    page.wait_for(f"Boolean(document.querySelector('{selector}').textContent || document.querySelector('canvas'))")
+    page.wait_for(f"!document.querySelector('{selector}').data || document.querySelector('{selector}').dataset.drawn")
 
 
 def shown(page, side: str, kind: str) -> list:
@@ -150,9 +146,7 @@ def test_the_points_are_those_of_the_table(page, finished):
 def test_two_models_stand_side_by_side_and_either_can_be_changed(page):
     names = "[...document.querySelectorAll('.side b')].map((e) => e.textContent)"
     assert page.run(names) == ["one", "two"]
-    left, right = (
-        f"document.querySelector('.panel[data-side={s}]').getBoundingClientRect().x" for s in SIDES
-    )
+    left, right = (f"document.querySelector('.panel[data-side={s}]').getBoundingClientRect().x" for s in SIDES)
     assert page.run(left) < 640 <= page.run(right)
     before = shown(page, "right", "diagram")
     page.put("#right", 0)
@@ -193,9 +187,7 @@ def test_a_link_holds_what_is_shown(page, finished, browser):
     browser.open(link)
     ready(browser)
     assert browser.run("location.href") == link
-    chosen = (
-        "['left', 'layer', 'feature', 'step', 'from'].map((id) => document.querySelector('#' + id).value)"
-    )
+    chosen = "['left', 'layer', 'feature', 'step', 'from'].map((id) => document.querySelector('#' + id).value)"
     assert browser.run(chosen) == ["1", "token_embedding.weight", "neural_persistence", "16", "8"]
     assert shown(browser, "left", "feature") == before
     axis = f"document.querySelector('{chart('left', 'feature')}').layout.xaxis.range"

@@ -26,9 +26,7 @@ def unpacked(page):
     page.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     page.run(f"{WHOLE}.then(() => 0)")
     page.wait_for("[...document.querySelectorAll('[data-figure]')].every((e) => e.firstElementChild)")
-    page.wait_for(
-        "[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)"
-    )
+    page.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
     return page
 
 
@@ -46,10 +44,7 @@ def test_it_loads_without_an_error_and_asks_the_network_for_nothing(page):
     assert page.errors() == []
     assert page.requests() == []
     # What is loaded by name would be seen here even if it came from a cache.
-    assert (
-        page.run("performance.getEntriesByType('resource').filter((e) => !e.name.startsWith('data:')).length")
-        == 0
-    )
+    assert page.run("performance.getEntriesByType('resource').filter((e) => !e.name.startsWith('data:')).length") == 0
     assert "works offline" in page.run("document.body.innerText")
 
 
@@ -136,9 +131,7 @@ def test_a_model_is_hidden_in_charts_figures_and_tables(unpacked):
     assert {where: [unpacked.run(script) for script in pair] for where, pair in places.items()} == before
 
 
-LINES = (
-    "document.querySelector('#charts [data-key=\"weights/h0_total\"] .chart').data.map((trace) => trace.name)"
-)
+LINES = "document.querySelector('#charts [data-key=\"weights/h0_total\"] .chart').data.map((trace) => trace.name)"
 
 
 def test_a_model_is_hidden_in_the_charts(whole):
@@ -210,13 +203,9 @@ def test_nothing_is_wider_than_a_phone(finished, browser):
 
 
 def test_what_it_cost_and_how_to_rerun_it_are_told(unpacked, finished):
-    facts = unpacked.run(
-        "document.querySelector('#workflow').innerText + document.querySelector('#rerun').innerText"
-    )
+    facts = unpacked.run("document.querySelector('#workflow').innerText + document.querySelector('#rerun').innerText")
     for rule in ("train", "weight_features", "correlations", "figures"):
         assert rule in facts
     assert "git checkout" in facts
-    config = unpacked.run(
-        "fetch(document.querySelector('#rerun a').href).then((response) => response.text())"
-    )
+    config = unpacked.run("fetch(document.querySelector('#rerun a').href).then((response) => response.text())")
     assert config == (finished.results / "config.yaml").read_text()

@@ -29,9 +29,7 @@ def watching(folder):
     """The address of the page; Ctrl-C ends it, quietly."""
     command = [sys.executable, "-m", "toposcale", "watch", str(folder), "--port", "0", "--every", "0.2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
         address = re.match(r"(http://127\.0\.0\.1:\d+/)", line)
@@ -79,8 +77,7 @@ class Trained:
         folder = self.path / f"checkpoint-{step}"
         folder.mkdir(parents=True)
         save_file(
-            {name: value.astype(np.float32) for name, value in matrices(step).items()},
-            folder / "model.safetensors",
+            {name: value.astype(np.float32) for name, value in matrices(step).items()}, folder / "model.safetensors"
         )
         history = [{"step": one, "loss": loss(one), "learning_rate": 1e-3} for one in range(1, step + 1)]
         state = {"global_step": step, "max_steps": FINAL_STEP, "log_history": history, "total_flos": 0.0}
@@ -104,9 +101,7 @@ def test_the_page_follows_a_training_that_goes_on(kind, tmp_path, browser):
         browser.wait_for("document.querySelector('#step').value === '50'")
         forecast = f"{drawn}.find((trace) => trace.name === 'forecast')?.customdata.at(-1)[0]"
         assert browser.run(forecast) == FINAL_STEP
-        assert f"step 50 of {FINAL_STEP} " in browser.run(
-            "document.querySelector('#left-name p').textContent"
-        )
+        assert f"step 50 of {FINAL_STEP} " in browser.run("document.querySelector('#left-name p').textContent")
         norm = "line(run.keys, model('left'), 'weights', 'all', 'frobenius_norm')"
         before = browser.run(norm)
         training.reach(60)
@@ -173,10 +168,7 @@ def test_a_checkpoint_that_is_cut_is_told_and_read_when_it_is_whole(tmp_path):
 
 @pytest.mark.parametrize(
     ("noted", "expected"),
-    [
-        (1e-3, "learning rate 0.001 now, goes to 0 by the end (as given)"),
-        (1.0, "No forecast: models.watched."),
-    ],
+    [(1e-3, "learning rate 0.001 now, goes to 0 by the end (as given)"), (1.0, "No forecast: models.watched.")],
 )
 def test_the_plan_that_a_monitor_noted_counts_unless_the_log_contradicts_it(tmp_path, noted, expected):
     training = Monitored(tmp_path)

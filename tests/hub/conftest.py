@@ -21,8 +21,7 @@ def checkpoint_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 def contents(checkpoint_folders: dict[str, Path]) -> dict[str, dict[str, bytes]]:
     """Files of every folder by name."""
     return {
-        name: {file.name: file.read_bytes() for file in folder.iterdir()}
-        for name, folder in checkpoint_folders.items()
+        name: {file.name: file.read_bytes() for file in folder.iterdir()} for name, folder in checkpoint_folders.items()
     }
 
 

@@ -118,9 +118,7 @@ class SmallHub:
         self.server.daemon_threads = True
         # Stalled handlers are let go by `closing`, not waited for.
         self.server.block_on_close = False
-        self.thread = threading.Thread(
-            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property
     def url(self) -> str:
@@ -249,9 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, code: str) -> None:
         self._answer(status, b"", {"X-Error-Code": code})
 
-    def _answer(
-        self, status: int, content: bytes, headers: Mapping[str, str], fault: Fault | None = None
-    ) -> None:
+    def _answer(self, status: int, content: bytes, headers: Mapping[str, str], fault: Fault | None = None) -> None:
         kind = fault.kind if fault else None
         half = content[: len(content) // 2]
         sent = dict.fromkeys(("cut", "reset", "halt", "short"), half).get(kind, content)

@@ -76,13 +76,9 @@ def test_steps_come_from_branches_and_from_tags(tmp_path):
     assert list(source(tmp_path, "tag-step{step}").revisions()) == [0]
 
 
-@pytest.mark.parametrize(
-    "pattern", ["step{step}", "sharded-step{step}", "tag-step{step}", "shards-step{step}"]
-)
+@pytest.mark.parametrize("pattern", ["step{step}", "sharded-step{step}", "tag-step{step}", "shards-step{step}"])
 @pytest.mark.usefixtures("hub")
-def test_every_weight_format_gives_the_same_matrices_and_the_same_model(
-    tmp_path, checkpoint_folders, pattern
-):
+def test_every_weight_format_gives_the_same_matrices_and_the_same_model(tmp_path, checkpoint_folders, pattern):
     folder = fetch(tmp_path, 0, pattern)
     expected = {
         name: tensor
@@ -119,9 +115,7 @@ def test_equal_weights_are_found_before_anything_is_downloaded(hub, contents, tm
     assert not any("/resolve/" in path for _, path in hub.requests)
 
 
-def test_a_step_that_serves_the_final_weights_is_found_when_the_final_step_is_not_wanted(
-    hub, contents, tmp_path
-):
+def test_a_step_that_serves_the_final_weights_is_found_when_the_final_step_is_not_wanted(hub, contents, tmp_path):
     hub.repositories[REPO].branches["step10"] = contents["step100"]
     assert source(tmp_path).duplicates([0, 10]) == {10: "main"}
 
@@ -250,11 +244,7 @@ PLACES = {
     "large file": ("GET", "model.safetensors"),
     "small file": ("GET", "config.json"),
 }
-CAUSES = {
-    "500": "the server answered 500",
-    "stall": "no answer within 0.5 s",
-    "cut": "the download broke off",
-}
+CAUSES = {"500": "the server answered 500", "stall": "no answer within 0.5 s", "cut": "the download broke off"}
 FAULTS = [
     (kind, place)
     for kind in CAUSES
@@ -365,14 +355,9 @@ print(HubSource("tests/tiny-neox", "step{step}", sys.argv[1]).fetch("step0"))
 
 def child(hub: SmallHub, *arguments: str) -> subprocess.Popen[str]:
     """A process of its own that fetches the first step."""
-    environment = os.environ | {
-        "HF_ENDPOINT": hub.url,
-        "PYTHONPATH": str(Path(checkpoints.__file__).parents[2]),
-    }
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "PYTHONPATH": str(Path(checkpoints.__file__).parents[2])}
     command = [sys.executable, "-c", CHILD, *arguments]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_rerun_goes_on_from_what_a_killed_run_got(hub, tmp_path, contents):
@@ -478,10 +463,7 @@ UNUSABLE = {
     "empty bin": {"config.json": b"{}", "pytorch_model.bin": b""},
     "objects": {"config.json": b"{}", "pytorch_model.bin": pickled()},
     "empty index": {"model.safetensors.index.json": b"", "model-00001-of-00001.safetensors": b""},
-    "nested index": {
-        "model.safetensors.index.json": b"[" * 10**5,
-        "model-00001-of-00001.safetensors": b"",
-    },
+    "nested index": {"model.safetensors.index.json": b"[" * 10**5, "model-00001-of-00001.safetensors": b""},
     "nested header": {"model.safetensors": (10**5).to_bytes(8, "little") + b"[" * 10**5},
 }
 
@@ -549,9 +531,7 @@ def test_a_checkpoint_is_fetched_again_as_it_was_though_its_branch_has_moved(hub
     manifest = written(tmp_path, 10)
     hub.repositories[REPO].move("step10", contents["step100"])
     damage_weights(tmp_path / "cache", damage)
-    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step10"][
-        "model.safetensors"
-    ]
+    assert (read_manifest(manifest) / "model.safetensors").read_bytes() == contents["step10"]["model.safetensors"]
     # A new manifest takes the branch as it is now, and says so.
     before = json.loads(manifest.read_text())["commit"]
     assert manifests.moved(manifest) == ""
@@ -703,9 +683,7 @@ def test_in_a_process_of_its_own_with_nothing_but_the_environment(hub, tmp_path)
     )
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
     environment["PYTHONPATH"] = str(Path(checkpoints.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     # Two embeddings, and four matrices in each of two layers; and no torch for safetensors.
     assert json.loads(done.stdout) == [10, False]
     assert list(tmp_path.glob("hub/models--tests--tiny-neox/snapshots/*/model.safetensors"))

@@ -95,9 +95,7 @@ def measured(trainings, checkpoint_folders, tmp_path_factory):
             source = HubSource(model.settings["repo"], model.settings["revisions"], cache=cache)
             for step in steps:
                 folder = source.fetch(source.revision(step))
-                found, _ = weights.compute_features(
-                    checkpoints.iterate_matrices(folder), settings, model=name
-                )
+                found, _ = weights.compute_features(checkpoints.iterate_matrices(folder), settings, model=name)
                 where = {"model": name, "step": step}
                 features += [
                     {**where, "source": "weights", "layer": "all", "feature": key, "value": value}

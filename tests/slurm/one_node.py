@@ -95,17 +95,11 @@ def cluster(cpus: int = 4, memory: int = 16_000) -> Iterator[dict[str, str]]:
         stack.enter_context(_own_name_is_loopback())
         environment = _write_configuration(folder, cpus, memory)
         munged = ["munged", "--foreground", "--origin=lo", "--num-threads=2"]
-        munged += [
-            f"--{name}={folder}/munge.{name[:3]}"
-            for name in ("key-file", "pid-file", "seed-file", "log-file")
-        ]
+        munged += [f"--{name}={folder}/munge.{name[:3]}" for name in ("key-file", "pid-file", "seed-file", "log-file")]
         munged += [f"--socket={folder}/munge.socket"]
         configured = ["-D", "-f", f"{folder}/slurm.conf"]
         for command, is_up in (
-            (
-                munged,
-                lambda: _succeeds(["munge", "--no-input", f"--socket={folder}/munge.socket"], environment),
-            ),
+            (munged, lambda: _succeeds(["munge", "--no-input", f"--socket={folder}/munge.socket"], environment)),
             (["slurmctld", *configured], lambda: _succeeds(["scontrol", "ping"], environment)),
             (["slurmd", *configured], lambda: "idle" in _output(["sinfo", "-h", "-o", "%T"], environment)),
         ):
@@ -133,9 +127,7 @@ def _write_configuration(folder: Path, cpus: int, memory: int) -> dict[str, str]
     programs.mkdir()
     (programs / "srun").write_text(SRUN.format(folder=folder, srun=shutil.which("srun", path=SEARCH_PATH)))
     (programs / "srun").chmod(0o755)
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))
-    }
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
     path = os.pathsep.join([str(programs), SEARCH_PATH])
     return {**inherited, "PATH": path, "SLURM_CONF": str(folder / "slurm.conf")}
 
@@ -205,9 +197,7 @@ def _own_name_is_loopback() -> Iterator[None]:
     HOSTS.write_bytes(f"127.0.0.1 {_host()}\n".encode() + before)
     try:
         if _address() != "127.0.0.1":
-            raise RuntimeError(
-                f"the host name {_host()} does not resolve to 127.0.0.1, though /etc/hosts says so"
-            )
+            raise RuntimeError(f"the host name {_host()} does not resolve to 127.0.0.1, though /etc/hosts says so")
         yield
     finally:
         HOSTS.write_bytes(before)
@@ -241,19 +231,12 @@ def _within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def _output(command: Sequence[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.stdout
 
 
 def _succeeds(command: Sequence[str], environment: dict[str, str]) -> bool:
-    return (
-        subprocess.run(
-            command, env=environment, capture_output=True, timeout=PATIENCE, check=False
-        ).returncode
-        == 0
-    )
+    return subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
 
 def main(command: Sequence[str]) -> int:

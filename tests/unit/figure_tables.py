@@ -53,8 +53,7 @@ def schedules_table() -> pd.DataFrame:
     """The plan of every model."""
     steps = np.arange(LAST_STEP + 1)
     return pd.concat(
-        pd.DataFrame({"model": model, "step": steps, "learning_rate": learning_rate(steps)})
-        for model in SIZES
+        pd.DataFrame({"model": model, "step": steps, "learning_rate": learning_rate(steps)}) for model in SIZES
     )
 
 
@@ -131,15 +130,11 @@ def features_table(steps: tuple[int, ...] | range = CHECKPOINTS, source: str = "
             }
         for number, (feature, values) in enumerate(whole.items()):
             values = values * noise[number]
-            rows.extend(
-                (model, step, source, "all", feature, v) for step, v in zip(steps, values, strict=True)
-            )
+            rows.extend((model, step, source, "all", feature, v) for step, v in zip(steps, values, strict=True))
         for layer in LAYERS:
             for number, feature in enumerate(("neural_persistence", "h0_total", "frobenius_norm")):
                 values = whole[feature] * (0.5 + rng.random()) * noise[20 + number]
-                rows.extend(
-                    (model, step, source, layer, feature, v) for step, v in zip(steps, values, strict=True)
-                )
+                rows.extend((model, step, source, layer, feature, v) for step, v in zip(steps, values, strict=True))
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
 
 
@@ -222,12 +217,8 @@ def densities_table() -> pd.DataFrame:
     parts = []
     for rank, model in enumerate(SIZES):
         eigenvalue = np.linspace(-2, 14, 400)
-        density = np.exp(-((eigenvalue / 0.5) ** 2) / 2) + 1e-3 * np.exp(
-            -(((eigenvalue - 6 - rank) / 0.3) ** 2) / 2
-        )
-        parts.append(
-            pd.DataFrame({"model": model, "step": LAST_STEP, "eigenvalue": eigenvalue, "density": density})
-        )
+        density = np.exp(-((eigenvalue / 0.5) ** 2) / 2) + 1e-3 * np.exp(-(((eigenvalue - 6 - rank) / 0.3) ** 2) / 2)
+        parts.append(pd.DataFrame({"model": model, "step": LAST_STEP, "eigenvalue": eigenvalue, "density": density}))
     return pd.concat(parts)
 
 
@@ -267,12 +258,9 @@ def profiles_table() -> pd.DataFrame:
     for direction in ("from the checkpoint before", "negative_1"):
         levels = np.linspace(1.4, 2.4, 21)
         rows.extend(
-            (direction, 0, level, min(1.0, 0.05 + 0.9 * (level - 1.4) ** 2 + 0.3 * (level > 2.0)))
-            for level in levels
+            (direction, 0, level, min(1.0, 0.05 + 0.9 * (level - 1.4) ** 2 + 0.3 * (level > 2.0))) for level in levels
         )
-        rows.extend(
-            (direction, 1, level, 0.02 + 0.4 * (level - 1.6)) for level in levels if 1.6 <= level <= 2.0
-        )
+        rows.extend((direction, 1, level, 0.02 + 0.4 * (level - 1.6)) for level in levels if 1.6 <= level <= 2.0)
     table = pd.DataFrame(rows, columns=["direction", "component", "level", "mass"])
     return table.assign(model="xl-97k", step=LAST_STEP)
 
@@ -282,10 +270,7 @@ def analysed(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.Data
     whole = features[features["layer"] == "all"]
     tables = verdict_tables(whole, metrics, models_table(), seed=1, resamples=20)
     return {
-        **{
-            name: tables[name]
-            for name in ("correlations", "pooled_correlations", "verdicts", "sensitivity", "power")
-        },
+        **{name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts", "sensitivity", "power")},
         **ranking_tables(whole, metrics, seed=1, resamples=20),
     }
 
@@ -321,12 +306,7 @@ def embedding_tables() -> dict[str, pd.DataFrame]:
     features, metrics = features_table(LOG_STEPS, "embeddings"), metrics_table(LOG_STEPS)
     whole = features[features["layer"] == "all"]
     features = pd.concat([features, *(whole.assign(layer=f"hidden.{layer:02d}") for layer in range(3))])
-    tables = {
-        "features": features,
-        "metrics": metrics,
-        "models": models_table(),
-        "diagrams": diagrams_table(),
-    }
+    tables = {"features": features, "metrics": metrics, "models": models_table(), "diagrams": diagrams_table()}
     return tables | analysed(features, metrics)
 
 

@@ -47,9 +47,7 @@ def four_models():
             rows(model, "h1_total", [1.0, 2.0, 3.0]),
             rows(model, "powerlaw_alpha", alpha),
         ]
-        metrics.append(
-            pd.DataFrame({"model": model, "step": STEPS, "metric": "validation_loss", "value": loss})
-        )
+        metrics.append(pd.DataFrame({"model": model, "step": STEPS, "metric": "validation_loss", "value": loss}))
     models = pd.DataFrame({"model": list(SIZES), "n_parameters": list(SIZES.values()), "warmup_steps": 0.0})
     return pd.concat(features), pd.concat(metrics), models
 

@@ -23,9 +23,7 @@ def law(size, rates, steps, annealing=0.15):
     spent, time = np.cumsum(units), np.cumsum(units**0.7)
     lost = np.array(
         [
-            np.sum(
-                np.diff(units)[:step] * annealing * (1 - (1 + 0.05 * (spent[step] - spent[:step])) ** -0.6)
-            )
+            np.sum(np.diff(units)[:step] * annealing * (1 - (1 + 0.05 * (spent[step] - spent[:step])) ** -0.6))
             for step in steps
         ]
     )

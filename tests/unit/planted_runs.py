@@ -37,12 +37,8 @@ def run(number, *, noise=0.01, seed=0, checkpoints=21, final=FINAL):
         checkpoint_steps=at,
         checkpoint_losses=metric + 0.1 * noise * rng.normal(size=checkpoints),
         features={
-            "weights/neural_persistence": 0.5
-            - 0.05 * np.log(at + WARMUP)
-            + 0.001 * rng.normal(size=checkpoints),
-            "weights/frobenius_norm": 5 * number
-            + 2 * np.log(at + WARMUP)
-            + 0.01 * rng.normal(size=checkpoints),
+            "weights/neural_persistence": 0.5 - 0.05 * np.log(at + WARMUP) + 0.001 * rng.normal(size=checkpoints),
+            "weights/frobenius_norm": 5 * number + 2 * np.log(at + WARMUP) + 0.01 * rng.normal(size=checkpoints),
             "weights/h0_total": 50 * number + np.log(at + WARMUP) + 0.01 * rng.normal(size=checkpoints),
             "weights/persistence_image": rng.normal(size=(checkpoints, 12)) + number,
         },

@@ -156,9 +156,7 @@ def spoiled(history, change, last=15):
 
 
 def test_a_loss_that_rises_has_no_forecast():
-    live = spoiled(
-        run("100M", 100_000_000, until=0.7), lambda losses: np.linspace(losses[0], 7.5, len(losses))
-    )
+    live = spoiled(run("100M", 100_000_000, until=0.7), lambda losses: np.linspace(losses[0], 7.5, len(losses)))
     advice = advise_on(live, SIZES[1:], TWICE)
     assert advice["forecast"] is None
     assert "the loss is rising: it is 7" in advice.sentence
@@ -183,9 +181,7 @@ def test_a_forecast_above_the_present_loss_under_a_falling_rate_is_refused():
 def test_a_curve_that_falls_pauses_and_falls_again_is_never_sure():
     """Two drops with a pause between them, as small models on characters show."""
     steps = np.unique(np.geomspace(20, 1600, 60).astype(int))
-    losses = (
-        1.9 + 1.5 / (1 + np.exp((np.log(steps) - 4.0) * 3)) + 0.6 / (1 + np.exp((np.log(steps) - 6.6) * 8))
-    )
+    losses = 1.9 + 1.5 / (1 + np.exp((np.log(steps) - 4.0) * 3)) + 0.6 / (1 + np.exp((np.log(steps) - 6.6) * 8))
     live = replace(run("100M", 100_000_000, until=0.4), checkpoint_steps=steps, checkpoint_losses=losses)
     advice = advise_on(live, SIZES[1:], TWICE)
     assert not advice.is_sure

@@ -38,9 +38,7 @@ def test_ranking_puts_the_paired_difference_beside_the_norm(run):
     assert weak.over_norm_high < 0
     # Pairing: the disguised norm differs from the norm by far less than either is uncertain.
     disguised = one(table, feature="h0_total")
-    assert disguised.over_norm_high - disguised.over_norm_low < 0.5 * (
-        disguised.strength_high - disguised.strength_low
-    )
+    assert disguised.over_norm_high - disguised.over_norm_low < 0.5 * (disguised.strength_high - disguised.strength_low)
     # ... also where one of them has a gap.
     holed = one(table, feature="powerlaw_alpha")
     assert holed.over_norm_high - holed.over_norm_low < 0.5 * (holed.strength_high - holed.strength_low)
@@ -67,12 +65,7 @@ def test_features_belong_to_their_group(feature, group):
 def test_scaling_recovers_the_planted_law(run):
     features, metrics, models = run
     final = pd.DataFrame(
-        {
-            "model": list(SIZES),
-            "step": 5000,
-            "metric": "exact",
-            "value": [1 + 20 * n**-0.3 for n in SIZES.values()],
-        }
+        {"model": list(SIZES), "step": 5000, "metric": "exact", "value": [1 + 20 * n**-0.3 for n in SIZES.values()]}
     )
     table = scaling_tables(features, pd.concat([metrics, final]), models, seed=1, resamples=50)["scaling"]
     offset = one(table, feature="exact", law="power_law_with_offset")
@@ -132,12 +125,7 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
     for threads in ("1", "2"):
         environment = {"PYTHONPATH": "src", "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            check=True,
-            env=environment,
-            timeout=60,
-            capture_output=True,
-            text=True,
+            [sys.executable, "-c", code], check=True, env=environment, timeout=60, capture_output=True, text=True
         )
         hashes.add(done.stdout)
     assert len(hashes) == 1
@@ -171,18 +159,13 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
         "metrics": metrics[:0],
         "models": arrow_tables.from_rows(
             schemas.TABLES["models"],
-            [
-                {"model": model, "seed": 0, "n_parameters": size, "final_step": 5000}
-                for model, size in SIZES.items()
-            ],
+            [{"model": model, "seed": 0, "n_parameters": size, "final_step": 5000} for model, size in SIZES.items()],
         ).to_pandas(),
         "training": schemas.TABLES["training"].frame([]).assign(model=""),
         "vectors": schemas.TABLES["vectors"].frame([]),
         **dict.fromkeys(("fresh_features", "fresh_metrics", "fresh_models"), pd.DataFrame()),
         "schedules": schemas.TABLES["schedules"].frame([]),
-        "published": pd.read_csv(
-            ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}
-        ),
+        "published": pd.read_csv(ROOT / "workflow" / "published_values.csv", dtype={"value": str, "table": str}),
     }
     config = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
     settings = {

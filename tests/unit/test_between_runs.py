@@ -48,16 +48,12 @@ def test_all_permutations_counted_by_hand():
     test = between_runs(x, y, ["a"] * 6 + ["b"] * 7, control, draws=4000)
     assert not test.exact  # 3.6 million
     one = between_runs(x[:6], y[:6], ["a"] * 6, control[:6])
-    counted = np.array(
-        [partial(x[:6], residuals[list(order)], control[:6]) for order in permutations(range(6))]
-    )
+    counted = np.array([partial(x[:6], residuals[list(order)], control[:6]) for order in permutations(range(6))])
     assert one.exact
     assert one.n_permutations == 720
     far = np.abs(counted - counted.mean())
     assert one.p[0] == pytest.approx((far >= far[0] - 1e-9).mean())
-    drawn = np.array(
-        [statistic(residuals[[*rng.permutation(6), *(6 + rng.permutation(7))]]) for _ in range(4000)]
-    )
+    drawn = np.array([statistic(residuals[[*rng.permutation(6), *(6 + rng.permutation(7))]]) for _ in range(4000)])
     expected = (np.abs(drawn) >= abs(statistic(residuals))).mean()
     assert test.p[0] == pytest.approx(expected, abs=4 * np.sqrt(2 * 0.25 / 4000))
 
@@ -143,9 +139,7 @@ def test_more_draws_go_on_where_fewer_ended():
 def study():
     """The cells of the study: feature, outcome, controls and cell of each of 480 runs."""
     models = pd.read_csv(STUDY / "models.csv").sort_values("model")
-    series = pd.read_csv(STUDY / "series.csv.gz").pivot(
-        index="model", columns="step", values="validation_loss"
-    )
+    series = pd.read_csv(STUDY / "series.csv.gz").pivot(index="model", columns="step", values="validation_loss")
     early = pd.read_csv(STUDY / "early.csv.gz").set_index("model").loc[models["model"]]
     losses = series.loc[models["model"]]
     before, now, final = (losses[step].to_numpy() for step in (120, 180, 600))

@@ -99,9 +99,7 @@ def test_the_variance_of_a_layer_is_its_own(run):
     layer = features.assign(layer="one", value=features["value"] * 2)
     [group] = [
         group
-        for group in aligned_series(
-            pd.concat([features, layer]), metrics, CONTROLS["weight_norm_and_variance"]
-        )
+        for group in aligned_series(pd.concat([features, layer]), metrics, CONTROLS["weight_norm_and_variance"])
         if group.model == "a" and set(group.keys["layer"]) == {"one"}
     ]
     own = layer[(layer["model"] == "a") & (layer["feature"] == "weight_variance")]["value"].to_numpy()

@@ -42,9 +42,7 @@ def test_the_runs_of_a_cell_become_their_median_and_band(tables):
     drawn = by_cell(tables)
     assert sorted(drawn["models"]["model"]) == sorted(f"{name} ×{SEEDS}" for name in figure_tables.SIZES)
     medians = drawn["features"].query("model == 'med-21k ×8' and feature == 'h0_total' and layer == 'all'")
-    runs = tables["features"].query(
-        "model.str.startswith('med-21k.') and feature == 'h0_total' and layer == 'all'"
-    )
+    runs = tables["features"].query("model.str.startswith('med-21k.') and feature == 'h0_total' and layer == 'all'")
     by_step = runs.groupby("step")["value"]
     medians = medians.set_index("step")
     np.testing.assert_allclose(medians["value"], by_step.median())

@@ -32,12 +32,7 @@ def saved(path, **tensors):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "step-{:08d}.safetensors",
-        "step{}.safetensors",
-        "step{}/model.safetensors",
-        "checkpoint-{}/model.safetensors",
-    ],
+    ["step-{:08d}.safetensors", "step{}.safetensors", "step{}/model.safetensors", "checkpoint-{}/model.safetensors"],
 )
 def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
     for step in (0, 30, 200):
@@ -137,9 +132,7 @@ def test_two_trainings_in_one_folder_are_refused_and_both_are_named(tmp_path):
 
 
 def test_two_trainings_that_logged_nothing_yet_are_told_by_their_last_steps(tmp_path):
-    with pytest.raises(
-        UserError, match=r"checkpoint-10 and checkpoint-20 are of two trainings \(30 and 40 steps\)"
-    ):
+    with pytest.raises(UserError, match=r"checkpoint-10 and checkpoint-20 are of two trainings \(30 and 40 steps\)"):
         states(tmp_path, c10=([], 30), c20=([4.0], 40)).check_one_training()
 
 
@@ -192,12 +185,7 @@ def test_float8_keeps_its_values(tmp_path, torch, kind):
     from safetensors.torch import save_file as save_torch_file
 
     stored = torch.from_numpy(MATRIX).to(getattr(torch, kind))
-    tensors = {
-        "a": torch.ones(3, 5),
-        "lm_head.weight": stored,
-        "wte.weight": stored.clone(),
-        "z": torch.ones(2, 2),
-    }
+    tensors = {"a": torch.ones(3, 5), "lm_head.weight": stored, "wte.weight": stored.clone(), "z": torch.ones(2, 2)}
     save_torch_file(tensors, tmp_path / "model.safetensors")
     read = matrices(tmp_path)
     assert read.keys() == {"a", "wte.weight", "z"}  # the head is a copy of the table of tokens
@@ -331,8 +319,7 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"not a file of tensors at all", struct.pack("<Q", 2**60) + b"{}", struct.pack("<Q", 2) + b"[]"],
+    "content", [b"", b"not a file of tensors at all", struct.pack("<Q", 2**60) + b"{}", struct.pack("<Q", 2) + b"[]"]
 )
 def test_what_is_no_safetensors_file_is_named(tmp_path, content):
     file = tmp_path / "step-00000001.safetensors"
@@ -353,8 +340,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such checkpoint"):
         matrices(tmp_path / "none")
     with pytest.raises(
-        UserError,
-        match=r"none of model\.safetensors, pytorch_model\.bin, adapter_model\.safetensors is there",
+        UserError, match=r"none of model\.safetensors, pytorch_model\.bin, adapter_model\.safetensors is there"
     ):
         matrices(tmp_path)
 
@@ -365,12 +351,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
 @pytest.mark.parametrize("archive", [True, False])
 def test_bin_files_old_and_new(tmp_path, torch, archive):
     half = torch.from_numpy(MATRIX).to(torch.bfloat16)
-    state = {
-        "w": torch.from_numpy(MATRIX),
-        "half": half,
-        "x.attention.bias": torch.ones(4, 4),
-        "norm": torch.ones(4),
-    }
+    state = {"w": torch.from_numpy(MATRIX), "half": half, "x.attention.bias": torch.ones(4, 4), "norm": torch.ones(4)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
     found = matrices(tmp_path)
     assert found.keys() == {"w", "half"}
@@ -400,9 +381,7 @@ def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for content in ({"w": Harmful()}, Harmful()):
         torch.save(content, tmp_path / "pytorch_model.bin")
-        with pytest.raises(
-            UserError, match="contains Python objects other than tensors, which are not loaded"
-        ):
+        with pytest.raises(UserError, match="contains Python objects other than tensors, which are not loaded"):
             matrices(tmp_path)
     assert not (tmp_path / "harm").exists()
 
@@ -410,10 +389,7 @@ def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
 UNREADABLE = {
     "sparse": (lambda torch: torch.eye(4).to_sparse(), r"x is sparse or nested \(torch\.sparse_coo\)"),
     "meta": (lambda torch: torch.ones(4, 4, device="meta"), r"x has no values \(it is on the meta device\)"),
-    "expanded": (
-        lambda torch: torch.ones(1).expand(1 << 20, 1 << 20),
-        "x has 1048576 x 1048576 entries, more than",
-    ),
+    "expanded": (lambda torch: torch.ones(1).expand(1 << 20, 1 << 20), "x has 1048576 x 1048576 entries, more than"),
     "quantised": (
         lambda torch: torch.quantize_per_tensor(torch.ones(4, 4), 0.1, 0, torch.qint8),
         r"x is torch\.qint8, which is not read",
@@ -424,9 +400,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("archive", [True, False])
 @pytest.mark.parametrize("kind", UNREADABLE)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch says that it will drop quantised tensors
-def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_given(
-    tmp_path, torch, kind, archive
-):
+def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_given(tmp_path, torch, kind, archive):
     make, message = UNREADABLE[kind]
     state = {"w": torch.ones(4, 4), "x": make(torch)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
@@ -437,9 +411,7 @@ def test_a_bin_file_with_a_tensor_that_cannot_be_read_is_named_before_memory_is_
 
 def test_a_bin_file_with_a_number_for_a_name_is_named(tmp_path, torch):
     torch.save({"w": torch.ones(4, 4), 5: torch.ones(4, 4)}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(
-        UserError, match=r"pytorch_model\.bin: a tensor in it is called 5, which is not a text"
-    ):
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: a tensor in it is called 5, which is not a text"):
         matrices(tmp_path)
 
 
@@ -482,9 +454,7 @@ def tiny_models():
 
     sizes = {"vocab_size": 11}
     yield (
-        transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(n_embd=8, n_layer=2, n_head=2, n_positions=16, **sizes)
-        )
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=8, n_layer=2, n_head=2, n_positions=16, **sizes))
     )
     llama = transformers.LlamaConfig(
         hidden_size=8,

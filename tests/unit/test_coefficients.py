@@ -41,12 +41,8 @@ def test_naive_p_values_are_those_of_scipy():
 
 def test_p_values_of_few_points_are_counted():
     """scipy counts the same permutations; four points in order have 2 / 24, and not 0."""
-    assert permutation_p_value(np.arange(4.0), [1.0, 2.0, 4.0, 8.0]) < permutation_p_value(
-        np.arange(4.0), [1, 2, 4, 3]
-    )
-    assert permutation_p_value(average_ranks(np.arange(4.0)[None]), np.arange(4.0)[None])[
-        0, 0
-    ] == pytest.approx(1 / 12)
+    assert permutation_p_value(np.arange(4.0), [1.0, 2.0, 4.0, 8.0]) < permutation_p_value(np.arange(4.0), [1, 2, 4, 3])
+    assert permutation_p_value(average_ranks(np.arange(4.0)[None]), np.arange(4.0)[None])[0, 0] == pytest.approx(1 / 12)
     rng = np.random.default_rng(4)
     x, y = average_ranks(rng.integers(0, 4, (3, 6)) * 1.0), average_ranks(rng.standard_normal((2, 6)))
     found = permutation_p_value(x, y)
@@ -114,10 +110,7 @@ def partial(x, y, *controls):
 def test_partial_correlation_is_the_correlation_of_residuals(n_controls):
     rng = np.random.default_rng(0)
     z = rng.standard_normal((n_controls, 40))
-    x, y = (
-        z.sum(axis=0) + rng.standard_normal(40),
-        z.T @ np.arange(1, n_controls + 1) + rng.standard_normal(40),
-    )
+    x, y = (z.sum(axis=0) + rng.standard_normal(40), z.T @ np.arange(1, n_controls + 1) + rng.standard_normal(40))
     # 1e-10: the regression solves a system of condition number about 10 in float64.
     expected = pearson(residual(x, *z), residual(y, *z))[0, 0]
     assert partial(x, y, *z) == pytest.approx(expected, abs=1e-10)

@@ -27,23 +27,11 @@ RUN = {
     "features": pd.DataFrame(columns=["model", "step", "source", "layer", "feature", "value"]),
     "correlations": pd.DataFrame(
         [
-            {
-                "model": "tiny-3k",
-                **WEIGHTS,
-                "feature": "h0_total",
-                "metric": "training_loss",
-                "spearman": -0.8,
-            }
+            {"model": "tiny-3k", **WEIGHTS, "feature": "h0_total", "metric": "training_loss", "spearman": -0.8}
             | {"control": "nothing", "spearman_p": 1e-3, "spearman_low": -0.9, "spearman_high": -0.5},
             # Neither that of a layer nor that given a control is the published one.
             {"model": "tiny-3k", **WEIGHTS, "layer": "one", "feature": "h0_total", "metric": "training_loss"},
-            {
-                "model": "tiny-3k",
-                **WEIGHTS,
-                "feature": "h0_total",
-                "metric": "training_loss",
-                "control": "step",
-            },
+            {"model": "tiny-3k", **WEIGHTS, "feature": "h0_total", "metric": "training_loss", "control": "step"},
         ]
     ),
     "scaling": pd.DataFrame(
@@ -123,9 +111,7 @@ def test_every_published_value_names_where_it_stands_in_a_run():
     for row in placed.to_dict("records"):
         columns = schemas.TABLES[row["our_table"]].names
         chosen_by = [name.removeprefix("our_") for name in row if name.startswith("our_")]
-        filters = [
-            name for name in chosen_by if name not in ("table", "column") and pd.notna(row[f"our_{name}"])
-        ]
+        filters = [name for name in chosen_by if name not in ("table", "column") and pd.notna(row[f"our_{name}"])]
         assert {row["our_column"], *filters} <= set(columns), row["quantity"]
 
 
@@ -134,14 +120,7 @@ def test_published_checkpoints_are_compared_step_by_step():
     features = pd.DataFrame(
         [
             {**where, "source": "embeddings", "layer": "all", "feature": "h1_count", "value": 110.0},
-            {
-                **where,
-                "step": 65,
-                "source": "embeddings",
-                "layer": "all",
-                "feature": "h1_count",
-                "value": 1.0,
-            },
+            {**where, "step": 65, "source": "embeddings", "layer": "all", "feature": "h1_count", "value": 1.0},
         ]
         + [
             {
@@ -181,9 +160,7 @@ def test_published_checkpoints_are_compared_step_by_step():
     assert table.loc[("pythia-70m", 64, "h1_count"), "ours"] == 110
     assert table.loc[("pythia-70m", 64, "h1_count"), "published"] == 116
     assert table.loc[("pythia-70m", 64, "perplexity"), "ours"] == 14000
-    assert table.loc[("pythia-14m", 1000, "neural_persistence mean over layers"), "ours"] == pytest.approx(
-        0.4
-    )
+    assert table.loc[("pythia-14m", 1000, "neural_persistence mean over layers"), "ours"] == pytest.approx(0.4)
     assert table.loc[("pythia-14m", 1000, "neural_persistence sd over layers"), "ours"] == pytest.approx(0.1)
     assert table.loc[("pythia-14m", 1000, "h0_total"), "ours"] == 70
     assert "mean over matrices" in table.loc[("pythia-14m", 1000, "h0_total"), "note"]

@@ -47,19 +47,14 @@ def test_strings_of_the_command_line_are_coerced():
     assert config["training"]["learning_rate"] == 3e-3
 
 
-@pytest.mark.parametrize(
-    "written", ["25e6", "25E6", "2.5e7", "2.5e+7", "25_000_000", "25000000", "+25000000.0"]
-)
+@pytest.mark.parametrize("written", ["25e6", "25E6", "2.5e7", "2.5e+7", "25_000_000", "25000000", "+25000000.0"])
 def test_a_number_may_be_written_in_every_usual_way(written):
     for text in (f"n_parameters: {written}", f"n_parameters: '{written}'"):
         model = {"kind": "table", "path": "x", **yaml.safe_load(text)}
         found = resolve(models={"m": model})["models"]["m"]["n_parameters"]
         assert (type(found), found) == (int, 25_000_000)
         assert (
-            resolve(decision=yaml.safe_load(text.replace("n_parameters", "remaining")))["decision"][
-                "remaining"
-            ]
-            == 25e6
+            resolve(decision=yaml.safe_load(text.replace("n_parameters", "remaining")))["decision"]["remaining"] == 25e6
         )
 
 
@@ -79,9 +74,8 @@ def test_a_number_that_no_memory_holds_is_refused(key, most):
     model = {"kind": "table", "path": "x", "n_parameters": 1}
     assert resolve(models={"m": {**model, key: most}})
     for huge in (most + 1, 10 * most, 10**400, "1e300"):
-        assert (
-            f"but must be an integer at least {0 if key == 'warmup_steps' else 1}, at most {most:,}"
-            in complaint(models={"m": {**model, key: huge}})
+        assert f"but must be an integer at least {0 if key == 'warmup_steps' else 1}, at most {most:,}" in complaint(
+            models={"m": {**model, key: huge}}
         )
 
 
@@ -96,9 +90,7 @@ def test_configuration_files_and_logs_have_one_bound_of_steps(tmp_path):
     ):
         loss_curves.read(path)
     path.write_text(f"step,learning_rate\n0,3\n{MOST_STEPS + 1},2\n")
-    with pytest.raises(
-        UserError, match=r"losses.csv: step: 10,000,001, but a training has at most 10,000,000"
-    ):
+    with pytest.raises(UserError, match=r"losses.csv: step: 10,000,001, but a training has at most 10,000,000"):
         schedule_of(path)
 
 
@@ -123,26 +115,17 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
         ({"training": {"learning_rate": float("nan")}}, "config key training.learning_rate holds NaN, but"),
         ({"corpus": {"source": "wikitext"}}, "did you mean wikitext-2?"),
         ({"corpus": {"source": "files", "validation": ["x"]}}, "config key corpus.train is empty"),
-        (
-            {"corpus": {"train": ["x"]}},
-            "config key corpus.train is given, but is read only with corpus.source: files",
-        ),
+        ({"corpus": {"train": ["x"]}}, "config key corpus.train is given, but is read only with corpus.source: files"),
         (
             {"run": "../../x"},
             'config key run holds "../../x", but must be a text that is safe in a path: up to 64 letters',
         ),
         ({"run": "x\n"}, "but must be a text that is safe in a path"),
-        (
-            {"models": {"a/b": MODELS["a"]}},
-            'config key models: the name "a/b" must be a text that is safe in a path',
-        ),
+        ({"models": {"a/b": MODELS["a"]}}, 'config key models: the name "a/b" must be a text that is safe in a path'),
         ({"models": {"a": {"d_model": 8, "n_layers": 1}}}, "config key models.a.n_heads is missing"),
         ({"models": {"a": {"d_model": 8, "n_layers": 1, "n_heads": 3}}}, "must divide d_model, 8"),
         ({"models": {"a.seed1": MODELS["a"]}}, "without .seed, which marks the copies with other seeds"),
-        (
-            {"weights": {"null_draws": 1}},
-            "holds 1, but must be 0, or an integer from 2 to 1000: one draw has no",
-        ),
+        ({"weights": {"null_draws": 1}}, "holds 1, but must be 0, or an integer from 2 to 1000: one draw has no"),
         ({"landscape": {"resolution": 20}}, "holds 20, but must be an odd integer from 3 to 1001"),
         ({"metrics": {"tables": ["{a}.csv"]}}, "but must be a path without braces, which Snakemake reads as"),
         ({"models": {}}, "config key models holds {}"),
@@ -210,18 +193,12 @@ def test_every_key_has_a_description_a_type_and_a_default():
             "config key models.m.d_model has no meaning for kind folder; known here: tokens_per_step, final_step,",
         ),
         ({"kind": "folder", "path": "x", "tokeniser": "y"}, "for kind folder; did you mean tokenizer?"),
-        (
-            {"kind": ""},
-            'models.m.kind holds "", but must be one of gpt, hub,',
-        ),
+        ({"kind": ""}, 'models.m.kind holds "", but must be one of gpt, hub,'),
         (
             {"kind": "hubb"},
             'models.m.kind holds "hubb", but must be one of gpt, hub, folder, monitor, table, planned; did',
         ),
-        (
-            {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "wsd"}},
-            "models.m.schedule.peak is missing",
-        ),
+        ({"kind": "planned", "n_parameters": 9, "schedule": {"shape": "wsd"}}, "models.m.schedule.peak is missing"),
         (
             {"kind": "hub", "repo": "a/b", "revisions": "main", "steps": [1]},
             'holds "main", but must be a text that contains {step}',
@@ -273,10 +250,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path, monkeypatch):
 def test_every_file_that_is_named_must_be_there(tmp_path):
     (tmp_path / "there.csv").touch()
     models = {"m": {"kind": "folder", "path": str(tmp_path / "gone")}}
-    metrics = {
-        "tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")],
-        "harness": str(tmp_path / "evals"),
-    }
+    metrics = {"tables": [str(tmp_path / name) for name in ("there.csv", "t.csv")], "harness": str(tmp_path / "evals")}
     with pytest.raises(UserError) as error:
         config_files.check_files(configuration.resolve({"models": models, "metrics": metrics}))
     lines = str(error.value).splitlines()
@@ -328,9 +302,7 @@ def keys_set_in(content, path=""):
 
 
 PAGES = [path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
-PRINTED = [
-    block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-]
+PRINTED = [block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)]
 
 
 def test_every_key_is_used_in_a_configuration_or_named_in_full_on_a_page():

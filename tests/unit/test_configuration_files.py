@@ -25,9 +25,7 @@ def complaint(folder, text):
 
 def test_code_is_refused(folder):
     code = "__use_yte__: true\n__definitions__:\n  - import os\n  - os.mkdir('owned')\n"
-    assert complaint(folder, code + MODEL).startswith(
-        "mine.yaml: holds __use_yte__, with which Snakemake runs Python"
-    )
+    assert complaint(folder, code + MODEL).startswith("mine.yaml: holds __use_yte__, with which Snakemake runs Python")
 
 
 @pytest.mark.parametrize(
@@ -40,15 +38,11 @@ def test_a_file_that_holds_itself_is_refused(folder, text):
 def test_a_file_of_which_aliases_make_more_than_memory_holds_is_refused(folder):
     lines = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
     lines += [f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]" for n in range(1, 12)]
-    assert "with its aliases written out it holds more than 1,000,000 values" in complaint(
-        folder, "\n".join(lines)
-    )
+    assert "with its aliases written out it holds more than 1,000,000 values" in complaint(folder, "\n".join(lines))
 
 
 def test_aliases_that_say_something_once_are_read(folder):
-    text = (
-        "common: &common {kind: folder, path: x}\nmodels:\n  a: {<<: *common, path: y}\n  b: {<<: *common}\n"
-    )
+    text = "common: &common {kind: folder, path: x}\nmodels:\n  a: {<<: *common, path: y}\n  b: {<<: *common}\n"
     (folder / "mine.yaml").write_text(text)
     models = config_files.read("mine.yaml")["models"]
     assert models == {"a": {"kind": "folder", "path": "y"}, "b": {"kind": "folder", "path": "x"}}
@@ -88,9 +82,7 @@ def test_what_else_is_no_configuration(folder, text, said):
 
 
 def test_a_file_that_is_not_there(folder):
-    with pytest.raises(
-        UserError, match=r"^absent\.yaml: no readable configuration \(No such file or directory\)$"
-    ):
+    with pytest.raises(UserError, match=r"^absent\.yaml: no readable configuration \(No such file or directory\)$"):
         config_files.read("absent.yaml")
 
 

@@ -17,52 +17,15 @@ MODELS = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 2}}
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 TRICKS = [
-    *(
-        "../../x",
-        "/etc/passwd",
-        "..",
-        ".",
-        "",
-        " ",
-        "-rf",
-        "~",
-        "a/b",
-        "a\\b",
-        "a\n",
-        "\0",
-        "\ud800",
-        "a" * 5000,
-    ),
+    *("../../x", "/etc/passwd", "..", ".", "", " ", "-rf", "~", "a/b", "a\\b", "a\n", "\0", "\ud800", "a" * 5000),
     *("$(touch owned)", "`touch owned`", "; rm -rf .", "{step}", "{step", "{0.__class__}", "%s", "'\""),
-    *(
-        "1e3",
-        "1_000",
-        "0x10",
-        "010",
-        "1" * 5000,
-        "2020-13-45",
-        "12:30:45",
-        "[1, 2",
-        "{a: b}",
-        "- a",
-        "&a [*a]",
-    ),
-    *(
-        "!!python/object/apply:os.system [touch owned]",
-        "yes",
-        "no",
-        "null",
-        "~",
-        "nan",
-        ".inf",
-    ),
+    *("1e3", "1_000", "0x10", "010", "1" * 5000, "2020-13-45", "12:30:45", "[1, 2", "{a: b}", "- a", "&a [*a]"),
+    *("!!python/object/apply:os.system [touch owned]", "yes", "no", "null", "~", "nan", ".inf"),
 ]
 NUMBERS = [-1, 0, 1, -(10**9), 2**31, 2**63, 10**400, 0.5, 1000.0, -0.0, 1e308, float("inf"), float("nan")]
 PLAIN = st.sampled_from([*TRICKS, *NUMBERS, None, True, False]) | st.text(max_size=5) | st.integers()
 ANYTHING = st.recursive(
-    PLAIN,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=2),
-    max_leaves=4,
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=2), max_leaves=4
 )
 
 

@@ -31,9 +31,7 @@ def run_of(seed, *, sign=1.0, chance=0.0):
         }
         features += [rows(model, name, values) for name, values in own.items()]
         loss = 2 / np.sqrt(time + 1) + 0.03 * noise
-        metrics.append(
-            pd.DataFrame({"model": model, "step": 100 * time, "metric": "validation_loss", "value": loss})
-        )
+        metrics.append(pd.DataFrame({"model": model, "step": 100 * time, "metric": "validation_loss", "value": loss}))
     models = pd.DataFrame({"model": MODELS, "warmup_steps": 0.0, "n_parameters": 3000})
     return pd.concat(features), pd.concat(metrics), models
 
@@ -95,9 +93,7 @@ def test_noise_that_a_search_found_is_seldom_confirmed(findings):
     passed = 0
     for seed in range(20, 30):
         features, metrics, models = run_of(seed, sign=0.0)
-        features.loc[features["feature"] == FELT, "value"] = np.random.default_rng(seed).standard_normal(
-            4 * N
-        )
+        features.loc[features["feature"] == FELT, "value"] = np.random.default_rng(seed).standard_normal(4 * N)
         table = confirmation_tables(findings, features, metrics, models, seed=1, confirm=CONFIRM)
         passed += (table["confirmation"]["answer"] == "confirmed").any()
     # Of 10 draws at 5% three or more have probability 0.01.

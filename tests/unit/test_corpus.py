@@ -84,9 +84,7 @@ def test_bad_files_get_one_line_each(tmp_path, files):
     assert "is a folder" in message(validation=str(tmp_path))
     assert message(train=[]) == "corpus.train: no file is named; give a path or a glob"
     (tmp_path / "empty.txt").write_text(" \n\n")
-    assert message(validation=str(tmp_path / "empty.txt")).startswith(
-        "corpus.validation: the validation text is empty"
-    )
+    assert message(validation=str(tmp_path / "empty.txt")).startswith("corpus.validation: the validation text is empty")
     (tmp_path / "latin.txt").write_bytes(b"caf" + b"\xc3\xa9" + b" \xe9t\xe9 and more")
     assert "latin.txt: not UTF-8 at byte offset 6 (byte 0xe9)" in message(train=str(tmp_path / "latin.txt"))
     (tmp_path / "cyrillic.txt").write_text("\u0436" * 1000, encoding="utf-8")
@@ -205,9 +203,7 @@ def test_wikitext_comes_from_the_hub_and_its_absence_names_the_way_out(tmp_path,
     def fetch(repository: str, name: str, *, repo_type: str) -> str:
         assert (repository, repo_type) == ("Salesforce/wikitext", "dataset")
         path = tmp_path / name.replace("/", "-")
-        pq.write_table(
-            pa.table({"text": ["", " = Title = \n", f" {ENGLISH[:200]} {path.stem[:19]}\n"]}), path
-        )
+        pq.write_table(pa.table({"text": ["", " = Title = \n", f" {ENGLISH[:200]} {path.stem[:19]}\n"]}), path)
         return str(path)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)

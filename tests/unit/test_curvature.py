@@ -9,12 +9,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from toposcale.landscape import (
-    hessian_eigenpairs,
-    hessian_traces,
-    loss_gradients,
-    spectral_density,
-)
+from toposcale.landscape import hessian_eigenpairs, hessian_traces, loss_gradients, spectral_density
 from toposcale.landscape.curvature import HessianProduct, flatten
 
 
@@ -124,11 +119,7 @@ def test_a_repeated_eigenvalue_of_a_large_hessian_is_found_at_least_once(seed):
 
 
 def single(value):
-    return (
-        lambda p: value * (p["x"] ** 2).sum() / 2,
-        {"x": torch.ones(1, dtype=torch.float64)},
-        np.array([[value]]),
-    )
+    return (lambda p: value * (p["x"] ** 2).sum() / 2, {"x": torch.ones(1, dtype=torch.float64)}, np.array([[value]]))
 
 
 def test_single_precision_keeps_single_precision(network):
@@ -248,19 +239,14 @@ def test_trace_of_a_diagonal_hessian_is_exact():
     # Signs squared are 1, so every probe gives the trace itself.
     scale = torch.tensor([1.0, -4.0, 2.5], dtype=torch.float64)
     parameters = {"x": torch.ones(3, dtype=torch.float64)}
-    assert hessian_traces(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters, probes=4, seed=0)["all"] == (
-        -0.5,
-        0.0,
-    )
+    assert hessian_traces(lambda p: (scale * p["x"] ** 2).sum() / 2, parameters, probes=4, seed=0)["all"] == (-0.5, 0.0)
 
 
 def test_trace_covers_the_truth_as_its_standard_error_says(network):
     loss, parameters, hessian, _ = network
     score = [
         (estimate - np.trace(hessian)) / error
-        for estimate, error in (
-            hessian_traces(loss, parameters, probes=50, seed=seed)["all"] for seed in range(40)
-        )
+        for estimate, error in (hessian_traces(loss, parameters, probes=50, seed=seed)["all"] for seed in range(40))
     ]
     # 40 nearly normal scores: mean 0 +- 0.16, spread 1 +- 0.11; four standard errors each.
     assert abs(np.mean(score)) < 0.64
@@ -348,9 +334,7 @@ def test_a_trace_takes_probes_until_its_error_is_small_or_the_cap_is_reached(net
     products = []
     original = HessianProduct.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            HessianProduct, "__call__", lambda self, vector: (products.append(1), original(self, vector))[1]
-        )
+        patch.setattr(HessianProduct, "__call__", lambda self, vector: (products.append(1), original(self, vector))[1])
         assert hessian_traces(flat, point, probes=100, accuracy=0.1, seed=0)["all"][0] == pytest.approx(16)
     assert len(products) == 10
 

@@ -16,18 +16,7 @@ from toposcale.forecasting.decision import Request
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}
-PLAN = (
-    "--schedule",
-    "wsd",
-    "--warmup",
-    "200",
-    "--decay-start",
-    "3200",
-    "--final",
-    "0.1",
-    "--steps",
-    str(FINAL),
-)
+PLAN = ("--schedule", "wsd", "--warmup", "200", "--decay-start", "3200", "--final", "0.1", "--steps", str(FINAL))
 RUN = ("--parameters", "1e8", "--tokens-per-step", "1000", *PLAN)
 
 
@@ -54,10 +43,7 @@ def told(capsys, *arguments):
 
 def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alike(curve):
     given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
-    found = [
-        toposcale.advise(source, **given)
-        for source in (columns(), pd.DataFrame(columns()), curve, str(curve))
-    ]
+    found = [toposcale.advise(source, **given) for source in (columns(), pd.DataFrame(columns()), curve, str(curve))]
     truth = law(100_000_000, wsd(), [FINAL])[0]
     for advice in found:
         assert advice["forecast_low"] < truth < advice["forecast_high"]
@@ -83,16 +69,10 @@ def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
     given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
     alone = toposcale.advise(curve, **given, sizes=[4e8])
     assert {row["candidate"] for row in alone["candidates"]} == {"finish", "start 400M"}
-    other = {
-        "curve": columns(400_000_000, until=1.0),
-        "n_parameters": 4e8,
-        "schedule": SCHEDULE,
-        "steps": FINAL,
-    }
+    other = {"curve": columns(400_000_000, until=1.0), "n_parameters": 4e8, "schedule": SCHEDULE, "steps": FINAL}
     beside = toposcale.advise(curve, **given, sizes=[4e8], known=[other])
     start = [
-        next(row for row in advice["candidates"] if row["candidate"] == "start 400M")
-        for advice in (alone, beside)
+        next(row for row in advice["candidates"] if row["candidate"] == "start 400M") for advice in (alone, beside)
     ]
     assert start[1]["loss_high"] - start[1]["loss_low"] < start[0]["loss_high"] - start[0]["loss_low"]
 
@@ -147,9 +127,7 @@ def test_a_trainers_folder_needs_its_size_alone(tmp_path, capsys):
 
 
 def test_a_curve_longer_than_the_plan_is_refused(curve, capsys):
-    status, _, [line] = told(
-        capsys, curve, "--parameters", "1e8", "--tokens-per-step", "1000", "--steps", "1000"
-    )
+    status, _, [line] = told(capsys, curve, "--parameters", "1e8", "--tokens-per-step", "1000", "--steps", "1000")
     assert status == 1
     assert "step 2,000" in line
     assert "step 1,000" in line
@@ -219,10 +197,7 @@ def with_end(*values):
 @pytest.mark.parametrize(
     ("curve", "reason"),
     [
-        (
-            lambda: changed(lambda losses: np.full_like(losses, 3.5)),
-            "the loss does not fall as trainings do: by 0.0%",
-        ),
+        (lambda: changed(lambda losses: np.full_like(losses, 3.5)), "the loss does not fall as trainings do: by 0.0%"),
         (
             lambda: changed(lambda losses: 10.8 + 0.02 * np.random.default_rng(0).normal(size=len(losses))),
             "the loss does not fall",
@@ -253,9 +228,7 @@ def test_rows_that_are_logged_without_a_loss_are_no_lost_losses():
         "loss": np.append(own["loss"], np.full(len(ahead), np.nan)),
         "learning_rate": np.append(own["learning_rate"], rates[ahead]),
     }
-    assert toposcale.advise(whole, n_parameters=1e8, tokens_per_step=1000, steps=FINAL, warmup_steps=200)[
-        "candidates"
-    ]
+    assert toposcale.advise(whole, n_parameters=1e8, tokens_per_step=1000, steps=FINAL, warmup_steps=200)["candidates"]
 
 
 def test_an_answer_from_points_too_few_to_check_the_law_is_never_sure():
@@ -304,13 +277,9 @@ def test_a_number_that_fits_no_training_is_one_line(curve, capsys, arguments, li
 
 
 def test_numbers_may_be_written_as_people_do(curve, capsys):
-    plain, *others = (
-        told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e8", "400M", "400,000,000")
-    )
+    plain, *others = (told(capsys, curve, *RUN, "--size", size, "--json")[1] for size in ("4e8", "400M", "400,000,000"))
     assert others == [plain] * 2
-    advices = [
-        toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")
-    ]
+    advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")]
     assert [dict(advice) for advice in advices] == [dict(advices[0])] * 3
     with pytest.raises(UserError, match="n_parameters: '1,00' is no number"):
         toposcale.advise(curve, **GIVEN | {"n_parameters": "1,00"})
@@ -324,22 +293,14 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
     [
         (pd.Series([1.0, 2.0]), {}, "such as a data frame, but it is a Series"),
         (None, {"known": ["f.csv"]}, 'known run 1: a mapping such as {"curve": "losses.csv"'),
-        (
-            None,
-            {"schedule": pd.DataFrame({"step": [1]})},
-            "a mapping of its fields, or a file, but it is a DataFrame",
-        ),
+        (None, {"schedule": pd.DataFrame({"step": [1]})}, "a mapping of its fields, or a file, but it is a DataFrame"),
         (
             None,
             {"schedule": SCHEDULE | {"shape": "constant", "decay_start": None}},
             "final: means nothing for constant",
         ),
         (None, {"schedule": SCHEDULE | {"shape": "linear"}}, "decay_start: means nothing for linear"),
-        (
-            None,
-            {"schedule": None, "warmup_steps": 9000},
-            "warmup_steps: 9,000, but the plan ends at step 4,000",
-        ),
+        (None, {"schedule": None, "warmup_steps": 9000}, "warmup_steps: 9,000, but the plan ends at step 4,000"),
         ([1, 2], {}, "curve: a file, a folder, or columns by name such as a data frame, but it is a list"),
         ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
         ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
@@ -420,9 +381,7 @@ def test_a_warmup_that_nobody_tells_of_is_said_and_is_a_doubt(plan, is_assumed):
     advice = toposcale.advise(WITHOUT_RATES, **GIVEN | {"schedule": plan})
     doubt = "whether the rate had a warm-up is not known"
     assert (doubt in advice["unsure_because"]) == is_assumed
-    assert (
-        any("there was no warm-up: none was stated" in clause for clause in advice["assumed"]) == is_assumed
-    )
+    assert any("there was no warm-up: none was stated" in clause for clause in advice["assumed"]) == is_assumed
     assert not (advice["sure"] and is_assumed)
 
 
@@ -452,19 +411,13 @@ def test_a_stale_validation_loss_is_not_the_present_one(rows):
     assert stale["metric"] == "training loss"
     for key in ("loss", "forecast", "choice", "at_stake"):
         assert stale[key] == plain[key]
-    said = (
-        f"the validation loss was not read: its last is of step {rows[-1][0]:,}, in the first half of the log"
-    )
+    said = f"the validation loss was not read: its last is of step {rows[-1][0]:,}, in the first half of the log"
     assert said in stale["assumed"]
     assert "the training loss that was read, up to step 2,000, is in nats per token" in stale["assumed"]
 
 
 def test_a_validation_loss_of_the_second_half_is_the_present_one_and_its_step_is_said():
-    rows = [
-        (step, 0.5 + loss)
-        for step, loss in zip(columns()["step"], columns()["loss"], strict=True)
-        if step <= 1500
-    ]
+    rows = [(step, 0.5 + loss) for step, loss in zip(columns()["step"], columns()["loss"], strict=True) if step <= 1500]
     advice = toposcale.advise(with_validation(*rows), **GIVEN)
     assert (advice["metric"], advice["loss"]) == ("validation loss", rows[-1][1])
     assert "the validation loss that was read, up to step 1,500, is in nats per token" in advice["assumed"]
@@ -490,14 +443,11 @@ def test_validation_losses_alone_are_forecast():
 def test_steps_that_were_logged_again_are_said():
     once = columns()
     again = {
-        name: np.concatenate([values[:20] * (1.5 if name == "loss" else 1), values])
-        for name, values in once.items()
+        name: np.concatenate([values[:20] * (1.5 if name == "loss" else 1), values]) for name, values in once.items()
     }
     advice = toposcale.advise(again, **GIVEN)
     assert advice["forecast"] == toposcale.advise(once, **GIVEN)["forecast"]
-    assert (
-        "of 20 steps that were logged again, as after a restart, the last value counts" in advice["assumed"]
-    )
+    assert "of 20 steps that were logged again, as after a restart, the last value counts" in advice["assumed"]
 
 
 def test_columns_of_other_names_may_be_named(tmp_path, capsys):
@@ -522,9 +472,7 @@ def test_tokens_in_the_place_of_steps_are_named():
 def test_a_log_that_starts_in_mid_run_needs_no_peak():
     """The peak of a cosine follows from any stretch of it."""
     at = np.arange(FINAL + 1)
-    rates = 3e-4 * np.where(
-        at < 200, (at + 1) / 200, 0.55 + 0.45 * np.cos(np.pi * (at - 200) / (FINAL - 200))
-    )
+    rates = 3e-4 * np.where(at < 200, (at + 1) / 200, 0.55 + 0.45 * np.cos(np.pi * (at - 200) / (FINAL - 200)))
     steps = np.arange(800, 2001, 25)
     late = {"step": steps, "loss": law(100_000_000, rates, steps), "learning_rate": rates[steps]}
     plan = {"shape": "cosine", "warmup_steps": 200}

@@ -79,9 +79,7 @@ def test_a_file_for_which_there_is_no_room_is_named_and_nothing_of_it_stays(tmp_
         "with files.atomic_write(sys.argv[1]) as path:\n    path.write_bytes(bytes(2000))\n"
     )
     path = tmp_path / "table.parquet"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].endswith(
         f"UserError: {path}: not written (file too large); make room and run again"
     )

@@ -82,19 +82,14 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     table = decision_table(SIZES[:1])
     assert table.empty
     assert "regret" in table.columns
-    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {
-        "finish",
-        "start 2 x 100M",
-        "start 4 x 100M",
-    }
+    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {"finish", "start 2 x 100M", "start 4 x 100M"}
 
 
 def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
     """60 steps are left: too few of twice the size, but enough of half."""
     schedule = wsd(600, warmup=60)
     family = [
-        run(name, size, schedule)
-        for name, size in (("half", 50_000_000), ("one", 100_000_000), ("two", 200_000_000))
+        run(name, size, schedule) for name, size in (("half", 50_000_000), ("one", 100_000_000), ("two", 200_000_000))
     ]
     table = decision_table(family, fractions=[0.9])
     own = table[table["model"] == "one"].set_index("policy")
@@ -130,8 +125,6 @@ def test_seeds_of_a_cell_count_once(monkeypatch):
         settings = {"fractions": [0.3], "decision": DECISION, "seed": 0, "resamples": 200}
         made = decisions.decision_tables(*[pd.DataFrame()] * 2, models, *[pd.DataFrame()] * 2, **settings)
         evaluated[cell] = made["decision_evaluation"].set_index("policy")
-    assert evaluated["the same"]["regret"].to_numpy() == pytest.approx(
-        evaluated["its own"]["regret"].to_numpy()
-    )
+    assert evaluated["the same"]["regret"].to_numpy() == pytest.approx(evaluated["its own"]["regret"].to_numpy())
     assert evaluated["the same"]["regret_low"].isna().all()
     assert evaluated["its own"]["regret_low"].notna().all()

@@ -26,15 +26,8 @@ from toposcale.monitor.folder import Folder
 
 def arrays(seed=0, scale=1.0):
     generator = np.random.default_rng(seed)
-    shapes = {
-        "wte.weight": (12, 6),
-        "h.0.attn.weight": (18, 6),
-        "h.0.mlp.weight": (6, 9),
-        "norm.weight": (6,),
-    }
-    return {
-        name: (scale * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()
-    }
+    shapes = {"wte.weight": (12, 6), "h.0.attn.weight": (18, 6), "h.0.mlp.weight": (6, 9), "norm.weight": (6,)}
+    return {name: (scale * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
 
 
 @pytest.fixture
@@ -70,9 +63,7 @@ def test_the_numbers_are_those_of_the_workflow(file):
         checkpoints.iterate_matrices(file), weights.WeightSettings(max_points=10), model="mine"
     )
     assert list(table.columns) == ["layer", "feature", "value"]
-    assert by_key(table) == {
-        (layer, name): value for layer in features for name, value in features[layer].items()
-    }
+    assert by_key(table) == {(layer, name): value for layer in features for name, value in features[layer].items()}
     assert set(table["layer"]) == {"wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "all"}
 
 
@@ -80,16 +71,11 @@ def test_a_file_a_folder_arrays_and_a_module_say_the_same(file):
     expected = by_key(toposcale.describe(file))
     assert by_key(toposcale.describe(str(file.parent))) == expected
     assert by_key(toposcale.describe(arrays())) == expected
-    assert (
-        by_key(toposcale.describe({name: torch.from_numpy(value) for name, value in arrays().items()}))
-        == expected
-    )
+    assert by_key(toposcale.describe({name: torch.from_numpy(value) for name, value in arrays().items()})) == expected
     module = nn.Linear(6, 18, bias=False)
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(arrays()["h.0.attn.weight"]))
-    assert by_key(toposcale.describe(module)) == by_key(
-        toposcale.describe({"weight": arrays()["h.0.attn.weight"]})
-    )
+    assert by_key(toposcale.describe(module)) == by_key(toposcale.describe({"weight": arrays()["h.0.attn.weight"]}))
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
@@ -129,11 +115,7 @@ def test_tied_weights_count_once_wherever_they_come_from(tmp_path):
 
 def test_layers_are_chosen_by_name(file):
     assert set(toposcale.describe(file, layers="*attn*")["layer"]) == {"h.0.attn.weight", "all"}
-    assert set(toposcale.describe(file, layers=["*attn*", "wte*"])["layer"]) == {
-        "wte.weight",
-        "h.0.attn.weight",
-        "all",
-    }
+    assert set(toposcale.describe(file, layers=["*attn*", "wte*"])["layer"]) == {"wte.weight", "h.0.attn.weight", "all"}
     with pytest.raises(
         UserError, match=r"no weight matrix is called \*attention\*; its layers are .*h\.0\.attn\.weight"
     ):
@@ -177,9 +159,7 @@ def test_a_layer_of_one_checkpoint_only_has_no_change(file):
     assert np.isnan(rows.loc[("new.weight", "h0_count"), "change"])
     assert rows.loc[("new.weight", "h0_count"), "after"] == 3
     assert rows.loc[("all", "h0_wasserstein_1"), "change"] == 0
-    with pytest.raises(
-        UserError, match=r"no layer in common; the first has h\.0\.attn\.weight.*the second other"
-    ):
+    with pytest.raises(UserError, match=r"no layer in common; the first has h\.0\.attn\.weight.*the second other"):
         toposcale.compare(file, {"other": np.eye(4)})
 
 
@@ -222,9 +202,7 @@ toposcale.compare({str(file)!r}, {{"wte.weight": numpy.eye(3)}})
 print(sorted({{"torch", "snakemake", "transformers", "matplotlib"}} & set(sys.modules)))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -255,12 +233,7 @@ def test_a_missing_or_damaged_file_is_one_line(file, tmp_path, damage):
             path.mkdir()
         case "folder without its shard":
             path.mkdir()
-            index = {
-                "weight_map": {
-                    "a": "model-00001-of-00002.safetensors",
-                    "b": "model-00002-of-00002.safetensors",
-                }
-            }
+            index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
             (path / "model.safetensors.index.json").write_text(json.dumps(index))
             save_file(arrays(), path / "model-00001-of-00002.safetensors")
     done = run("describe", path)
@@ -337,7 +310,5 @@ def test_a_folder_of_checkpoints_names_them(tmp_path, call):
 def test_what_is_no_file_of_weights_is_told_also_without_torch(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')
-    with pytest.raises(
-        UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"
-    ):
+    with pytest.raises(UserError, match=r"not a file of weights \(safetensors or \.bin\); name one, or its folder"):
         toposcale.describe(tmp_path / name)

@@ -10,9 +10,7 @@ WHERE = {"model": "m", "source": "weights"}
 
 
 def checkpoint(step, bars):
-    return tables.diagram_rows(
-        {layer: [np.array(b) for b in dims] for layer, dims in bars.items()}, step=step, **WHERE
-    )
+    return tables.diagram_rows({layer: [np.array(b) for b in dims] for layer, dims in bars.items()}, step=step, **WHERE)
 
 
 def test_distances_by_hand():

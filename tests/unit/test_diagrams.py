@@ -8,13 +8,7 @@ from gudhi.representations import BettiCurve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toposcale.homology import (
-    betti_curve,
-    crocker,
-    neural_persistence,
-    spanning_tree_weights,
-    summarize_diagram,
-)
+from toposcale.homology import betti_curve, crocker, neural_persistence, spanning_tree_weights, summarize_diagram
 
 EMPTY = np.empty((0, 2))
 

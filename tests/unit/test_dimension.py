@@ -54,9 +54,7 @@ def test_no_dimension_is_nan_with_a_warning():
 
 
 def test_one_repeat_has_no_deviation():
-    mean, deviation = persistent_homology_dimension(
-        np.random.default_rng(2).standard_normal((60, 2)), repeats=1
-    )
+    mean, deviation = persistent_homology_dimension(np.random.default_rng(2).standard_normal((60, 2)), repeats=1)
     assert math.isfinite(mean)
     assert math.isnan(deviation)
 

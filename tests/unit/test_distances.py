@@ -67,9 +67,7 @@ def test_equals_hera(n_first, n_second, seed):
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**32 - 1), st.booleans())
 def test_alignment_of_bars_of_one_birth_equals_assignment(n_first, n_second, seed, tied):
     rng = np.random.default_rng(seed)
-    deaths = [
-        rng.integers(1, 6, n).astype(float) if tied else rng.gamma(3.0, 1.0, n) for n in (n_first, n_second)
-    ]
+    deaths = [rng.integers(1, 6, n).astype(float) if tied else rng.gamma(3.0, 1.0, n) for n in (n_first, n_second)]
     a, b = (np.column_stack([np.zeros_like(one), one]) for one in deaths)
     assigned = diagram_distances(a, b)
     with pytest.MonkeyPatch.context() as patch:
@@ -84,9 +82,7 @@ def test_many_bars_of_one_birth_are_aligned():
     a = np.column_stack([np.zeros(200), lengths])
     b = np.column_stack([np.zeros(199), lengths[:-1]])
     assert diagram_distance(a, b, kind="wasserstein_1") == pytest.approx(100.0)  # the longest is left alone
-    assert diagram_distance(a, b, kind="bottleneck") == pytest.approx(
-        1.0
-    )  # the shortest is: all others move by one
+    assert diagram_distance(a, b, kind="bottleneck") == pytest.approx(1.0)  # the shortest is: all others move by one
 
 
 def test_equals_brute_force_where_gudhi_errs():
@@ -147,9 +143,7 @@ def test_wasserstein_2_neither_vanishes_nor_overflows(factor):
     rng = np.random.default_rng(2)
     a, b = random_diagram(rng, 12), random_diagram(rng, 9)
     expected = factor * diagram_distance(a, b, kind="wasserstein_2")
-    assert diagram_distance(factor * a, factor * b, kind="wasserstein_2") == pytest.approx(
-        expected, rel=1e-12
-    )
+    assert diagram_distance(factor * a, factor * b, kind="wasserstein_2") == pytest.approx(expected, rel=1e-12)
 
 
 def test_bottleneck_stability_of_rips_diagrams():

@@ -25,10 +25,7 @@ def test_the_spread_is_that_of_halves_and_the_same_each_time():
     assert measures == divergence(first, second, repeats=3, seed=(1, "m"))
     rng = homology.seeded_generator((1, "m"))
     halves = [np.sort(rng.choice(20, 10, replace=False)) for _ in range(3)]
-    values = [
-        homology.representation_topology_divergence(first.points[rows], second.points[rows])
-        for rows in halves
-    ]
+    values = [homology.representation_topology_divergence(first.points[rows], second.points[rows]) for rows in halves]
     assert measures["rtd_spread"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
     assert measures["rtd_spread"] > 0
     assert divergence(first, second, repeats=3, seed=(2, "m"))["rtd"] == measures["rtd"]

@@ -24,12 +24,7 @@ def tree():
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     files = {ROOT / name for name in listed.stdout.splitlines()}
     whole = {path for path in files if path.exists()}
-    return {
-        str(part.relative_to(ROOT))
-        for path in whole
-        for part in (path, *path.parents)
-        if ROOT in part.parents
-    }
+    return {str(part.relative_to(ROOT)) for path in whole for part in (path, *path.parents) if ROOT in part.parents}
 
 
 def in_backticks(page):
@@ -62,15 +57,9 @@ def is_there(code, tree):
     if match := re.fullmatch(r"tables/(\w+)", code):
         return match[1] in schemas.TABLES
     folders = {name for name in tree if "/" not in name}
-    if (
-        re.fullmatch(r"[\w./*{}-]+", code)
-        and code.split("/")[0] in {*folders, *FLOORS} - {"results"}
-        and "/" in code
-    ):
+    if re.fullmatch(r"[\w./*{}-]+", code) and code.split("/")[0] in {*folders, *FLOORS} - {"results"} and "/" in code:
         pattern = re.compile(re.sub(r"\\\{\w+\\\}|\\\*", "[^/]+", re.escape(code.rstrip("/"))))
-        return any(
-            pattern.fullmatch(name.removeprefix("src/toposcale/")) or pattern.fullmatch(name) for name in tree
-        )
+        return any(pattern.fullmatch(name.removeprefix("src/toposcale/")) or pattern.fullmatch(name) for name in tree)
     if re.fullmatch(r"\w+\.(py|smk)", code):
         return any(name.split("/")[-1] == code for name in tree)
     if (
@@ -84,9 +73,7 @@ def is_there(code, tree):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_is_there(page, tree):
-    assert [
-        code for code in in_backticks(page) if code not in TO_COME and is_there(code, tree) is False
-    ] == []
+    assert [code for code in in_backticks(page) if code not in TO_COME and is_there(code, tree) is False] == []
 
 
 @pytest.mark.parametrize(

@@ -23,17 +23,7 @@ FINAL, SIZE, TOKENS = 1600, 60_000_000, 100_000
 SMALLER = 15_000_000
 SCHEDULE = {"shape": "cosine", "warmup_steps": 100, "peak": 1e-3, "final": 1e-4, "steps": FINAL}
 SAME = (
-    *(
-        "step",
-        "final_step",
-        "loss",
-        "forecast",
-        "forecast_low",
-        "forecast_high",
-        "models_read",
-        "choice",
-        "sure",
-    ),
+    *("step", "final_step", "loss", "forecast", "forecast_low", "forecast_high", "models_read", "choice", "sure"),
     *("probability", "stop_probability", "gain", "gain_low", "gain_high", "at_stake", "cost_if_wrong"),
     *("unsure_because", "best_size"),
 )
@@ -124,9 +114,9 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
     row = tables["advice"].set_index("model").loc["live"]
     for key in ("choice", "sure", *(key for key in SAME if key in row.index and key != "choice")):
         expected = advice[key]
-        assert row[key] == (
-            pytest.approx(expected, rel=1e-9) if isinstance(expected, float) else expected
-        ) or (key == "unsure_because")
+        assert row[key] == (pytest.approx(expected, rel=1e-9) if isinstance(expected, float) else expected) or (
+            key == "unsure_because"
+        )
     assert row["sentence"] == advice.sentence
     options = tables["candidates"][tables["candidates"]["model"] == "live"].set_index("candidate")
     for option in advice["candidates"]:

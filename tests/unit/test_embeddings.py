@@ -55,9 +55,7 @@ def one_by_one(model: LanguageModel, texts):
         states = model.hidden_states(tokens, False)
         layers.append([state[0].mean(0).numpy() for state in states])
         logits = torch.nn.functional.linear(states[-1][0], model.head_weight, model.head_bias)
-        losses.append(
-            torch.nn.functional.cross_entropy(logits[:-1].double(), tokens[0, 1:], reduction="sum").item()
-        )
+        losses.append(torch.nn.functional.cross_entropy(logits[:-1].double(), tokens[0, 1:], reduction="sum").item())
     return np.array(layers).swapaxes(0, 1), np.array(losses)
 
 
@@ -67,9 +65,7 @@ def one_by_one(model: LanguageModel, texts):
 def test_batches_and_blocks_change_nothing(bias, count, batch_tokens, vocabulary_block, seed):
     model = causal_model(bias=bias)
     texts = [*random_texts(count, seed), [1, 2]]
-    found = forward_pass(
-        model, texts, all_layers=True, batch_tokens=batch_tokens, vocabulary_block=vocabulary_block
-    )
+    found = forward_pass(model, texts, all_layers=True, batch_tokens=batch_tokens, vocabulary_block=vocabulary_block)
     layers, losses = one_by_one(model, texts)
     assert list(found.embeddings) == ["hidden.00", "hidden.01", "hidden.02", "all"]
     # float32 sums of at most 24 terms of size 1 in another order: a few units of 2^-23.
@@ -85,9 +81,7 @@ def test_last_layer_alone_is_the_same():
     model, texts = causal_model(), random_texts(9)
     last = forward_pass(model, texts).embeddings
     assert list(last) == ["all"]
-    np.testing.assert_array_equal(
-        last["all"], forward_pass(model, texts, all_layers=True).embeddings["hidden.02"]
-    )
+    np.testing.assert_array_equal(last["all"], forward_pass(model, texts, all_layers=True).embeddings["hidden.02"])
 
 
 def test_same_bytes_every_time():

@@ -71,8 +71,6 @@ def test_pinn_convection(examples, tmp_path):
     centres = surfaces[(surfaces["x"] == 0) & (surfaces["y"] == 0)]["loss"]
     np.testing.assert_allclose(centres, rows["loss"])
     both = pd.concat([rows, rows.assign(beta=rows["beta"] + 2)])
-    assert module.trends(both.assign(hessian_max=both["beta"])).loc[
-        "hessian_max", "all beta"
-    ] == pytest.approx(1)
+    assert module.trends(both.assign(hessian_max=both["beta"])).loc["hessian_max", "all beta"] == pytest.approx(1)
     module.draw(rows, surfaces, tmp_path)
     assert len(list(tmp_path.glob("*.png"))) == 2

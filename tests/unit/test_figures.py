@@ -43,9 +43,7 @@ DRAWABLE = list(FIGURES)
 def tables() -> dict[str, dict[str, pd.DataFrame]]:
     """The tables of three runs, by the source of their features."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # made-up series are constant here and there, and the statistics say so
+        warnings.simplefilter("ignore")  # made-up series are constant here and there, and the statistics say so
         weights = figure_tables.all_tables()
         return {
             "metrics": weights,
@@ -106,9 +104,7 @@ def test_every_figure_is_drawn_from_the_tables_it_names(name, drawn):
     ]
     assert entry.panels or positional == list(entry.tables)
     figure = drawn(name)
-    marks = sum(
-        len(axes.lines) + len(axes.collections) + len(axes.images) + len(axes.patches) for axes in figure.axes
-    )
+    marks = sum(len(axes.lines) + len(axes.collections) + len(axes.images) + len(axes.patches) for axes in figure.axes)
     assert marks > 0
     assert [line for line in words(figure).splitlines() if line.lower().startswith("no ")] == []
 
@@ -268,21 +264,15 @@ def test_the_overview_sets_topology_beside_the_norm(run):
     axes = overview(run["metrics"], run["features"], run["correlations"], run["models"]).axes[3]
     table = plain(run["correlations"])
     table = table[(table["metric"] == "validation_loss") & (table["layer"] == "all")]
-    points = {
-        line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5
-    }
+    points = {line.get_marker(): sorted(line.get_xdata()) for line in axes.get_lines() if len(line.get_xdata()) == 5}
     for marker, feature in (("o", "h0_total"), ("X", "frobenius_norm"), ("s", "neural_persistence")):
-        np.testing.assert_array_equal(
-            points[marker], sorted(table.loc[table["feature"] == feature, "spearman"])
-        )
+        np.testing.assert_array_equal(points[marker], sorted(table.loc[table["feature"] == feature, "spearman"]))
 
 
 def test_values_that_are_not_finite_leave_a_gap_and_are_counted(run):
     features = run["features"].copy()
     chosen = features.index[
-        (features["feature"] == "neural_persistence")
-        & (features["layer"] == "all")
-        & (features["model"] == "xl-97k")
+        (features["feature"] == "neural_persistence") & (features["layer"] == "all") & (features["model"] == "xl-97k")
     ]
     features.loc[chosen[3], "value"] = np.nan
     features.loc[chosen[7], "value"] = np.inf
@@ -313,9 +303,7 @@ def test_steps_that_span_decades_get_a_logarithmic_axis_with_step_0(run, tables)
     assert axes.get_xticks()[0] == 0
     without = logarithmic[logarithmic["step"] > 0]
     assert over_training("neural_persistence", without, run["models"]).axes[0].get_xscale() == "log"
-    assert (
-        over_training("neural_persistence", run["features"], run["models"]).axes[0].get_xscale() == "linear"
-    )
+    assert over_training("neural_persistence", run["features"], run["models"]).axes[0].get_xscale() == "linear"
 
 
 def test_running_median_by_hand_and_nan_is_not_hidden():
@@ -463,9 +451,7 @@ def test_a_fan_ends_at_the_interval_and_the_plan_stands_beneath(run):
 
 def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
     figure = decision_candidates(run["candidates"], run["models"])
-    drawn = sorted(
-        x for axes in figure.axes for dots in axes.collections[1:] for x in dots.get_offsets()[:, 0]
-    )
+    drawn = sorted(x for axes in figure.axes for dots in axes.collections[1:] for x in dots.get_offsets()[:, 0])
     np.testing.assert_allclose(drawn, sorted(run["candidates"]["loss"].dropna()))
     assert len(drawn) > 3
     assert "nothing" not in words(figure)

@@ -10,9 +10,7 @@ from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_fro
 
 def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
     histories = family(2)
-    features, metrics, training, models = (
-        table.sample(frac=1, random_state=0) for table in tables(histories)
-    )
+    features, metrics, training, models = (table.sample(frac=1, random_state=0) for table in tables(histories))
     other_layer = features.assign(layer="blocks.0", value=-1.0)
     found = trainings_from_tables(pd.concat([features, other_layer]), metrics, training, models)
     for one, other in zip(found, histories, strict=True):
@@ -72,12 +70,7 @@ def test_an_evaluation_by_hand():
 def test_every_method_is_held_against_the_best_that_reads_the_loss_or_the_size_alone():
     rows = [
         (f"m{i}", 0.2, method, actual + error, actual - 1, actual + 1, actual, error, "")
-        for method, error in (
-            ("power_law", 0.4),
-            ("ridge_size", 0.1),
-            ("ridge_loss", 0.2),
-            ("topology_rate", 0.2),
-        )
+        for method, error in (("power_law", 0.4), ("ridge_size", 0.1), ("ridge_loss", 0.2), ("topology_rate", 0.2))
         for i, actual in enumerate((2.0, 1.8, 1.6))
     ]
     names = ["model", "fraction", "method", "forecast", "own_low", "own_high", "actual", "error", "reason"]

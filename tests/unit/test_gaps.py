@@ -93,14 +93,10 @@ def test_a_revision_that_moved_since_it_was_fetched_is_said(tmp_path):
     snakemake = job(tmp_path)
     snakemake.params.steps, snakemake.input.checkpoints = [1], [str(manifest)]
     noted = []
-    assert dict(_job.measured(snakemake, "weights", noted, lambda checkpoint: "measurements")) == {
-        1: "measurements"
-    }
+    assert dict(_job.measured(snakemake, "weights", noted, lambda checkpoint: "measurements")) == {1: "measurements"}
     [row] = noted
     assert row["step"] is None  # no gap
-    assert row["warning"].startswith(
-        "a/b, revision step1: it was commit 111111111111 when it was fetched first"
-    )
+    assert row["warning"].startswith("a/b, revision step1: it was commit 111111111111 when it was fetched first")
 
 
 class Text:

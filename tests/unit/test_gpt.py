@@ -61,13 +61,9 @@ def encoder_name(name: str) -> str:
 
 def encoder_of_pytorch(model: GPT) -> nn.TransformerEncoder:
     """PyTorch's own pre-norm encoder with the same weights."""
-    layer = nn.TransformerEncoderLayer(
-        8, 2, 32, dropout=0, activation="gelu", batch_first=True, norm_first=True
-    )
+    layer = nn.TransformerEncoderLayer(8, 2, 32, dropout=0, activation="gelu", batch_first=True, norm_first=True)
     encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8), enable_nested_tensor=False).double()
-    state = {
-        encoder_name(name): value for name, value in model.state_dict().items() if "embedding" not in name
-    }
+    state = {encoder_name(name): value for name, value in model.state_dict().items() if "embedding" not in name}
     encoder.load_state_dict(state)
     return encoder
 
@@ -116,9 +112,7 @@ def test_second_derivative_through_functional_call_matches_finite_differences():
 
     with sdpa_kernel(SDPBackend.MATH):  # the fused attention has no second derivative
         exact = hessian(loss)(parameters[name])
-    step = (
-        1e-5  # error of central differences of gradients: step^2 from the curve, 1e-16 / step from rounding
-    )
+    step = 1e-5  # error of central differences of gradients: step^2 from the curve, 1e-16 / step from rounding
     columns = []
     for direction in torch.eye(8, dtype=torch.float64):
         ends = [torch.func.grad(loss)(parameters[name] + sign * step * direction) for sign in (1, -1)]
@@ -159,9 +153,7 @@ def test_initial_weights_depend_on_the_seed_alone():
     torch.manual_seed(0)
     assert torch.equal(drawn, torch.rand(1)), "building a model drew from the global generator"
     second, other = GPT(128, 128, 48, 3, 4, seed=42), GPT(128, 128, 48, 3, 4, seed=43)
-    for (name, one), two, three in zip(
-        first.named_parameters(), second.parameters(), other.parameters(), strict=True
-    ):
+    for (name, one), two, three in zip(first.named_parameters(), second.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
         values = one.detach().numpy()
         if one.dim() == 2:

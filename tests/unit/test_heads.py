@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from transformers import (
-    AutoModelForCausalLM,
-    BloomConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    LlamaConfig,
-    OPTConfig,
-)
+from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, OPTConfig
 
 import toposcale
 from toposcale import checkpoints
@@ -98,9 +91,7 @@ def test_the_columns_of_a_head_without_values_change_nothing(saved):
     model, folder = saved
     split, whole = heads_of(folder)
     values = {name: rows for name, rows in split.items() if is_of(name, "value")}
-    outputs = [
-        rows for name, rows in split.items() if not any(is_of(name, p) for p in ("query", "key", "value"))
-    ]
+    outputs = [rows for name, rows in split.items() if not any(is_of(name, p) for p in ("query", "key", "value"))]
     assert len(outputs) == 4
     shared = len(outputs) // len(values)
     list(values.values())[1][:] = 0
@@ -132,9 +123,7 @@ def test_heads_are_layers_and_the_whole_model_stays_as_it_is(saved):
         if f"{layer.removesuffix('.weight')}.head-00.weight" in heads and "q_" not in layer
         and "k_" not in layer and "v_" not in layer
     ]  # fmt: skip
-    own = [
-        found[layer]["frobenius_norm"] for layer in heads if layer.startswith(output.removesuffix("weight"))
-    ]
+    own = [found[layer]["frobenius_norm"] for layer in heads if layer.startswith(output.removesuffix("weight"))]
     assert np.linalg.norm(own) == pytest.approx(found[output]["frobenius_norm"])
 
 
@@ -159,9 +148,7 @@ def test_the_heads_of_the_projects_own_gpt(tmp_path):
     assert np.array_equal(found["blocks.0.attention.qkv.value.head-01.weight"], matrix[24 + 4 : 24 + 8])
 
 
-@pytest.mark.parametrize(
-    "told", ["{}", '{"num_attention_heads": null}', "[1]", "", "[" * 10**5 + "]" * 10**5], ids=len
-)
+@pytest.mark.parametrize("told", ["{}", '{"num_attention_heads": null}', "[1]", "", "[" * 10**5 + "]" * 10**5], ids=len)
 def test_an_unknown_number_of_heads_is_one_line(tmp_path, told):
     save_file({"a": np.eye(3)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(told)

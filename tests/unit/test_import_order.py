@@ -102,9 +102,7 @@ def test_studies_import_the_library_and_each_other_only():
     assert files
     for path in files:
         above = {name.split(".")[0] for name in imported(path)} & outside
-        assert above <= (PLAN_OF_A_CONFIGURATION if path.parent.name == "study3" else set()), (
-            path.relative_to(ROOT)
-        )
+        assert above <= (PLAN_OF_A_CONFIGURATION if path.parent.name == "study3" else set()), path.relative_to(ROOT)
 
 
 def test_what_users_run_does_not_know_the_studies():
@@ -131,9 +129,7 @@ _MODULE_OF = {"scikit-learn": "sklearn"}
 
 def test_what_the_library_imports_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    stated = project["dependencies"] + [
-        name for names in project["optional-dependencies"].values() for name in names
-    ]
+    stated = project["dependencies"] + [name for names in project["optional-dependencies"].values() for name in names]
     packages = {re.match(r"[\w.-]+", line)[0].lower() for line in stated}
     declared = {_MODULE_OF.get(name, name).replace("-", "_") for name in packages}
     used = {name.split(".")[0] for path in LIBRARY.rglob("*.py") for name in imported(path)}

@@ -114,9 +114,7 @@ def test_a_first_row_that_is_of_something_else_moves_nothing():
     losses = live.checkpoint_losses.copy()
     losses[0] = losses[-1] - 0.1
     odd = replace(live, checkpoint_losses=losses)
-    clean = replace(
-        live, checkpoint_steps=live.checkpoint_steps[1:], checkpoint_losses=live.checkpoint_losses[1:]
-    )
+    clean = replace(live, checkpoint_steps=live.checkpoint_steps[1:], checkpoint_losses=live.checkpoint_losses[1:])
     assert Joint().fit([], odd).forecast(odd) == Joint().fit([], clean).forecast(clean)
 
 

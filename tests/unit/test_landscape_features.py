@@ -9,10 +9,7 @@ import pytest
 import torch
 
 from toposcale.analysis.graph_dependence import graph_dependence_tables
-from toposcale.analysis.landscape_information import (
-    intraclass_correlation,
-    landscape_information_tables,
-)
+from toposcale.analysis.landscape_information import intraclass_correlation, landscape_information_tables
 from toposcale.features import gradient_clouds
 from toposcale.features.gradient_clouds import GradientCloudSettings
 from toposcale.features.landscape import LandscapeFeatureSettings, compute_features, mean_and_spread
@@ -30,9 +27,7 @@ STEEP = {"first.weight": 3.0, "second.weight": 1.0, "bias": 0.5}
 def parameters():
     generator = torch.Generator().manual_seed(0)
     shapes = {"first.weight": (4, 6), "second.weight": (3, 4), "bias": (4,)}
-    return {
-        name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()
-    }
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
 
 
 def bowl(factor=1.0):
@@ -68,9 +63,9 @@ def test_gradients_of_a_quadratic_are_its_weights_times_its_slope():
     assert found.gradient_features["first.weight"]["gradient_norm"] == pytest.approx(expected["first.weight"])
     assert found.gradient_features["all"]["gradient_norm"] == pytest.approx(math.hypot(*expected.values()))
     # H0 of the rows of the gradient: the spanning tree of the rows of the weight, three times as long.
-    own = gradient_clouds.compute_features(
-        {"w": point["first.weight"].numpy()}, GradientCloudSettings(), model="m"
-    )[0]["w"]
+    own = gradient_clouds.compute_features({"w": point["first.weight"].numpy()}, GradientCloudSettings(), model="m")[0][
+        "w"
+    ]
     assert found.gradient_features["first.weight"]["h0_total"] == pytest.approx(3 * own["h0_total"])
     assert set(found.gradient_diagrams) == {"first.weight", "second.weight"}
 
@@ -137,8 +132,7 @@ def test_the_density_of_two_eigenvalues_has_two_peaks():
         [bowl()], parameters(), replace(SETTINGS, density_runs=40), model="m"
     ).density
     mass = [
-        np.trapezoid(density[chosen], grid[chosen])
-        for chosen in (grid > 2, (grid > 0.75) & (grid < 2), grid < 0.75)
+        np.trapezoid(density[chosen], grid[chosen]) for chosen in (grid > 2, (grid > 0.75) & (grid < 2), grid < 0.75)
     ]
     assert mass == pytest.approx([0.6, 0.3, 0.1], abs=0.06)
     assert np.isfinite(error).all()
@@ -150,10 +144,7 @@ def test_weights_that_are_not_finite_have_the_same_features_all_nan():
     healthy = compute_features([bowl()] * 2, parameters(), SETTINGS, model="m")
     with pytest.warns(RuntimeWarning, match="NaN or infinity"):
         found = compute_features([bowl()] * 2, broken, SETTINGS, model="m")
-    for ours, theirs in (
-        (found.features, healthy.features),
-        (found.gradient_features, healthy.gradient_features),
-    ):
+    for ours, theirs in ((found.features, healthy.features), (found.gradient_features, healthy.gradient_features)):
         assert {layer: set(named) for layer, named in ours.items()} == {
             layer: set(named) for layer, named in theirs.items()
         }
@@ -188,9 +179,7 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
     bad[0, 0] = np.inf
     healthy, _ = gradient_clouds.compute_features({"a": good, "b": good}, GradientCloudSettings(), model="m")
     with pytest.warns(RuntimeWarning, match="gradient of b"):
-        found, diagrams = gradient_clouds.compute_features(
-            {"a": good, "b": bad}, GradientCloudSettings(), model="m"
-        )
+        found, diagrams = gradient_clouds.compute_features({"a": good, "b": bad}, GradientCloudSettings(), model="m")
     assert found["a"] == healthy["a"]
     assert set(found["b"]) == set(healthy["b"])
     assert all(math.isnan(value) for value in found["b"].values())
@@ -210,11 +199,7 @@ def rows(model, values):
 
 
 def test_dependence_on_the_graph_by_hand():
-    values = {
-        "grid8": [1.0, 2.0, 3.0, 4.0],
-        "grid4": [3.0, 4.0, 5.0, 6.0],
-        "grid8_spread": [0.5, 0.5, 0.5, 1.5],
-    }
+    values = {"grid8": [1.0, 2.0, 3.0, 4.0], "grid4": [3.0, 4.0, 5.0, 6.0], "grid8_spread": [0.5, 0.5, 0.5, 1.5]}
     columns = ["model", "step", "source", "layer", "feature", "value"]
     table = dependence(pd.DataFrame(rows("m", values), columns=columns), ["grid8", "grid4"])
     row = table.set_index("feature").loc["n_minima_random_1"]
@@ -244,9 +229,7 @@ def test_intraclass_correlation_against_analysis_of_variance():
     expected = (between - within) / (between + (n - 1) * within)
     assert intraclass_correlation(draws.mean(1), draws.std(1, ddof=1), n) == pytest.approx(expected)
     assert intraclass_correlation(np.arange(4.0), np.zeros(4), 3) == 1.0
-    assert intraclass_correlation(np.zeros(4), np.ones(4), 3) == pytest.approx(
-        -0.5
-    )  # its least: -1 / (n - 1)
+    assert intraclass_correlation(np.zeros(4), np.ones(4), 3) == pytest.approx(-0.5)  # its least: -1 / (n - 1)
     assert math.isnan(intraclass_correlation(np.zeros(4), np.zeros(4), 3))
 
 

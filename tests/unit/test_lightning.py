@@ -46,10 +46,7 @@ class Regression(lightning.LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": self.interval},
-        }
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
 
 
 def fit(path, *, every=6, interval="step", resume_from=None, epochs=EPOCHS, **options):
@@ -101,9 +98,7 @@ def test_a_fit_of_two_epochs(tmp_path):
     assert set(metrics["accuracy"]) == {0.5}
     features = rows(tmp_path, "features/weights", "features").query("feature == 'frobenius_norm'")
     last = features.set_index(["step", "layer"])["value"][STEPS]
-    expected = {
-        name: value.norm().item() for name, value in module.named_parameters() if name.endswith("weight")
-    }
+    expected = {name: value.norm().item() for name, value in module.named_parameters() if name.endswith("weight")}
     assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-6)
     facts = folder.facts()
     assert (facts["final_step"], facts["tokens_per_step"]) == (STEPS, 64)

@@ -8,9 +8,7 @@ from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.lm_eval import Evaluated, read_results, scores
 
-SHARED = Path(
-    os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")
-)
+SHARED = Path(os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 OLDER = {
     "results": {
@@ -85,10 +83,7 @@ def test_only_wanted_tasks():
     [
         {},
         {"model_args": "pretrained=EleutherAI/pythia-70m"},
-        {
-            "model_args": {"pretrained": "EleutherAI/pythia-70m", "revision": "step1000"},
-            "model_revision": None,
-        },
+        {"model_args": {"pretrained": "EleutherAI/pythia-70m", "revision": "step1000"}, "model_revision": None},
         {"model_args": "pretrained=EleutherAI/pythia-70m,revision=step1000", "model_revision": "main"},
     ],
 )

@@ -25,16 +25,12 @@ def state_file(tmp_path, history, **facts):
 
 
 def metrics_of(curve, *checkpoints):
-    return {
-        (row["step"], row["metric"]): row["value"] for row in curve.metric_rows("m", checkpoints).to_pylist()
-    }
+    return {(row["step"], row["metric"]): row["value"] for row in curve.metric_rows("m", checkpoints).to_pylist()}
 
 
 @pytest.mark.parametrize("name", ["losses.csv", "losses.parquet"])
 def test_rows_are_sorted_and_what_is_missing_is_nan(tmp_path, name):
-    path = written(
-        tmp_path, {"loss": [2.0, 3.0], "step": [10, 5], "lr": [0.1, 0.2], "mine": ["a", "b"]}, name
-    )
+    path = written(tmp_path, {"loss": [2.0, 3.0], "step": [10, 5], "lr": [0.1, 0.2], "mine": ["a", "b"]}, name)
     curve = loss_curves.read(path)
     log = curve.log()
     assert log.column_names == ["step", "loss", "gradient_norm", "learning_rate"]
@@ -58,9 +54,7 @@ def test_rows_are_sorted_and_what_is_missing_is_nan(tmp_path, name):
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_names_of_trackers_and_every_separator_are_read(tmp_path, names, separator):
     values = ([1, 2], [4.5, 3.5], [5.0, 4.0], [0.1, 0.2])
-    curve = loss_curves.read(
-        written(tmp_path, dict(zip(names, values, strict=True)), "export.tsv", separator)
-    )
+    curve = loss_curves.read(written(tmp_path, dict(zip(names, values, strict=True)), "export.tsv", separator))
     log = curve.log()
     assert (log["step"].to_pylist(), log["loss"].to_pylist()) == ([1, 2], [4.5, 3.5])
     assert log["learning_rate"].to_pylist() == [0.1, 0.2]
@@ -107,9 +101,7 @@ def test_a_row_that_is_there_twice_is_no_repeated_step(tmp_path):
     assert loss_curves.of_columns({"step": [1, 2, 2], "loss": [3.0, 2.0, 2.0]}).repeated == 0
 
 
-@pytest.mark.parametrize(
-    "names", [("step", "val_loss"), ("iter", "lm loss validation"), ("Step", "eval/loss")]
-)
+@pytest.mark.parametrize("names", [("step", "val_loss"), ("iter", "lm loss validation"), ("Step", "eval/loss")])
 def test_validation_losses_alone_are_a_curve(tmp_path, names):
     curve = loss_curves.read(written(tmp_path, dict(zip(names, ([1, 2], [4.5, 3.5]), strict=True))))
     assert metrics_of(curve) == {(1, "validation_loss"): 4.5, (2, "validation_loss"): 3.5}
@@ -171,9 +163,7 @@ def test_a_compressed_file_that_is_cut_is_one_line(tmp_path):
 
 
 def test_numbers_as_texts_in_json_are_numbers(tmp_path):
-    (tmp_path / "a.jsonl").write_text(
-        '{"step": "5", "loss": "3.25", "note": "a"}\n{"step": 10, "loss": "2e0"}'
-    )
+    (tmp_path / "a.jsonl").write_text('{"step": "5", "loss": "3.25", "note": "a"}\n{"step": 10, "loss": "2e0"}')
     assert loss_curves.read(tmp_path / "a.jsonl").log()["loss"].to_pylist() == [3.25, 2.0]
 
 
@@ -183,9 +173,7 @@ def test_tokens_in_the_place_of_steps_are_named():
 
 
 def test_checkpoints_are_where_the_validation_loss_is(tmp_path):
-    path = written(
-        tmp_path, {"step": [0, 1, 2, 3], "loss": [4.0, 3, 2, 1], "val_loss": [4.5, None, None, 1.5]}
-    )
+    path = written(tmp_path, {"step": [0, 1, 2, 3], "loss": [4.0, 3, 2, 1], "val_loss": [4.5, None, None, 1.5]})
     curve = loss_curves.read(path)
     assert len(curve.log()) == 4
     assert metrics_of(curve) == {
@@ -217,13 +205,7 @@ def test_a_long_log_is_thinned_and_keeps_its_ends(tmp_path):
 def test_the_state_of_a_trainer_is_read(tmp_path):
     history = [
         {"step": 10, "loss": 4.0, "grad_norm": 0.5, "learning_rate": 1e-3, "epoch": 0.1},
-        {
-            "step": 10,
-            "eval_loss": 4.2,
-            "eval_runtime": 3.0,
-            "eval_samples_per_second": 9.0,
-            "eval_accuracy": 0.3,
-        },
+        {"step": 10, "eval_loss": 4.2, "eval_runtime": 3.0, "eval_samples_per_second": 9.0, "eval_accuracy": 0.3},
         {"step": 20, "loss": 3.0, "grad_norm": 0.4, "learning_rate": 5e-4},
         {"step": 20, "train_runtime": 100.0, "train_loss": 3.5, "total_flos": 1e9},
     ]
@@ -232,11 +214,7 @@ def test_the_state_of_a_trainer_is_read(tmp_path):
     assert log["loss"].to_pylist() == [4.0, 3.0]
     assert log["gradient_norm"].to_pylist() == [0.5, 0.4]
     assert log["learning_rate"].to_pylist() == [1e-3, 5e-4]
-    assert metrics_of(curve) == {
-        (10, "training_loss"): 4.0,
-        (10, "validation_loss"): 4.2,
-        (10, "accuracy"): 0.3,
-    }
+    assert metrics_of(curve) == {(10, "training_loss"): 4.0, (10, "validation_loss"): 4.2, (10, "accuracy"): 0.3}
 
 
 @pytest.mark.parametrize(
@@ -269,10 +247,7 @@ def test_scalars_of_tensorboard_are_read(tmp_path):
     ("columns", "said"),
     [
         ({"step": [1], "ppl": [2.0]}, "no column for loss; its columns are step, ppl (separated by commas)"),
-        (
-            {"loss": [2.0], "time": [1]},
-            "no column for step; its columns are loss, time (separated by commas)",
-        ),
+        ({"loss": [2.0], "time": [1]}, "no column for step; its columns are loss, time (separated by commas)"),
         ({"step": [], "loss": []}, "no rows"),
         ({"step": [1.5], "loss": [1]}, "step holds 1.5"),
         ({"step": [-1], "loss": [1]}, "step holds -1"),
@@ -308,9 +283,7 @@ def test_a_damaged_state_is_one_line(tmp_path, content):
 
 def test_two_runs_in_one_export_are_named(tmp_path):
     columns = {"Step": [1, 2], "run-a - train/loss": [3.0, 2.0], "run-b - train/loss": [4.0, 3.0]}
-    with pytest.raises(
-        UserError, match="columns run-a - train/loss and run-b - train/loss both hold the loss"
-    ):
+    with pytest.raises(UserError, match="columns run-a - train/loss and run-b - train/loss both hold the loss"):
         loss_curves.read(written(tmp_path, columns))
 
 

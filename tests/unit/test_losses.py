@@ -97,9 +97,7 @@ def test_curvature_of_a_loss_with_derivatives_inside():
 
     def of_one_vector(vector):
         parts = vector.split([tensor.numel() for tensor in parameters.values()])
-        named = {
-            name: part.view_as(tensor) for (name, tensor), part in zip(parameters.items(), parts, strict=True)
-        }
+        named = {name: part.view_as(tensor) for (name, tensor), part in zip(parameters.items(), parts, strict=True)}
         return loss(named)
 
     whole = torch.cat([tensor.reshape(-1) for tensor in parameters.values()])

@@ -21,14 +21,11 @@ def origin():
 
 
 def measured(loss, parameters, **changes):
-    return measure_landscape(
-        loss, parameters, LandscapeSettings(**{"resolution": 5, "trace_probes": 10} | changes)
-    )
+    return measure_landscape(loss, parameters, LandscapeSettings(**{"resolution": 5, "trace_probes": 10} | changes))
 
 
 @pytest.mark.parametrize(
-    ("plane", "curvatures"),
-    [("top", [8.0, 3.0]), ("negative", [-2.0, -0.25]), ("mixed", [8.0, -2.0])],
+    ("plane", "curvatures"), [("top", [8.0, 3.0]), ("negative", [-2.0, -0.25]), ("mixed", [8.0, -2.0])]
 )
 def test_planes_of_eigenvectors_reach_as_far_as_their_curvature_says(plane, curvatures):
     found = measured(quadratic, origin(), planes={plane: (0.3, 1.0)})
@@ -52,9 +49,7 @@ def test_both_ends_of_the_spectrum_and_the_trace():
     assert whole["hessian_max"] == pytest.approx(8)
     assert whole["hessian_min"] == pytest.approx(-2)
     assert whole["hessian_trace"] == pytest.approx(float(CURVATURES.sum()))
-    upside_down = measured(lambda point: -quadratic(point), origin(), planes={"mixed": (1.0,)}).features[
-        "all"
-    ]
+    upside_down = measured(lambda point: -quadratic(point), origin(), planes={"mixed": (1.0,)}).features["all"]
     assert upside_down["hessian_top_1"] == pytest.approx(-8)
     assert upside_down["hessian_max"] == pytest.approx(2)
     assert upside_down["hessian_min"] == pytest.approx(-8)
@@ -68,9 +63,7 @@ def test_two_wells_are_two_minima_and_one_saddle():
         return (x**2 - 1) ** 2 + y**2 + (point["w"][1] ** 2).sum()
 
     # At the saddle the Hessian along x is -4 and all others are 2: mixed at c = 4 reaches from x = -2 to 2.
-    found = measured(
-        wells, {"w": torch.zeros(2, 2, dtype=torch.float64)}, planes={"mixed": (4.0,)}, resolution=21
-    )
+    found = measured(wells, {"w": torch.zeros(2, 2, dtype=torch.float64)}, planes={"mixed": (4.0,)}, resolution=21)
     whole = found.features["all"]
     assert whole["n_minima_mixed_4_grid8"] == 2
     assert whole["n_saddles_mixed_4_grid8"] == 1
@@ -99,9 +92,7 @@ def test_a_ball_of_a_bowl_has_exactly_the_saddles_of_its_sample():
     radius = math.sqrt(9 * 12)
     assert np.linalg.norm(ball.points, axis=1).max() <= radius
     # Half of the points of a ball of 6 dimensions lie beyond 0.89 of its radius.
-    assert (np.linalg.norm(ball.points, axis=1) > 0.5 ** (1 / 6) * radius).mean() == pytest.approx(
-        0.5, abs=0.1
-    )
+    assert (np.linalg.norm(ball.points, axis=1) > 0.5 ** (1 / 6) * radius).mean() == pytest.approx(0.5, abs=0.1)
     assert np.argsort(ball.values).tolist() == np.argsort(ball.bowl).tolist()
     assert whole["n_saddles_ball_aknn8"] == whole["n_saddles_bowl_aknn8"] > 0
 

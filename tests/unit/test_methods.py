@@ -99,9 +99,7 @@ def test_a_forecast_that_cannot_be_made_is_nan_with_a_reason(method, case, every
 
 @settings(deadline=None, max_examples=25)
 @given(
-    values=st.lists(
-        st.one_of(st.floats(-1e6, 1e6), st.just(np.nan), st.just(np.inf)), min_size=0, max_size=12
-    ),
+    values=st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(np.nan), st.just(np.inf)), min_size=0, max_size=12),
     method=st.sampled_from(["power_law", "multi_power_law", "topology_rate", "combined", "gradient_norm"]),
 )
 def test_no_short_series_is_an_error(values, method):
@@ -131,9 +129,7 @@ def test_three_rows_of_forty_change_nothing_much():
     losses = clean.losses.copy()
     losses[[150, 151, 240]] = 40.0
     for method in ("power_law", "multi_power_law"):
-        expected, found = (
-            every.forecast(make(method), h.first(0.3)) for h in (clean, replace(clean, losses=losses))
-        )
+        expected, found = (every.forecast(make(method), h.first(0.3)) for h in (clean, replace(clean, losses=losses)))
         assert found.value == pytest.approx(expected.value, abs=0.02)
         assert found.low > 0
         assert found.high < 5
@@ -166,9 +162,7 @@ def test_rows_without_a_loss_are_the_plan_and_no_progress():
     """A table with rates to the end and losses up to 30%: it has come to 30%, and the rest of its plan is known."""
     whole = run(0)
     losses = np.where(whole.steps <= 300, whole.losses, np.nan)
-    tailed = replace(
-        whole.first(0.3), steps=whole.steps, losses=losses, gradient_norms=np.full(FINAL, np.nan)
-    )
+    tailed = replace(whole.first(0.3), steps=whole.steps, losses=losses, gradient_norms=np.full(FINAL, np.nan))
     assert tailed.last_step == 300
     assert not tailed.is_finished
     assert tailed.plan_known
@@ -185,13 +179,7 @@ def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
     """Of a linear warm-up half the steps count: L = 5 (step - 20)^-0.4 + 2 is found exactly after 40 steps of it."""
     steps = np.arange(WARMUP, 500)
     history = TrainingRun(
-        "moved",
-        1,
-        1,
-        FINAL,
-        checkpoint_steps=steps,
-        checkpoint_losses=5 * (steps - WARMUP / 2) ** -0.4 + 2,
-        **known,
+        "moved", 1, 1, FINAL, checkpoint_steps=steps, checkpoint_losses=5 * (steps - WARMUP / 2) ** -0.4 + 2, **known
     )
     found = make("power_law").fit(history).predict(FINAL)
     assert found.value == pytest.approx(5 * (FINAL - WARMUP / 2) ** -0.4 + 2, abs=1e-6)

@@ -59,18 +59,14 @@ def test_the_evidence_is_the_marginal_likelihood():
     assert found.evidence == pytest.approx(exact + 0.5 * 9 * np.log(2 * np.pi), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("planted_scale", "at_least", "at_most"), [(0.1, 0.0, 0.5), (1, 0.25, 4), (20, 4, 64)]
-)
+@pytest.mark.parametrize(("planted_scale", "at_least", "at_most"), [(0.1, 0.0, 0.5), (1, 0.25, 4), (20, 4, 64)])
 def test_the_curve_tells_how_large_its_misfit_is(planted_scale, at_least, at_most):
     at = points(np.linspace(-3, 0, 20))
     noise = np.full(20, 1e-4)
     scales = []
     for seed in range(10):
         matrix = covariance(at, at, planted_scale * NOW) + np.diag(noise**2)
-        seen = line(at.time)(CENTRE)[0] + np.random.default_rng(seed).multivariate_normal(
-            np.zeros(20), matrix
-        )
+        seen = line(at.time)(CENTRE)[0] + np.random.default_rng(seed).multivariate_normal(np.zeros(20), matrix)
         scales.append(fit(line(at.time), seen, at, noise, (CENTRE, WIDTH), BELIEVED)[1])
     assert at_least <= np.median(scales) / NOW <= at_most
 

@@ -26,9 +26,7 @@ SETTINGS = weights.WeightSettings(max_points=12)
 
 def small_model(seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Embedding(20, 6), nn.Linear(6, 16), nn.LayerNorm(16), nn.Linear(16, 5, bias=False)
-    )
+    return nn.Sequential(nn.Embedding(20, 6), nn.Linear(6, 16), nn.LayerNorm(16), nn.Linear(16, 5, bias=False))
 
 
 def monitor(folder, **options):
@@ -37,9 +35,7 @@ def monitor(folder, **options):
 
 
 def features(folder, step, name="tiny"):
-    return tables.read(
-        schemas.TABLES["features"], Folder(folder, name).file("features/weights", step)
-    ).to_pandas()
+    return tables.read(schemas.TABLES["features"], Folder(folder, name).file("features/weights", step)).to_pandas()
 
 
 def whole(folder, step):
@@ -60,8 +56,7 @@ def test_the_rows_are_those_of_a_checkpoint_of_the_same_weights(tmp_path, dtype)
         watching.step(model, 1.0)
         # The copy was taken: what happens to the weights from here on does not change it.
         save_file(
-            {name: value.detach().clone() for name, value in model.state_dict().items()},
-            tmp_path / "w.safetensors",
+            {name: value.detach().clone() for name, value in model.state_dict().items()}, tmp_path / "w.safetensors"
         )
         with torch.no_grad():
             for parameter in model.parameters():
@@ -90,21 +85,10 @@ def test_snapshots_losses_and_metrics_land_at_their_steps(tmp_path):
     folder = Folder(tmp_path, "tiny")
     assert folder.steps() == [0, 3, 6]
     log = tables.gather(schemas.TABLES["training"], folder.files("training").values()).to_pylist()
-    assert log == [
-        {"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.1} for step in range(1, 8)
-    ]
-    assert metrics(tmp_path) == {
-        (3, "training_loss"): 3,
-        (6, "training_loss"): 6,
-        (7, "validation_loss"): 0.5,
-    }
+    assert log == [{"step": step, "loss": step, "gradient_norm": 2.0, "learning_rate": 0.1} for step in range(1, 8)]
+    assert metrics(tmp_path) == {(3, "training_loss"): 3, (6, "training_loss"): 6, (7, "validation_loss"): 0.5}
     n_parameters = sum(value.numel() for value in model.parameters())
-    assert folder.facts() == {
-        "n_parameters": n_parameters,
-        "tokens_per_step": 64,
-        "final_step": 8,
-        "schedule": None,
-    }
+    assert folder.facts() == {"n_parameters": n_parameters, "tokens_per_step": 64, "final_step": 8, "schedule": None}
 
 
 def test_evaluations_between_snapshots_are_told(tmp_path, capfd):
@@ -195,10 +179,7 @@ def test_an_error_in_the_background_is_a_line_and_the_next_snapshot_has_its_chan
         (tmp_path / "features").unlink()
         watching.step(model)
     said = capfd.readouterr().err
-    assert Folder(tmp_path, "tiny").steps() == [3] or Folder(tmp_path, "tiny").steps() == [
-        2,
-        3,
-    ]
+    assert Folder(tmp_path, "tiny").steps() == [3] or Folder(tmp_path, "tiny").steps() == [2, 3]
     assert said.count("no features of step 1") == 1
     assert "Traceback" not in said
     assert "Traceback" in (tmp_path / "logs" / "tiny.log").read_text()
@@ -360,9 +341,7 @@ def test_without_tensorboard_one_line_says_so(tmp_path, monkeypatch, capfd):
 def test_an_open_run_of_weights_and_biases_gets_the_values(tmp_path, monkeypatch):
     logged = []
     wandb = types.SimpleNamespace(
-        run=object(),
-        define_metric=lambda *_, **__: None,
-        log=lambda row, commit: logged.append((row, commit)),
+        run=object(), define_metric=lambda *_, **__: None, log=lambda row, commit: logged.append((row, commit))
     )
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     with monitor(tmp_path) as watching:
@@ -410,9 +389,7 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path):
     assert place.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "option", [{"every": 2.5}, {"tokens_per_step": 0}, {"final_step": -1}, {"max_rows": 0.5}]
-)
+@pytest.mark.parametrize("option", [{"every": 2.5}, {"tokens_per_step": 0}, {"final_step": -1}, {"max_rows": 0.5}])
 def test_counts_are_whole_numbers(tmp_path, option):
     [name] = option
     with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):

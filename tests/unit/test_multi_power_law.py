@@ -11,10 +11,7 @@ from studies import published_curves
 from toposcale.analysis.forecasts import forecast_table
 from toposcale.forecasting import MultiPowerLaw
 
-CURVES = (
-    Path(os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    / "loss_curves"
-)
+CURVES = Path(os.environ.get("TOPOSCALE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data")) / "loss_curves"
 TRAINED_ON = ("cosine_24000", "constant_24000", "wsdcon_9")
 HELD_OUT = ("constant_72000", "cosine_72000", "wsd_20000_24000", "wsdld_20000_24000", "wsdcon_3", "wsdcon_18")
 WARMUP = 2160
@@ -59,9 +56,7 @@ def test_a_planted_law_carries_over_to_a_schedule_it_has_not_seen():
     constant = np.concatenate([rates[:20], np.full(380, 3e-3)])
     step_down = np.concatenate([constant[:200], np.full(200, 9e-4)])
     steps = np.arange(20, 400, 8)
-    curves = [
-        (r, steps, np.array([brute_force(truth, r, s) for s in steps])) for r in (rates, constant, step_down)
-    ]
+    curves = [(r, steps, np.array([brute_force(truth, r, s) for s in steps])) for r in (rates, constant, step_down)]
     law = MultiPowerLaw().fit(curves)
     linear = np.concatenate([constant[:250], np.linspace(3e-3, 3e-4, 150)])
     expected = np.array([brute_force(truth, linear, step) for step in steps])
@@ -126,9 +121,7 @@ def test_losses_that_are_not_finite_are_left_out():
 def test_no_curve_breaks_the_fit(level, slope, noise, seed, constant):
     rates = np.full(300, 1e-3) if constant else schedule(300)
     steps = np.arange(10, 300, 7)
-    losses = (
-        np.abs(level + slope * steps + noise * np.random.default_rng(seed).normal(size=len(steps))) + 0.01
-    )
+    losses = np.abs(level + slope * steps + noise * np.random.default_rng(seed).normal(size=len(steps))) + 0.01
     law = MultiPowerLaw().fit([(rates, steps, losses)])
     low, high = law.interval(rates, 299)
     assert np.all(np.isfinite(law.predict(rates, steps)))

@@ -70,16 +70,7 @@ def test_tree_equals_prim_on_any_small_matrix(weight):
     rows=st.integers(2, 60),
     columns=st.integers(2, 60),
     kind=st.sampled_from(
-        [
-            "gaussian",
-            "cauchy",
-            "few values",
-            "mostly zero",
-            "rank one",
-            "row scales",
-            "column scales",
-            "blocks",
-        ]
+        ["gaussian", "cauchy", "few values", "mostly zero", "rank one", "row scales", "column scales", "blocks"]
     ),
     seed=st.integers(0, 2**32 - 1),
     block=st.sampled_from([1, 37, 1 << 17]),
@@ -114,9 +105,7 @@ def test_tree_is_exact_for_any_threshold(monkeypatch, misled):
     monkeypatch.setattr(module, "_heavy_threshold", lambda matrix: misled)
     rng = np.random.default_rng(0)
     assert_exact_tree(rng.standard_normal((150, 70)))
-    assert_exact_tree(
-        np.kron(np.eye(12), np.ones((12, 9))) * rng.random((144, 108)) + 1e-3 * rng.random((144, 108))
-    )
+    assert_exact_tree(np.kron(np.eye(12), np.ones((12, 9))) * rng.random((144, 108)) + 1e-3 * rng.random((144, 108)))
 
 
 def test_the_two_oracles_agree_and_so_do_we():
@@ -145,11 +134,7 @@ def test_every_dtype_gives_the_tree_of_its_float64_copy(dtype):
 def test_layout_in_memory_does_not_matter():
     weight = np.random.default_rng(4).standard_normal((120, 60)).astype(np.float32)
     expected = np.sort(spanning_tree_weights(weight))
-    for same in (
-        np.asfortranarray(weight),
-        np.repeat(weight, 2, axis=1)[:, ::2],
-        weight[::-1, ::-1][::-1, ::-1],
-    ):
+    for same in (np.asfortranarray(weight), np.repeat(weight, 2, axis=1)[:, ::2], weight[::-1, ::-1][::-1, ::-1]):
         np.testing.assert_array_equal(np.sort(spanning_tree_weights(same)), expected)
 
 
@@ -190,9 +175,7 @@ def test_invariances(seed, factor):
     # The tree's weights are the same numbers, summed in another order.
     assert neural_persistence(flipped) == pytest.approx(value, rel=1e-13)
     assert neural_persistence(weight * factor) == pytest.approx(value, rel=1e-13)
-    assert neural_persistence(weight, scale=2 * np.abs(weight).max()) == pytest.approx(
-        (1 + value) / 2, rel=1e-13
-    )
+    assert neural_persistence(weight, scale=2 * np.abs(weight).max()) == pytest.approx((1 + value) / 2, rel=1e-13)
 
 
 def test_all_zero_matrix_is_nan_with_a_warning():

@@ -18,9 +18,7 @@ def run(path):
             continue
         body = ast.parse(cell.source).body
         if isinstance(body[-1], ast.Expr):
-            body[-1] = ast.copy_location(
-                ast.Assign([ast.Name("shown", ast.Store())], body[-1].value), body[-1]
-            )
+            body[-1] = ast.copy_location(ast.Assign([ast.Name("shown", ast.Store())], body[-1].value), body[-1])
         tree = ast.fix_missing_locations(ast.Module(body, []))
         exec(compile(tree, f"{path.name}, cell {number}", "exec"), variables)
         shown.append(variables.pop("shown", None))

@@ -46,18 +46,8 @@ def test_a_crossed_run_has_the_features_and_norm_of_one_run_and_the_losses_of_an
 
 
 def test_the_table_marks_what_is_above_its_limit_by_more_than_two_errors():
-    row = {
-        "cell": "a",
-        "n_runs": 40,
-        "test": "t",
-        "feature": "h0_total",
-        "draws": 100,
-        "found": 0.12,
-        "error": 0.03,
-    }
-    rows = pd.DataFrame(
-        [row, row | {"cell": "b", "error": 0.02}, row | {"feature": "h0_mean", "found": 0.05}]
-    )
+    row = {"cell": "a", "n_runs": 40, "test": "t", "feature": "h0_total", "draws": 100, "found": 0.12, "error": 0.03}
+    rows = pd.DataFrame([row, row | {"cell": "b", "error": 0.02}, row | {"feature": "h0_mean", "found": 0.05}])
     assert list(nulls.is_kept(rows)) == [True, False, True]
     table = nulls.level_table(rows).set_index("cell")
     assert list(table.columns) == ["h0_total", "h0_mean"]

@@ -72,14 +72,7 @@ def test_every_alternative_belongs_to_its_base_run(family):
 def test_regret_is_what_was_observed(family):
     runs, alternatives = family
     table = decision_table(runs, alternatives)
-    assert set(table["policy"]) >= {
-        "advice",
-        "expected_regret",
-        "always_finish",
-        "stop_now",
-        "oracle",
-        "topology_rate",
-    }
+    assert set(table["policy"]) >= {"advice", "expected_regret", "always_finish", "stop_now", "oracle", "topology_rate"}
     ends = {"finish": end_of(3000, 400), "start b": end_of(7000, 137), "start c": end_of(20000, 48)}
     here = table[(table["model"] == "a.seed1") & (table["fraction"] == 0.2)].set_index("policy")
     best = min(ends, key=ends.get)

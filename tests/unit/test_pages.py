@@ -22,9 +22,7 @@ ENTRY = FIGURES["homology"]._replace(title="A <title>")
 
 def leave_cost(path, seconds, memory=120.5):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps({"wall_seconds": seconds, "cpu_seconds": seconds / 2, "peak_memory_mb": memory})
-    )
+    path.write_text(json.dumps({"wall_seconds": seconds, "cpu_seconds": seconds / 2, "peak_memory_mb": memory}))
 
 
 def test_runtimes_are_added_up_by_rule_and_model(tmp_path):
@@ -72,10 +70,7 @@ def test_a_run_is_exact_only_of_one_clean_revision():
     dirty = provenance_of("a" * 40 + "-dirty", patch="results/mine/changes.patch")
     assert not dirty["exact"]
     assert dirty["patch"] == "changes.patch"
-    assert dirty["commands"].splitlines()[:2] == [
-        "git checkout " + "a" * 40,
-        "git apply results/mine/changes.patch",
-    ]
+    assert dirty["commands"].splitlines()[:2] == ["git checkout " + "a" * 40, "git apply results/mine/changes.patch"]
 
 
 @pytest.mark.parametrize(
@@ -99,9 +94,7 @@ def test_a_cell_is_what_people_read_and_what_it_is_sorted_by(value, text, key):
 
 
 def test_long_tables_are_listed_by_whole_models_and_say_how_many_rows_there_are():
-    rows = pd.DataFrame(
-        {"model": ["a", "a"], "layer": ["all", "wte"], "feature": ["h0_total"] * 2, "n": [1, 2]}
-    )
+    rows = pd.DataFrame({"model": ["a", "a"], "layer": ["all", "wte"], "feature": ["h0_total"] * 2, "n": [1, 2]})
     listed = report.listing("transitions", rows)
     assert listed.rows.to_dict("list") == {"model": ["a"], "feature": ["h0_total"], "n": [1]}
     assert listed.total == 2
@@ -155,8 +148,7 @@ def test_a_run_of_models_that_were_not_trained_here_names_no_training_and_no_tex
 
 def test_models_of_several_origins_are_counted():
     assert (
-        "1 known by their loss curves alone, 1 planned and not yet started;"
-        in provenance_of(["planned", "table"])[0]
+        "1 known by their loss curves alone, 1 planned and not yet started;" in provenance_of(["planned", "table"])[0]
     )
     lede, facts = provenance_of(["gpt", "folder", "table"])
     assert "1 trained here, 1 read from a folder, 1 known by their loss curves alone" in lede
@@ -187,15 +179,11 @@ def test_a_drawing_keeps_its_names_to_itself_and_marks_its_models(tmp_path):
 def test_a_drawing_that_is_too_large_is_put_in_as_its_png():
     svg = '<svg viewBox="0 0 1 1">' + " " * report.LARGEST_SVG + "</svg>"
     drawn = report.drawing(report.Picture("x", ENTRY._replace(title="X"), svg, b"png"))
-    assert drawn == Markup('<img src="data:image/png;base64,{}" alt="X">').format(
-        base64.b64encode(b"png").decode()
-    )
+    assert drawn == Markup('<img src="data:image/png;base64,{}" alt="X">').format(base64.b64encode(b"png").decode())
 
 
 def test_a_column_keeps_its_gaps():
-    metrics = pd.DataFrame(
-        {"model": "a", "step": [0, 1, 2], "metric": "training_loss", "value": [1.0, np.nan, np.inf]}
-    )
+    metrics = pd.DataFrame({"model": "a", "step": [0, 1, 2], "metric": "training_loss", "value": [1.0, np.nan, np.inf]})
     values = with_metrics(figure_tables.features_table()[:0], metrics)
     keys = columns.keys_of(values)
     assert [key["name"] for key in columns.described(keys)] == ["training loss"]
@@ -246,14 +234,7 @@ def test_every_bar_is_in_the_explorer_to_four_digits():
                 ends = [part[end][starts[k] : starts[k + 1]] for end in ("births", "deaths")]
                 assert part["counts"][k] == len(ends[0])
                 rows += [
-                    (
-                        model["name"],
-                        step,
-                        part["layer"],
-                        part["dimension"],
-                        birth,
-                        np.inf if death is None else death,
-                    )
+                    (model["name"], step, part["layer"], part["dimension"], birth, np.inf if death is None else death)
                     for birth, death in zip(*ends, strict=True)
                 ]
     names = ["model", "step", "layer", "dimension", "birth", "death"]
@@ -279,9 +260,7 @@ def test_a_large_run_keeps_the_longest_bars_and_says_so():
     chosen = chosen[chosen["layer"] == part["layer"]]
     longest = part["starts"][1]
     assert part["counts"][0] == len(chosen) > longest
-    assert part["deaths"][:longest] == pytest.approx(
-        np.sort(chosen["death"])[::-1][:longest].tolist(), rel=1e-3
-    )
+    assert part["deaths"][:longest] == pytest.approx(np.sort(chosen["death"])[::-1][:longest].tolist(), rel=1e-3)
 
 
 def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
@@ -293,11 +272,7 @@ def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
     made = parts(features=features.drop(series.index[1]))
     model = models_of(made)[0]
     assert model["name"] == "tiny-3k"
-    key = next(
-        k
-        for k, key in enumerate(made["run"]["keys"])
-        if (key["feature"], key["layer"]) == ("h0_total", "all")
-    )
+    key = next(k for k, key in enumerate(made["run"]["keys"]) if (key["feature"], key["layer"]) == ("h0_total", "all"))
     column = model["columns"][str(key)]
     steps = [model["steps"][place] for place in column["at"]]
     assert steps == [step for k, step in enumerate(series["step"]) if k != 1]
@@ -324,10 +299,4 @@ def test_the_explorer_is_the_same_for_the_same_tables():
 
 
 def test_numbers_are_rounded_to_significant_digits_and_what_is_not_finite_is_none():
-    assert columns.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [
-        123000.0,
-        -0.000123,
-        None,
-        None,
-        0.0,
-    ]
+    assert columns.rounded([123456.0, -0.000123456, np.nan, np.inf, 0.0], 3) == [123000.0, -0.000123, None, None, 0.0]

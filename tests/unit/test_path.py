@@ -22,9 +22,7 @@ def test_a_path_in_a_plane_keeps_all_its_distances():
     plane = principal_plane(embedded(points))
     assert plane.distance == pytest.approx(np.zeros(7), abs=1e-12)
     assert plane.coordinates[-1] == pytest.approx([0, 0])
-    assert np.linalg.norm(plane.coordinates, axis=1) == pytest.approx(
-        np.linalg.norm(points - points[-1], axis=1)
-    )
+    assert np.linalg.norm(plane.coordinates, axis=1) == pytest.approx(np.linalg.norm(points - points[-1], axis=1))
     first, second = (torch.cat([part.ravel() for part in d.values()]) for d in plane.directions)
     assert float(first @ second) == pytest.approx(0, abs=1e-12)
     assert float(first.norm()) == pytest.approx(1)
@@ -39,12 +37,7 @@ def test_what_the_plane_leaves_out_is_said():
 
 @pytest.mark.parametrize(
     "points",
-    [
-        np.ones((5, 3)),
-        np.outer(np.arange(5.0), [1.0, 2.0]),
-        np.array([[1.0, 2.0], [0.0, 0.0]]),
-        np.ones((1, 2)),
-    ],
+    [np.ones((5, 3)), np.outer(np.arange(5.0), [1.0, 2.0]), np.array([[1.0, 2.0], [0.0, 0.0]]), np.ones((1, 2))],
 )
 def test_a_line_has_no_plane(points):
     with pytest.raises(ValueError, match="line"):

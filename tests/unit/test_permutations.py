@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from toposcale.statistics.permutations import (
-    DRAWS,
-    MANY_DRAWS,
-    share_as_extreme,
-    with_more_draws,
-    within_cells,
-)
+from toposcale.statistics.permutations import DRAWS, MANY_DRAWS, share_as_extreme, with_more_draws, within_cells
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs, run_permutation
 
 

@@ -15,10 +15,7 @@ from toposcale.monitor.folder import Folder
 
 
 def models(**keys):
-    shapes = {
-        "a": {"d_model": 8, "n_layers": 1, "n_heads": 1},
-        "b": {"d_model": 16, "n_layers": 2, "n_heads": 1},
-    }
+    shapes = {"a": {"d_model": 8, "n_layers": 1, "n_heads": 1}, "b": {"d_model": 16, "n_layers": 2, "n_heads": 1}}
     training = {"steps": 25, "checkpoint_every": 10, "warmup_steps": 1}
     return plan.models(configuration.resolve({"models": shapes, "training": training, **keys}))
 
@@ -58,10 +55,7 @@ def test_file_names_sort_as_steps_do():
 def test_jobs_of_a_checkpoint_and_of_a_model():
     """Of `a` one job does all checkpoints; `b` was published, and has a job a checkpoint."""
     work = plan.Producer({"a": (0, 10), "b": (5,)}, {"a"})
-    assert work.files("{source}/{model}/{span}", source="weights") == [
-        "weights/a/all",
-        "weights/b/step-00000005",
-    ]
+    assert work.files("{source}/{model}/{span}", source="weights") == ["weights/a/all", "weights/b/step-00000005"]
     assert work.files("{span}", ["b"]) == ["step-00000005"]
     assert work.steps_of("a", "all") == [0, 10]
     assert work.steps_of("a", "step-00000010") == [10]
@@ -130,10 +124,6 @@ def test_trainings_from_elsewhere_that_name_a_cell_are_its_seeds():
     table = {"kind": "table", "path": "losses.csv", "n_parameters": 10}
     hub = {"kind": "hub", "repo": "me/model", "revisions": "step{step}", "steps": [1, 2]}
     found = models(
-        models={
-            "one": {**table, "cell": "both", "seed": 7},
-            "two": {**hub, "cell": "both", "seed": 8},
-            "alone": table,
-        }
+        models={"one": {**table, "cell": "both", "seed": 7}, "two": {**hub, "cell": "both", "seed": 8}, "alone": table}
     )
     assert [(model.cell, model.seed) for model in found.values()] == [("both", 7), ("both", 8), ("alone", 42)]

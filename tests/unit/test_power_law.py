@@ -28,9 +28,7 @@ def test_the_fit_is_no_worse_than_any_of_a_fine_grid():
             assert found <= np.sum((design @ [a, c] - losses) ** 2) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("points", "correlation", "least"), [(10, 0.0, 0.90), (40, 0.0, 0.90), (40, 0.6, 0.80)]
-)
+@pytest.mark.parametrize(("points", "correlation", "least"), [(10, 0.0, 0.90), (40, 0.0, 0.90), (40, 0.6, 0.80)])
 def test_planted_power_laws_lie_in_their_intervals_at_the_stated_rate(points, correlation, least):
     """The interval is 95% for independent noise; for an AR(1) of 0.6 it is known to fall to about 88%."""
     rng = np.random.default_rng(1)

@@ -31,11 +31,7 @@ def test_work_of_some_seconds_tells_nothing(clock, caplog):
 
 def test_longer_work_tells_how_far_it_is_every_five_seconds_at_most(clock, caplog):
     lines = told(clock, caplog, 2.0)
-    assert lines == [
-        "3 of 10 matrices after 6 s",
-        "6 of 10 matrices after 12 s",
-        "9 of 10 matrices after 18 s",
-    ]
+    assert lines == ["3 of 10 matrices after 6 s", "6 of 10 matrices after 12 s", "9 of 10 matrices after 18 s"]
 
 
 def test_a_line_has_no_control_characters(clock, caplog):

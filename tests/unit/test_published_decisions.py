@@ -41,9 +41,7 @@ def published():
 def small(tmp_path_factory):
     """A folder of the same form that holds two sizes of one source alone, and its decisions."""
     folder = tmp_path_factory.mktemp("runs")
-    runs = pd.read_csv(PUBLISHED_RUNS / "runs.csv").query(
-        "source == 'multi-power-law' and shape == 'constant'"
-    )
+    runs = pd.read_csv(PUBLISHED_RUNS / "runs.csv").query("source == 'multi-power-law' and shape == 'constant'")
     curves = pd.read_csv(PUBLISHED_RUNS / "curves.csv.gz")
     runs.to_csv(folder / "runs.csv", index=False)
     curves[curves["run"].isin(runs["run"])].to_csv(folder / "curves.csv.gz", index=False)
@@ -110,9 +108,7 @@ def test_no_choice_reads_what_is_still_to_come():
 
     one, two = judged(0.0), judged(0.5)
     named = ["multi_power_law", "power_law", EXPECTED_REGRET]
-    pd.testing.assert_frame_equal(
-        one.loc[named, ["choice", "probability"]], two.loc[named, ["choice", "probability"]]
-    )
+    pd.testing.assert_frame_equal(one.loc[named, ["choice", "probability"]], two.loc[named, ["choice", "probability"]])
     errors = [table.loc[EXPECTED_REGRET, "finish"][0] for table in (one, two)]
     assert errors[1] == pytest.approx(errors[0] - 0.5)
 
@@ -134,23 +130,19 @@ def test_the_constants_of_the_committed_priors_are_those_of_the_runs(published):
         again = learning.with_constants(START, by_source.drop(index=left_out, errors="ignore"))
         for name in CONSTANTS:
             # The fits here are those under the clock of the start of the search.
-            assert getattr(again, name).centre == pytest.approx(
-                getattr(committed[left_out], name).centre, abs=0.12
-            ), name
+            assert getattr(again, name).centre == pytest.approx(getattr(committed[left_out], name).centre, abs=0.12), (
+                name
+            )
     assert by_source.loc["modded-nanogpt"].isna().sum() == 3  # one size tells nothing of sizes
 
 
 def test_a_prior_that_leaves_a_source_out_does_not_read_it(published):
     """Losses of the source that is left out are spoilt: what is learnt of the others stays."""
     spoilt = [
-        replace(run, history=replace(run.history, losses=run.history.losses + 3))
-        if run.source == "misfitting"
-        else run
+        replace(run, history=replace(run.history, losses=run.history.losses + 3)) if run.source == "misfitting" else run
         for run in published
     ]
-    kept, changed = (
-        learning.constants_by_source(runs, START).drop(index="misfitting") for runs in (published, spoilt)
-    )
+    kept, changed = (learning.constants_by_source(runs, START).drop(index="misfitting") for runs in (published, spoilt))
     pd.testing.assert_frame_equal(kept, changed)
     ahead = [one for one in learning.ends_ahead(spoilt) if one.source != "misfitting"]
     assert len(ahead) == sum(one.source != "misfitting" for one in learning.ends_ahead(published))
@@ -178,9 +170,7 @@ def test_the_search_finds_a_planted_optimum(monkeypatch):
     """With a bowl in the place of the likelihood its bottom is found."""
     bottom = learning.shared_of(START) + np.array([0.05, -0.05, 0.1, 0.2, -0.3, 0.4])
     monkeypatch.setattr(
-        learning,
-        "unlikely",
-        lambda pool, prior, ahead: float(np.sum((learning.shared_of(prior) - bottom) ** 2)),
+        learning, "unlikely", lambda pool, prior, ahead: float(np.sum((learning.shared_of(prior) - bottom) ** 2))
     )
     found = learning._searched(InTurn(), START, [], tries=600)
     assert found == pytest.approx(bottom, abs=0.03)
@@ -235,11 +225,7 @@ def test_forecasts_are_judged_as_by_hand():
     )
     one, total = by_source(rows).to_dict("records")
     assert (one["n"], one["refused"]) == (3, pytest.approx(1 / 3))
-    assert (one["mean_error"], one["bias"], one["inside"]) == (
-        pytest.approx(0.2),
-        pytest.approx(-0.1),
-        0.5,
-    )
+    assert (one["mean_error"], one["bias"], one["inside"]) == (pytest.approx(0.2), pytest.approx(-0.1), 0.5)
     assert one["score"] == pytest.approx(0.4 + PENALTY * 0.1 / 2)
     assert total["source"] == "all"
     assert total["score"] == one["score"]
@@ -254,9 +240,7 @@ def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
     runs.to_csv(folder / "runs.csv", index=False)
     curves[curves["run"].isin(runs["run"])].to_csv(folder / "curves.csv.gz", index=False)
     file = tmp_path / "forecasts.json"
-    monkeypatch.setattr(
-        sys, "argv", ["published_forecasts", str(folder), "--json", str(file), "--processes", "1"]
-    )
+    monkeypatch.setattr(sys, "argv", ["published_forecasts", str(folder), "--json", str(file), "--processes", "1"])
     published_forecasts.main()
     rows = json.loads(file.read_text())["rows"]
     assert set(rows[0]) == {
@@ -285,9 +269,7 @@ def test_one_finished_smaller_run_narrows_the_forecast(published):
 
 def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path, monkeypatch, capsys):
     file = tmp_path / "found.json"
-    monkeypatch.setattr(
-        sys, "argv", ["published_decisions", str(small), "--json", str(file), "--processes", "1"]
-    )
+    monkeypatch.setattr(sys, "argv", ["published_decisions", str(small), "--json", str(file), "--processes", "1"])
     published_decisions.main()
     [group] = json.loads(file.read_text())["groups"]
     committed = pd.read_csv(PUBLISHED_RUNS / "groups.csv")
@@ -315,9 +297,7 @@ def test_groups_and_intervals_by_hand():
             ("a", 0.0, 0.9, True, "finish"), ("a", 0.2, 0.95, False, "start b"), ("b", 0.1, 0.5, True, "start b"),
         )
     ]  # fmt: skip
-    table = pd.DataFrame(
-        [row | told | dict(zip(KEYS, ("f", "wsd", "alone", True), strict=True)) for row in rows]
-    )
+    table = pd.DataFrame([row | told | dict(zip(KEYS, ("f", "wsd", "alone", True), strict=True)) for row in rows])
     [group] = groups(table)
     assert group["regret"] == {EXPECTED_REGRET: pytest.approx(0.1)}
     assert (group["sure"], group["sure_right"]) == (pytest.approx(2 / 3), 0.5)
@@ -371,9 +351,7 @@ def test_the_pages_tell_the_committed_forecasts():
     rows = pd.read_csv(PUBLISHED_RUNS / "forecasts.csv").query("method == 'joint' and known == @ALONE")
     rows = rows.set_index("source")
     total, sources = rows.loc["all"], rows.drop(index="all")
-    readme, page = (
-        " ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/decisions.md")
-    )
+    readme, page = (" ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/decisions.md"))
     assert f"mean error of {total['mean_error']:.3f} nats" in readme
     least = int(1000 * sources["inside"].min()) / 10  # rounded down
     assert f"hold it in at least {least:.1f}% of each source" in readme

@@ -58,9 +58,7 @@ def test_a_question_and_a_control_more_are_an_entry_each(monkeypatch):
 def test_a_question_over_seeds_is_an_entry_too(monkeypatch):
     def coin(features, metrics, models, *, metric, seed):
         keys = features[["source", "layer", "feature"]].drop_duplicates()
-        return keys.assign(
-            metric=metric, correlation=0.5, p=np.where(keys["feature"] == "h0_total", 0.001, 0.9)
-        )
+        return keys.assign(metric=metric, correlation=0.5, p=np.where(keys["feature"] == "h0_total", 0.001, 0.9))
 
     question = Question("by_a_coin", "?", "whole models", "nothing", "a number", test=coin)
     monkeypatch.setitem(questions.QUESTIONS, "by_a_coin", question)

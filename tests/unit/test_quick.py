@@ -6,12 +6,7 @@ THERE = ["fresh", "pages", "verdicts", "published_decisions"]
 
 
 def test_a_file_is_tested_by_the_tests_of_its_name_and_a_test_by_itself():
-    files = [
-        "src/toposcale/analysis/verdicts.py",
-        "tests/unit/test_fresh.py",
-        "docs/pages.md",
-        "src/x/new.py",
-    ]
+    files = ["src/toposcale/analysis/verdicts.py", "tests/unit/test_fresh.py", "docs/pages.md", "src/x/new.py"]
     assert quick.tests_of(files, THERE) == ["fresh", "verdicts"]
     assert quick.tests_of(["README.md"], THERE) == []
 

@@ -4,15 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from toposcale.analysis.regret import (
-    MEANS,
-    POLICIES,
-    Choice,
-    Outcome,
-    judged,
-    mean_regret,
-    usual_choices,
-)
+from toposcale.analysis.regret import MEANS, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 
 OUTCOMES = {"finish": Outcome(2.0), "start b": Outcome(1.5), "start c": Outcome(1.75)}
 
@@ -71,8 +63,7 @@ def decisions(*given):
 
 def test_every_group_counts_once_however_many_decisions_it_has():
     table = decisions(
-        *(("one", 0.2, "small", 0.0, 0.3), ("two", 0.2, "small", 0.0, 0.5)),
-        ("three", 0.2, "large", 0.2, 0.0),
+        *(("one", 0.2, "small", 0.0, 0.3), ("two", 0.2, "small", 0.0, 0.5)), ("three", 0.2, "large", 0.2, 0.0)
     )
     found = mean_regret(table, ["fraction"], group="size").set_index("policy")
     assert found.loc["stop_now", "regret"] == pytest.approx((0.4 + 0.0) / 2)

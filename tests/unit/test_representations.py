@@ -75,9 +75,7 @@ def test_moving_turning_and_scaling_change_nothing(seed, factor):
 def test_equal_clouds_have_none_and_the_order_does_not_matter():
     first, second = clouds(0)
     assert representation_topology_divergence(first, first) == 0.0
-    assert representation_topology_divergence(first, second) == representation_topology_divergence(
-        second, first
-    )
+    assert representation_topology_divergence(first, second) == representation_topology_divergence(second, first)
 
 
 def test_a_cluster_that_splits_is_seen():

@@ -33,9 +33,7 @@ def test_ranks_are_taken_within_each_resample(tied):
                 if len(set(x[i, drawn])) > 1 and len(set(y[j, drawn])) > 1:
                     one, other = x[i, drawn], y[j, drawn]
                     # 1e-12: rounding of sums of 14 terms.
-                    assert spearmans[b, i, j] == pytest.approx(
-                        scipy.stats.spearmanr(one, other)[0], abs=1e-12
-                    )
+                    assert spearmans[b, i, j] == pytest.approx(scipy.stats.spearmanr(one, other)[0], abs=1e-12)
                     assert pearsons[b, i, j] == pytest.approx(scipy.stats.pearsonr(one, other)[0], abs=1e-12)
                 else:
                     assert np.isnan(spearmans[b, i, j])
@@ -108,8 +106,7 @@ def test_blocks_widen_the_interval_of_series_with_memory():
     independent = independent_counts(60, 200, rng)
     blocks = moving_block_counts(60, 200, rng)
     width = [
-        np.subtract(*percentile_interval(bootstrap_spearman(x, y, counts))[::-1])
-        for counts in (independent, blocks)
+        np.subtract(*percentile_interval(bootstrap_spearman(x, y, counts))[::-1]) for counts in (independent, blocks)
     ]
     assert np.median(width[1] / width[0]) > 1.3
 

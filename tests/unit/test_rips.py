@@ -40,9 +40,7 @@ def draw_cloud(shape_and_seed):
 
 
 def simplex_tree_diagrams(points, maxdim):
-    tree = gudhi.RipsComplex(distance_matrix=pairwise_distances(points)).create_simplex_tree(
-        max_dimension=maxdim + 1
-    )
+    tree = gudhi.RipsComplex(distance_matrix=pairwise_distances(points)).create_simplex_tree(max_dimension=maxdim + 1)
     tree.compute_persistence(homology_coeff_field=2, min_persistence=0.0)
     diagrams = [tree.persistence_intervals_in_dimension(k).reshape(-1, 2) for k in range(maxdim + 1)]
     return [diagram[np.isfinite(diagram[:, 1])] for diagram in diagrams]
@@ -138,9 +136,7 @@ def test_arithmetic_is_float64_whatever_the_input(dtype):
 
 
 def test_mean_pairwise_distance():
-    assert mean_pairwise_distance(pairwise_distances(SQUARE)) == pytest.approx(
-        (4 + 2 * math.sqrt(2)) / 6, rel=1e-15
-    )
+    assert mean_pairwise_distance(pairwise_distances(SQUARE)) == pytest.approx((4 + 2 * math.sqrt(2)) / 6, rel=1e-15)
     with pytest.warns(RuntimeWarning, match="one point"):
         assert math.isnan(mean_pairwise_distance(pairwise_distances([[1.0]])))
 
@@ -168,18 +164,14 @@ def scipy_lengths(points):
 
 def test_prim_equals_scipy():
     points = np.random.default_rng(5).standard_normal((150, 3))
-    np.testing.assert_allclose(
-        spanning_tree_lengths(pairwise_distances(points)), scipy_lengths(points), atol=1e-15
-    )
+    np.testing.assert_allclose(spanning_tree_lengths(pairwise_distances(points)), scipy_lengths(points), atol=1e-15)
 
 
 def clustered(rng):
     """Clusters, some tighter than the rounding of inner products, with duplicates among them."""
     centres = 100.0 * rng.standard_normal((6, 4))
     spreads = 10.0 ** rng.integers(-12, 2, 6)
-    cloud = centres[rng.integers(0, 6, 300)] + spreads[rng.integers(0, 6, 300), None] * rng.standard_normal(
-        (300, 4)
-    )
+    cloud = centres[rng.integers(0, 6, 300)] + spreads[rng.integers(0, 6, 300), None] * rng.standard_normal((300, 4))
     return np.concatenate([cloud, cloud[:20]])
 
 
@@ -200,9 +192,7 @@ def test_large_cloud_path_equals_prim(monkeypatch, kind, block):
     monkeypatch.setattr(rips, "_BLOCK_ENTRIES", block)
     # The two paths add the squares of one difference in another order; of whole numbers every order is exact.
     exact = kind in ("lattice", "one distance")
-    np.testing.assert_allclose(
-        h0_lifetimes(cloud), expected, rtol=0 if exact else 1e-15 * cloud.shape[1], atol=0
-    )
+    np.testing.assert_allclose(h0_lifetimes(cloud), expected, rtol=0 if exact else 1e-15 * cloud.shape[1], atol=0)
 
 
 def test_large_cloud_path_on_a_cloud_that_needs_it():
@@ -241,9 +231,7 @@ def test_nearest_distances_equal_scipy_on_both_paths(monkeypatch, dense, block):
     for cloud in (clustered(rng), rng.standard_normal((200, 30)), rng.integers(0, 9, (200, 3)) * 1.0):
         distances = cdist(cloud, cloud)
         np.fill_diagonal(distances, np.inf)
-        np.testing.assert_allclose(
-            nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0
-        )
+        np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0)
     assert not nearest_distances(np.ones((5, 3))).any()
 
 
@@ -256,9 +244,7 @@ def test_the_nearest_row_of_a_layer_that_is_too_long_for_all_distances_at_once()
 
 
 @pytest.mark.parametrize("function", [rips_diagrams, h0_lifetimes, pairwise_distances, nearest_distances])
-@pytest.mark.parametrize(
-    "points", [np.ones(3), np.empty((0, 2)), np.empty((2, 0)), [[math.nan]], [[0.0], [math.inf]]]
-)
+@pytest.mark.parametrize("points", [np.ones(3), np.empty((0, 2)), np.empty((2, 0)), [[math.nan]], [[0.0], [math.inf]]])
 def test_bad_points_are_refused_by_name(function, points):
     with pytest.raises(ValueError, match=r"^points must"):
         function(points)

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.statistics.scaling import (
-    bootstrap_exponents,
-    fit_power_law,
-    fit_power_law_with_offset,
-)
+from toposcale.statistics.scaling import bootstrap_exponents, fit_power_law, fit_power_law_with_offset
 
 SIZES = np.array([2936.0, 7408, 20640, 46368, 97200])
 
@@ -46,8 +42,7 @@ def test_the_papers_bootstrap_is_seeded_and_spreads_around_the_fit():
     rng = np.random.default_rng(2)
     values = 7.0 * SIZES**-0.12 * np.exp(0.02 * rng.standard_normal(5))
     draws = [
-        bootstrap_exponents(SIZES, values, offset=False, resamples=500, rng=np.random.default_rng(3))
-        for _ in range(2)
+        bootstrap_exponents(SIZES, values, offset=False, resamples=500, rng=np.random.default_rng(3)) for _ in range(2)
     ]
     assert draws[0].tobytes() == draws[1].tobytes()
     assert draws[0].shape == (500,)

@@ -28,9 +28,7 @@ def tables(models=8, noise=0.004, name="task.acc", loss="validation_loss", trans
     for number in range(models):
         losses = loss_of(number, STEPS)
         scores = np.clip(sigmoid(losses) + noise * rng.normal(size=len(STEPS)), 0, 1)
-        rows += [
-            (f"m{number}", step, loss, value) for step, value in zip(STEPS, transform(losses), strict=True)
-        ]
+        rows += [(f"m{number}", step, loss, value) for step, value in zip(STEPS, transform(losses), strict=True)]
         rows += [(f"m{number}", step, name, value) for step, value in zip(STEPS, scores, strict=True)]
     metrics = pd.DataFrame(rows, columns=["model", "step", "metric", "value"])
     runs = [
@@ -103,16 +101,12 @@ def test_nothing_of_the_future_is_read():
     late = changed["metrics"]["step"] > 1000
     changed["metrics"].loc[late & (changed["metrics"]["metric"] == "task.acc"), "value"] = 0.5
     raw = [
-        score_tables(**read, **SETTINGS)["score_forecasts"]
-        .query("method == 'power_law'")["forecast"]
-        .to_numpy()
+        score_tables(**read, **SETTINGS)["score_forecasts"].query("method == 'power_law'")["forecast"].to_numpy()
         for read in (in_nats, changed)
     ]
     assert np.array_equal(*raw)
     from_the_loss = [
-        score_tables(**read, **SETTINGS)["score_forecasts"]
-        .query("method == 'two_stages'")["forecast"]
-        .to_numpy()
+        score_tables(**read, **SETTINGS)["score_forecasts"].query("method == 'two_stages'")["forecast"].to_numpy()
         for read in (in_nats, changed)
     ]
     assert np.array_equal(*from_the_loss)

@@ -28,10 +28,7 @@ def test_every_pair_comes_once_with_its_own_common_checkpoints():
         ]
     )
     metrics = pd.concat(
-        [
-            metric_rows("a", "loss", np.arange(6.0) + 100),
-            metric_rows("a", "sparse", [7.0, 8.0, 9.0], steps=[0, 20, 40]),
-        ]
+        [metric_rows("a", "loss", np.arange(6.0) + 100), metric_rows("a", "sparse", [7.0, 8.0, 9.0], steps=[0, 20, 40])]
     ).sample(frac=1, random_state=0)
     pairs = {}
     for group in aligned_series(features.sample(frac=1, random_state=1), metrics):

@@ -72,9 +72,7 @@ def test_more_dimensions_than_points_and_rank_deficiency():
     cloud = np.random.default_rng(2).standard_normal((3, 50))
     values = np.linalg.svd(cloud - cloud.mean(axis=0), compute_uv=False)[:2]
     assert participation_ratio(cloud) == pytest.approx((values**2).sum() ** 2 / (values**4).sum(), rel=1e-12)
-    assert eigenspectrum_decay(cloud) == pytest.approx(
-        2 * math.log(values[0] / values[1]) / math.log(2), rel=1e-9
-    )
+    assert eigenspectrum_decay(cloud) == pytest.approx(2 * math.log(values[0] / values[1]) / math.log(2), rel=1e-9)
     assert effective_rank(np.outer(np.arange(5.0), np.ones(4))) == pytest.approx(1.0, rel=1e-12)
 
 
@@ -116,9 +114,7 @@ def test_points_that_were_rounded_more_than_they_are_stored():
     rounded = exact.astype(ml_dtypes.bfloat16).astype(np.float32)
     told = eigenspectrum_decay(rounded, precision=float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps))
     assert told == pytest.approx(eigenspectrum_decay(rounded.astype(ml_dtypes.bfloat16)), rel=1e-12)
-    assert abs(told - eigenspectrum_decay(exact)) < abs(
-        eigenspectrum_decay(rounded) - eigenspectrum_decay(exact)
-    )
+    assert abs(told - eigenspectrum_decay(exact)) < abs(eigenspectrum_decay(rounded) - eigenspectrum_decay(exact))
 
 
 def test_stable_rank():
@@ -163,9 +159,7 @@ def test_the_nuclear_norm_follows_the_scale_and_no_rotation(seed, factor):
     rng = np.random.default_rng(seed)
     weight = rng.standard_normal((9, 5))
     rotation = np.linalg.qr(rng.standard_normal((9, 9)))[0]
-    assert nuclear_norm(-factor * rotation @ weight) == pytest.approx(
-        factor * nuclear_norm(weight), rel=1e-12
-    )
+    assert nuclear_norm(-factor * rotation @ weight) == pytest.approx(factor * nuclear_norm(weight), rel=1e-12)
     assert nuclear_norm(weight.T) == pytest.approx(nuclear_norm(weight), rel=1e-14)
     frobenius = np.linalg.norm(weight)
     assert frobenius <= nuclear_norm(weight) <= np.sqrt(5) * frobenius

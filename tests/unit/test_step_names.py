@@ -33,8 +33,7 @@ def test_padding_of_names_does_not_matter(steps, digits):
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    ["main", "step{}", "step{tokens}", "{step}{step}", "step{step!r}", "step{step", "{step}}", "{{step}"],
+    "pattern", ["main", "step{}", "step{tokens}", "{step}{step}", "step{step!r}", "step{step", "{step}}", "{{step}"]
 )
 def test_patterns_that_are_none(pattern):
     with pytest.raises(UserError, match=r"as in step\{step\}"):

@@ -38,15 +38,10 @@ def tables(*, between=0.0, within=0.0, seed=1):
             pd.DataFrame({**where, "source": "weights", "layer": "all", "feature": feature, "value": value})
             for feature, value in values.items()
         ]
-        for metric, value in (
-            ("validation_loss", loss),
-            ("generalisation_gap", random.normal(size=len(STEPS))),
-        ):
+        for metric, value in (("validation_loss", loss), ("generalisation_gap", random.normal(size=len(STEPS)))):
             metrics.append(pd.DataFrame({**where, "metric": metric, "value": value}))
         facts = {"final_step": 600, "warmup_steps": 60, "n_parameters": 1000 * (1 + number // SEEDS)}
-        models.append(
-            {"model": name, "cell": cell, "entry": cell, "seed": number, "learning_rate": 0.01, **facts}
-        )
+        models.append({"model": name, "cell": cell, "entry": cell, "seed": number, "learning_rate": 0.01, **facts})
     return pd.concat(features), pd.concat(metrics), pd.DataFrame(models)
 
 

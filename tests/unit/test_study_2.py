@@ -55,9 +55,7 @@ def tables(*, between=0.0, within=0.0, slopes=0.0, seed=1):
             }
             where = {"model": name, "step": STEPS}
             features += [
-                pd.DataFrame(
-                    {**where, "source": "weights", "layer": layer, "feature": feature, "value": value}
-                )
+                pd.DataFrame({**where, "source": "weights", "layer": layer, "feature": feature, "value": value})
                 for (layer, feature), value in values.items()
             ]
             gap = random.normal(size=len(STEPS))
@@ -84,9 +82,7 @@ def results(tmp_path, **effects):
         pd.concat([pd.read_csv(path) for path in sorted((tmp_path / name).glob("*.csv.gz"))])
         for name in ("models", "series", "early")
     ]
-    assert sorted(path.name for path in (tmp_path / "series").iterdir()) == sorted(
-        f"{cell}.csv.gz" for cell in SIZES
-    )
+    assert sorted(path.name for path in (tmp_path / "series").iterdir()) == sorted(f"{cell}.csv.gz" for cell in SIZES)
     found = study.study_tables(*small_tables.long_tables(*parts[1:]), parts[0], draws=1000)
     return found, found["primary"].set_index(["question", "feature"])
 
@@ -103,9 +99,7 @@ def test_there_are_six_primary_tests_and_without_an_effect_none_is_found(tmp_pat
     assert control.loc["loss_with_noise", "question"] == "within"
     exploratory = found["exploratory"]
     assert not exploratory.duplicated(["question", "feature"]).any()
-    assert {"between", "within", "gap", "between, WikiText-2", "within, tiny-3k"} <= set(
-        exploratory["question"]
-    )
+    assert {"between", "within", "gap", "between, WikiText-2", "within, tiny-3k"} <= set(exploratory["question"])
     assert "stable_rank" in set(exploratory.query("question == 'between'")["feature"])
     assert not set(exploratory["feature"]) & set(study.NORMS)
 
@@ -176,16 +170,11 @@ def planned(path, tmp_path):
     config = yaml.safe_load(path.read_text())
     if config["corpus"]["source"] == "files":
         (tmp_path / "text.txt").write_text("text")
-        config["corpus"] |= {
-            "train": [str(tmp_path / "text.txt")],
-            "validation": [str(tmp_path / "text.txt")],
-        }
+        config["corpus"] |= {"train": [str(tmp_path / "text.txt")], "validation": [str(tmp_path / "text.txt")]}
     return configuration.resolve(config), plan.models(configuration.resolve(config))
 
 
-def test_the_plan_has_fifteen_cells_of_forty_fresh_seeds_and_the_twelve_are_those_of_the_first_study(
-    tmp_path,
-):
+def test_the_plan_has_fifteen_cells_of_forty_fresh_seeds_and_the_twelve_are_those_of_the_first_study(tmp_path):
     first, first_runs = planned(ROOT / "config/study.yaml", tmp_path)
     again, again_runs = planned(ROOT / "config/study-2.yaml", tmp_path)
     wikitext, wikitext_runs = planned(ROOT / "studies/study2/wikitext.yaml", tmp_path)

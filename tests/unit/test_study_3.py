@@ -64,9 +64,7 @@ def tables(*, spectrum=0.0, topology=0.0, shape=0.0, shape_by_rank=0.0, seed=1):
                 "neural_persistence": 0.3 + random.normal(),
             }
             where = {"model": name, "step": STEPS}
-            series.append(
-                pd.DataFrame(where | {"validation_loss": loss, "generalisation_gap": 0.01 * noise[1]})
-            )
+            series.append(pd.DataFrame(where | {"validation_loss": loss, "generalisation_gap": 0.01 * noise[1]}))
             early.append({"model": name, "step": 180} | values | {"nuclear_norm/a.weight": 1.0})
             for step in (120, 180, 300, 600):
                 gap = 0.01 + GAP_EFFECT * spread * max(0, (step - 180) / 420) * told
@@ -196,9 +194,7 @@ def test_a_run_that_is_left_out_is_told_by_the_others_of_its_cell():
 def test_the_smallest_correlation_that_can_be_found_follows_the_interval():
     # With 400 degrees of freedom: z = (2.638 + 0.842) / 20.
     half = 1.959964 / 20
-    assert study.detectable(np.tanh(0.1 - half), np.tanh(0.1 + half)) == pytest.approx(
-        np.tanh(3.4799 / 20), rel=1e-4
-    )
+    assert study.detectable(np.tanh(0.1 - half), np.tanh(0.1 + half)) == pytest.approx(np.tanh(3.4799 / 20), rel=1e-4)
 
 
 def test_the_measures_of_the_spectrum_by_hand():

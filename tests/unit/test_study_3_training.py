@@ -46,9 +46,7 @@ def bytes_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*.csv.gz"))}
 
 
-def test_a_cell_whose_tables_are_there_is_not_trained_again_and_a_finished_run_neither(
-    planned, tmp_path, monkeypatch
-):
+def test_a_cell_whose_tables_are_there_is_not_trained_again_and_a_finished_run_neither(planned, tmp_path, monkeypatch):
     tables, work = tmp_path / "tables", tmp_path / "work"
     trained, names = train.trained, []
 

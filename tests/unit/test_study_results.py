@@ -49,9 +49,7 @@ def test_every_row_of_the_page_is_that_of_a_table(row):
 
 
 def test_all_runs_of_the_plan_are_there_and_each_is_in_both_tables():
-    models, series, early = (
-        pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
-    )
+    models, series, early = (pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz"))
     assert models["cell"].value_counts().tolist() == [40] * 12
     assert models["seed"].is_unique
     assert set(models["model"]) == set(series["model"]) == set(early["model"])
@@ -68,9 +66,7 @@ def test_the_spread_of_the_cells_is_what_the_page_says():
 
 
 def test_question_A_follows_from_the_small_tables():
-    models, series, early = (
-        pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
-    )
+    models, series, early = (pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz"))
     features, metrics = small_tables.long_tables(series, early)
     followed = features[features["feature"].isin([*study.PRIMARY, "frobenius_norm"])]
     found = study.question_a(followed, metrics, models, study.SEED, "A")
@@ -95,9 +91,7 @@ def test_the_corrections_on_the_page_are_those_of_the_table():
         assert f"{100 * rate:g}% {words}".replace("% .", "%.") in PAGE
     mean = corrected("mean estimate without an effect, one slope for all", "h0_total_scaled")["estimate"]
     assert f"with a mean estimate of {mean:.3f}" in PAGE
-    found = [
-        corrected(f"found, an effect of {effect}, real spreads")["estimate"] for effect in ("0.20", "0.15")
-    ]
+    found = [corrected(f"found, an effect of {effect}, real spreads")["estimate"] for effect in ("0.20", "0.15")]
     assert PAGE.count(f"finds 0.20 in {100 * found[0]:g}% and 0.15 in {100 * found[1]:g}%") == 2
     for what, feature in (("A", "h0_total"), ("A, own slopes", "h0_mean"), ("gap", "h0_total_scaled")):
         assert f"q = {corrected(f'{what}, 200,000 permutations', feature)['q']:.3f}" in PAGE
@@ -113,9 +107,7 @@ def test_the_corrections_on_the_page_are_those_of_the_table():
 def test_one_slope_for_all_rejects_without_an_effect_and_slopes_of_each_cell_do_not(monkeypatch):
     monkeypatch.setattr(corrections, "NULLS", 30)
     monkeypatch.setattr(corrections, "PERMUTATIONS", 199)
-    models, series, early = (
-        pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz")
-    )
+    models, series, early = (pd.read_csv(STUDY / name) for name in ("models.csv", "series.csv.gz", "early.csv.gz"))
     features, metrics = small_tables.long_tables(series, early)
     read = early_values(features, metrics, models, "validation_loss", ("frobenius_norm",))
     rows = {(row["what"], row["feature"]): row["estimate"] for row in corrections.rates_without_effect(read)}

@@ -72,12 +72,7 @@ def sensitivity(found="yes", detectable=0.5, reason="", outside=""):
 def confirmations(**found):
     """What the search found beyond the norm, and what fresh runs say of it: nothing yet."""
     row = {"question": "beyond_the_norm", "source": "weights", "layer": "all", "feature": "h1_total"}
-    row |= {
-        "metric": "validation_loss",
-        "control": "weight_norm",
-        "searched_estimate": -0.4,
-        "searched_q": 0.01,
-    }
+    row |= {"metric": "validation_loss", "control": "weight_norm", "searched_estimate": -0.4, "searched_q": 0.01}
     row |= {"direction": "negative", "n_searched": 3, "n_seeds": 1, "fresh_run": "small-confirm"}
     row |= {"estimate": np.nan, "p": np.nan, "p_holm": np.nan, "answer": "not tested"}
     return pd.DataFrame([row | {"reason": "confirm it: make confirm CONFIG=..."} | found])
@@ -101,15 +96,7 @@ def answers(
     advice = pd.DataFrame() if advice is None else advice
     power = sensitivity() if power is None else power
     table = summary.summary_tables(
-        metrics,
-        verdicts,
-        correlations(verdicts, step),
-        TESTED,
-        power,
-        confirmation,
-        forecasts,
-        decisions,
-        advice,
+        metrics, verdicts, correlations(verdicts, step), TESTED, power, confirmation, forecasts, decisions, advice
     )["summary"]
     assert list(table["position"]) == list(range(len(table)))
     assert (table["answer"].str.split().str.len() <= 40).all()
@@ -122,9 +109,7 @@ NORM = "Which say something beyond the norm of the weights?"
 
 def test_who_follows_the_loss_beside_the_norm():
     text = answers()["Which features follow the validation loss?"]
-    assert text.startswith(
-        "3 of 4. 3 of 4 features follow it in every cell that has both. Drift alone can cause that."
-    )
+    assert text.startswith("3 of 4. 3 of 4 features follow it in every cell that has both. Drift alone can cause that.")
     assert (
         "The closest topological feature is H₀ total persistence of the weights. The norm of the weights follows it too."
         in text
@@ -144,8 +129,7 @@ def test_who_says_something_beyond_the_norm():
     )
     assert "innovation correlation -0.40, p = 0.0033, q = 0.01" in text
     assert (
-        "weights 37 of 69 testable (153 measured), 22 distinct; not tested: 153 of embeddings (7 checkpoints)"
-        in text
+        "weights 37 of 69 testable (153 measured), 22 distinct; not tested: 153 of embeddings (7 checkpoints)" in text
     )
     assert "H₀" not in text
 
@@ -181,10 +165,7 @@ def test_what_fresh_runs_say_leads_with_both_numbers(answer, estimate, first, ve
     both = f"had -0.40 in the search and has {estimate:.2f} with fresh seeds (p = 0.012)"
     assert both in said["In one sentence"]
     assert said[AGAIN].startswith(verdict)
-    assert (
-        f"{answer}, beyond the norm: H₁ total persistence of the weights {both}, 0.046 after Holm"
-        in said[AGAIN]
-    )
+    assert f"{answer}, beyond the norm: H₁ total persistence of the weights {both}, 0.046 after Holm" in said[AGAIN]
 
 
 def test_models_that_cannot_be_trained_again_say_so():
@@ -203,23 +184,15 @@ def test_a_run_that_finds_nothing_says_what_it_could_have_found():
 
 def test_a_run_that_misses_its_positive_control_says_so():
     said = answers(NOTHING_FOUND, power=sensitivity(found="no", detectable=np.nan))
-    assert said[NORM].startswith(
-        "This run could not have shown it. Its test does not even find the validation loss"
-    )
+    assert said[NORM].startswith("This run could not have shown it. Its test does not even find the validation loss")
     assert "its test does not even find the validation loss itself" in said["In one sentence"]
 
 
 def test_what_was_not_tested_is_not_called_a_no():
     untested = VERDICTS.copy()
-    untested.loc[untested["question"] != "follows_the_loss", ["answer", "p", "q"]] = [
-        "not tested",
-        np.nan,
-        np.nan,
-    ]
+    untested.loc[untested["question"] != "follows_the_loss", ["answer", "p", "q"]] = ["not tested", np.nan, np.nan]
     said = answers(untested, power=sensitivity("not tested", np.nan, "7 evenly spaced checkpoints"))
-    assert said[NORM].startswith(
-        "Could not be tested. No feature could be tested: 7 evenly spaced checkpoints."
-    )
+    assert said[NORM].startswith("Could not be tested. No feature could be tested: 7 evenly spaced checkpoints.")
     assert "could not test whether topology tells more" in said["In one sentence"]
 
 
@@ -275,8 +248,7 @@ def evaluation(gain, low, high, runs=12, p=0.01):
     return pd.DataFrame(
         [
             base | {"method": "joint", "mae": 0.1, "improvement_percent": 0.0},
-            base
-            | {"method": "power_law", "mae": 0.3, "improvement_percent": -200.0, "interval_coverage": 0.2},
+            base | {"method": "power_law", "mae": 0.3, "improvement_percent": -200.0, "interval_coverage": 0.2},
             base
             | {"method": "combined", "mae": 0.2, "improvement_percent": gain, "improvement_p": p}
             | {"improvement_low": low, "improvement_high": high},
@@ -291,23 +263,14 @@ def evaluation(gain, low, high, runs=12, p=0.01):
     [
         (30.0, 10.0, 45.0, "Yes", "comes 30% closer (95% interval 10 to 45)"),
         (30.0, -10.0, 45.0, "Not shown", "comes 30% closer (95% interval -10 to 45)"),
-        (
-            -5.0,
-            -20.0,
-            10.0,
-            "Not shown",
-            "its mean with the power law comes 5% further off (95% interval -10 to 20)",
-        ),
+        (-5.0, -20.0, 10.0, "Not shown", "its mean with the power law comes 5% further off (95% interval -10 to 20)"),
         (-9.0, -20.0, -2.0, "No, it makes it worse", "comes 9% further off (95% interval 2 to 20)"),
     ],
 )
 def test_topology_is_held_against_the_best_forecast_without_it(gain, low, high, verdict, said):
     text = answers(forecasts=evaluation(gain, low, high))[FORECAST]
     assert text.startswith(verdict + ".")
-    assert (
-        "the best forecast without topology, the joint law of all sizes, misses the final loss by 0.100"
-        in text
-    )
+    assert "the best forecast without topology, the joint law of all sizes, misses the final loss by 0.100" in text
     assert said in text
     assert "99" not in text
 
@@ -364,14 +327,7 @@ def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(cou
 
 
 def advised(model, choice, sentence, **more):
-    row = {
-        "model": model,
-        "fraction": 0.7,
-        "is_live": True,
-        "choice": choice,
-        "sure": False,
-        "probability": 0.5,
-    }
+    row = {"model": model, "fraction": 0.7, "is_live": True, "choice": choice, "sure": False, "probability": 0.5}
     return row | {"sentence": sentence} | more
 
 
@@ -395,9 +351,7 @@ def test_runs_under_way_are_told_in_the_words_of_the_advice():
 @pytest.mark.parametrize("question", range(6))
 def test_what_cannot_be_answered_says_so(question):
     empty = VERDICTS[:0]
-    text = list(answers(verdicts=empty, power=sensitivity("not tested", np.nan, "nothing")).values())[
-        question + 1
-    ]
+    text = list(answers(verdicts=empty, power=sensitivity("not tested", np.nan, "nothing")).values())[question + 1]
     assert text.startswith("Could not be tested. ")
     assert ". No " in text
 

@@ -264,9 +264,7 @@ def test_pairs_below_a_share_of_the_range_or_within_rounding_are_not_counted():
     axis = [-1.0, 0.0, 1.0]
     counted = {}
     for threshold, rounding in ((0.0, 0.0), (0.12, 0.0), (0.0, 1.5), (0.28, 0.0), (0.0, 2.5)):
-        features, trees = landscape_features(
-            values, [axis, axis], ["grid4"], threshold=threshold, rounding=rounding
-        )
+        features, trees = landscape_features(values, [axis, axis], ["grid4"], threshold=threshold, rounding=rounding)
         counted[threshold, rounding] = (features["n_minima_grid4"], features["total_persistence_grid4"])
         assert trees["grid4"].n_saddles == features["n_saddles_grid4"]
     assert list(counted.values()) == [(3.0, 3.5), (2.0, 2.5), (2.0, 2.5), (1.0, 0.0), (1.0, 0.0)]
@@ -285,9 +283,7 @@ def test_a_flat_surface_in_single_precision_has_no_saddle():
     weights = {"w": torch.ones(2, 3)}
     surface = loss_surface(constant, weights, random_directions(weights, 2, seed=0), steps=9)
     assert np.ptp(surface.values) > 0
-    features, _ = landscape_features(
-        surface.values, surface.coordinates, ["grid8"], rounding=surface.rounding
-    )
+    features, _ = landscape_features(surface.values, surface.coordinates, ["grid8"], rounding=surface.rounding)
     assert features["n_saddles_grid8"] == 0
     assert features["n_minima_grid8"] == 1
     bare, _ = landscape_features(surface.values, surface.coordinates, ["grid8"])

@@ -50,20 +50,11 @@ def test_what_is_added_to_a_sweep_changes_nothing_that_was_there():
 
 def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedule():
     found = models({"models": ["c"], "steps": [20, 30], "schedule": ["cosine", "linear"]})
-    assert {model.steps for name, model in found.items() if model.entry == "c"} == {
-        (0, 10, 20),
-        (0, 10, 20, 30),
-    }
-    shapes = {
-        model.cell: model.settings["schedule"]["shape"] for model in found.values() if model.entry == "c"
-    }
+    assert {model.steps for name, model in found.items() if model.entry == "c"} == {(0, 10, 20), (0, 10, 20, 30)}
+    shapes = {model.cell: model.settings["schedule"]["shape"] for model in found.values() if model.entry == "c"}
     assert shapes["c.steps30.linear"] == "linear"
     assert shapes["c.steps20.cosine"] == "cosine"
-    assert all(
-        model.training["schedule"]["steps"] == model.steps[-1]
-        for model in found.values()
-        if model.entry == "c"
-    )
+    assert all(model.training["schedule"]["steps"] == model.steps[-1] for model in found.values() if model.entry == "c")
 
 
 @pytest.mark.parametrize(
@@ -77,10 +68,7 @@ def test_a_swept_length_makes_other_checkpoints_and_a_swept_shape_another_schedu
         ),
         ({"models": ["a"], "seeds": 0}, "sweep.seeds holds 0"),
         ({"models": ["a"], "seeds": [1, 1]}, "sweep.seeds holds [1, 1]"),
-        (
-            {"models": ["a"], "seeds": 1000, "steps": [1000], "batch_size": [1, 2]},
-            "more than 100000 checkpoints",
-        ),
+        ({"models": ["a"], "seeds": 1000, "steps": [1000], "batch_size": [1, 2]}, "more than 100000 checkpoints"),
     ],
 )
 def test_a_mistake_in_a_sweep_is_said_in_a_line(sweep, words):

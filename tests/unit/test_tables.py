@@ -76,9 +76,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"x" + data[1:-1] + b"x"]
-)
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"x" + data[1:-1] + b"x"])
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "t.parquet"
     tables.write(tables.from_rows(schemas.TABLES["metrics"], ROWS), path)

@@ -192,9 +192,7 @@ def test_another_process_with_more_threads_allowed_writes_the_same_bytes(tmp_pat
     )
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path)]
     source = str(Path(__file__).parents[2] / "src")
-    subprocess.run(
-        command, check=True, env={"PYTHONPATH": source, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "2"}
-    )
+    subprocess.run(command, check=True, env={"PYTHONPATH": source, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "2"})
     (tmp_path / "here").mkdir()
     for path in save(tmp_path / "here", train(fresh(), PLAN, TOKENS, 12)[0]):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes()
@@ -210,9 +208,7 @@ def test_state_round_trip_and_metadata(tmp_path):
     arrays, metadata = tensor_files.read(weights)
     assert metadata == {"model": "tiny", "step": "5", "seed": "7", "config": "abc"}
     assert arrays["blocks.1.attention.qkv.weight"].shape == (24, 8)
-    np.testing.assert_array_equal(
-        arrays["token_embedding.weight"], state.model.token_embedding.weight.detach()
-    )
+    np.testing.assert_array_equal(arrays["token_embedding.weight"], state.model.token_embedding.weight.detach())
     tokens = torch.from_numpy(draw_batch(TOKENS, 12, 0, PLAN))[:, :-1]
     assert torch.equal(load_weights(weights, SHAPE, CPU)(tokens), state.model(tokens))
 
@@ -241,9 +237,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_state_before_it(planted):
         state.model.token_embedding.weight[3, 0] = planted
     before = {name: getattr(state, name).clone() for name in ("weights", "first_moment", "second_moment")}
     seen = []
-    with pytest.raises(
-        NonFiniteLossError, match=r"tiny: loss nan .* at step 4, learning rate 0\.0029"
-    ) as caught:
+    with pytest.raises(NonFiniteLossError, match=r"tiny: loss nan .* at step 4, learning rate 0\.0029") as caught:
         train(state, PLAN, TOKENS, 12, [lambda _, row: seen.append(row)])
     assert isinstance(caught.value, UserError)
     assert "\n" not in str(caught.value)
@@ -275,9 +269,7 @@ def test_validation_loss_is_the_mean_over_tokens_whatever_the_batches():
     logs = torch.log_softmax(logits, dim=-1).gather(2, torch.from_numpy(windows[:, 1:, None]))
     for batch_size in (1, 3, 7, 64):
         # float32 logits: rounding of about 1e-7.
-        assert validation_loss(state.model, windows, batch_size) == pytest.approx(
-            -logs.mean().item(), rel=1e-6
-        )
+        assert validation_loss(state.model, windows, batch_size) == pytest.approx(-logs.mean().item(), rel=1e-6)
 
 
 def test_sketch_keeps_distances_on_average_and_has_the_promised_law():

@@ -162,11 +162,7 @@ def test_the_spectrum_of_a_layer_is_its_own(run):
     features, metrics, _ = with_spectrum(run)
     layer = features.assign(layer="one", value=features["value"] * 2)
     groups = aligned_series(pd.concat([features, layer]), metrics, CONTROLS["weight_norm_and_spectrum"])
-    [group] = [
-        group
-        for group in groups
-        if group.model == "m" and set(group.keys["layer"]) == {"one"} and group.n == N
-    ]
+    [group] = [group for group in groups if group.model == "m" and set(group.keys["layer"]) == {"one"} and group.n == N]
     own = layer[(layer["model"] == "m") & (layer["feature"] == "nuclear_norm")]["value"].to_numpy()
     # Norm and nuclear norm of the model, and the same of the layer.
     assert group.controls.shape == (4, N)
@@ -225,8 +221,7 @@ def test_a_question_has_a_row_where_it_is_asked_and_nowhere_else(analysed):
 
 
 @pytest.mark.parametrize(
-    ("table", "lost"),
-    [("features", "layer"), ("features", "model"), ("metrics", "metric"), ("models", "model")],
+    ("table", "lost"), [("features", "layer"), ("features", "model"), ("metrics", "metric"), ("models", "model")]
 )
 def test_a_missing_column_is_named(run, table, lost):
     names = ("features", "metrics", "models")
@@ -273,9 +268,7 @@ def test_the_positive_control_and_the_power_tell_a_run_that_could_not_have_shown
     assert 0.2 < able.detectable < 0.6
     # One run of twelve checkpoints.
     short = (features.model == "m") & (features.step < 1200), (metrics.model == "m") & (metrics.step < 1200)
-    unable = verdict_tables(features[short[0]], metrics[short[1]], models, seed=1, resamples=20)[
-        "sensitivity"
-    ]
+    unable = verdict_tables(features[short[0]], metrics[short[1]], models, seed=1, resamples=20)["sensitivity"]
     unable = one(unable, question="beyond_the_norm")
     assert unable.found == "no"
     assert np.isnan(unable.detectable)
@@ -295,9 +288,7 @@ def test_power_is_that_of_the_test_itself(run):
         for model, own in metrics.groupby("model"):
             norm = norms[norms.model == model]["value"].to_numpy()
             new = innovations(own["value"].to_numpy(), with_squares(norm), half_cosine=True)
-            size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own[
-                "value"
-            ].std(ddof=0)
+            size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own["value"].std(ddof=0)
             noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
             planted.append(rows(model, "planted", noisy))
         tested = joint_test(pd.concat([*planted, norms]), metrics, models, GIVEN_NORM)
@@ -314,9 +305,7 @@ def test_pooled_drifts_that_have_nothing_to_do_with_the_loss_are_seldom_rejected
         for model in ("a", "b", "c", "d"):
             features += [
                 rows(
-                    model,
-                    f"h0_{i:02d}",
-                    rng.uniform(1, 9) * (time + 1) ** -0.5 + 0.1 * rng.standard_normal(N).cumsum(),
+                    model, f"h0_{i:02d}", rng.uniform(1, 9) * (time + 1) ** -0.5 + 0.1 * rng.standard_normal(N).cumsum()
                 )
                 for i in range(40)
             ]
@@ -359,9 +348,7 @@ def test_a_cell_of_eight_seeds_is_tested_within_and_between_its_runs():
             rows(model, "h1_total", 0.1 * time + shared + 0.1 * rng.standard_normal(n)),
             rows(model, "neural_persistence", end + 0.1 * rng.standard_normal(n)),
         ]
-        metrics.append(
-            pd.DataFrame({"model": model, "step": STEPS[:n], "metric": "validation_loss", "value": loss})
-        )
+        metrics.append(pd.DataFrame({"model": model, "step": STEPS[:n], "metric": "validation_loss", "value": loss}))
     names = [f"m.seed{seed}" for seed in range(10)]
     models = pd.DataFrame({"model": names, "cell": "m", "warmup_steps": 0, "final_step": STEPS[n - 1]})
     tables = verdict_tables(pd.concat(features), pd.concat(metrics), models, resamples=20)
@@ -399,8 +386,7 @@ def test_a_feature_without_the_first_checkpoint_is_tested_over_seeds_like_the_ot
     table = pd.concat(features)
     table = table[(table.feature != "h0_wasserstein") | (table.step > STEPS[0])]
     loss = [
-        pd.DataFrame({"model": m, "step": STEPS[:n], "metric": "training_loss", "value": rng.random(n)})
-        for m in names
+        pd.DataFrame({"model": m, "step": STEPS[:n], "metric": "training_loss", "value": rng.random(n)}) for m in names
     ]
     models = pd.DataFrame({"model": names, "cell": "m", "warmup_steps": STEPS[2], "final_step": STEPS[n - 1]})
     found = run_permutation_table(table, pd.concat(loss), models, metric="training_loss", seed=0)
@@ -412,11 +398,7 @@ def test_over_runs_stand_the_median_and_the_range_of_cells(run, analysed):
     row = one(pooled, feature="neural_persistence", control="nothing")
     alone = runs[runs.feature == "neural_persistence"]["spearman"]
     assert (row.n_runs, row.n_cells) == (4, 4)
-    assert (row.spearman, row.spearman_lowest, row.spearman_highest) == (
-        alone.median(),
-        alone.min(),
-        alone.max(),
-    )
+    assert (row.spearman, row.spearman_lowest, row.spearman_highest) == (alone.median(), alone.min(), alone.max())
     # Two of the four as seeds of one cell: they are averaged first.
     features, metrics, models = run
     models = models.assign(cell=["one", "one", "two", "three"])
@@ -442,9 +424,7 @@ def test_features_that_move_together_are_counted_once():
 
 def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
     features, metrics, _ = run
-    again = correlation_table(
-        features[features.model != "s"], metrics[metrics.model != "s"], seed=1, resamples=200
-    )
+    again = correlation_table(features[features.model != "s"], metrics[metrics.model != "s"], seed=1, resamples=200)
     columns = ["spearman", "spearman_low", "spearman_block_high", "pearson_low", "spearman_p"]
     whole = plain(analysed[0])
     whole = whole[whole.model != "s"].reset_index(drop=True)
@@ -455,14 +435,9 @@ def test_same_seed_same_numbers_whatever_else_is_in_the_table(run, analysed):
 
 def test_runs_that_are_under_way_are_not_taken_for_finished_ones():
     rng, names = np.random.default_rng(9), [f"m.seed{seed}" for seed in range(12)]
-    features = pd.concat(
-        [rows(m, f, 1 + rng.random(N)) for m in names for f in ("frobenius_norm", "h0_total")]
-    )
+    features = pd.concat([rows(m, f, 1 + rng.random(N)) for m in names for f in ("frobenius_norm", "h0_total")])
     loss = pd.concat(
-        [
-            pd.DataFrame({"model": m, "step": STEPS, "metric": "validation_loss", "value": rng.random(N)})
-            for m in names
-        ]
+        [pd.DataFrame({"model": m, "step": STEPS, "metric": "validation_loss", "value": rng.random(N)}) for m in names]
     )
     models = pd.DataFrame({"model": names, "cell": "m", "final_step": STEPS[-1]})
     whole = between_runs_table(features, loss, models, metric="validation_loss", seed=0)

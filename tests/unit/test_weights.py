@@ -41,9 +41,7 @@ def test_the_model_has_sums_means_and_roots():
     a, b, whole = features["a.weight"], features["b.weight"], features["all"]
     assert whole["h0_total"] == a["h0_total"] + b["h0_total"]
     assert whole["h1_count"] == a["h1_count"] + b["h1_count"]
-    assert whole["neural_persistence"] == pytest.approx(
-        (a["neural_persistence"] + b["neural_persistence"]) / 2
-    )
+    assert whole["neural_persistence"] == pytest.approx((a["neural_persistence"] + b["neural_persistence"]) / 2)
     assert whole["h0_max"] == max(a["h0_max"], b["h0_max"])
     everything = np.concatenate([matrix.ravel() for _, matrix in matrices()])
     assert whole["frobenius_norm"] == pytest.approx(np.linalg.norm(everything))
@@ -122,9 +120,7 @@ def test_half_precision_is_computed_in_double():
 def test_the_job_does_not_import_what_it_does_not_need():
     code = "import sys, toposcale.features.weights, toposcale.io.tables; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert not {"torch", "pandas", "matplotlib", "sklearn", "transformers"} & set(done.stdout.split())
 
 
@@ -148,14 +144,10 @@ def test_whole_layers_of_weights_that_are_not_finite_are_nan():
 def block(seed=0, n_in=6, n_hidden=24, names=("dense_h_to_4h", "dense_4h_to_h")):
     rng = np.random.default_rng(seed)
     shapes = (n_hidden, n_in), (n_in, n_hidden)
-    return [
-        (f"mlp.{name}.weight", rng.standard_normal(shape)) for name, shape in zip(names, shapes, strict=True)
-    ]
+    return [(f"mlp.{name}.weight", rng.standard_normal(shape)) for name, shape in zip(names, shapes, strict=True)]
 
 
-@pytest.mark.parametrize(
-    "names", [("dense_h_to_4h", "dense_4h_to_h"), ("up_proj", "down_proj"), ("c_fc", "c_proj")]
-)
+@pytest.mark.parametrize("names", [("dense_h_to_4h", "dense_4h_to_h"), ("up_proj", "down_proj"), ("c_fc", "c_proj")])
 @pytest.mark.parametrize("order", [1, -1])
 def test_two_matrices_of_a_block_are_described_together(names, order):
     pair = block(names=names)
@@ -196,9 +188,7 @@ def test_the_plain_measures_of_spread_are_of_whole_layers():
         values = np.linalg.svd(weight, compute_uv=False)
         assert features[layer]["nuclear_norm"] == pytest.approx(values.sum(), rel=1e-13)
         distances = cdist(weight, weight) + np.diag(np.full(len(weight), np.inf))
-        assert features[layer]["nearest_neighbour_mean"] == pytest.approx(
-            distances.min(axis=1).mean(), rel=1e-14
-        )
+        assert features[layer]["nearest_neighbour_mean"] == pytest.approx(distances.min(axis=1).mean(), rel=1e-14)
     a, b, whole = features["a.weight"], features["b.weight"], features["all"]
     assert whole["nuclear_norm"] == a["nuclear_norm"] + b["nuclear_norm"]
     assert whole["nearest_neighbour_mean"] == pytest.approx(

@@ -19,13 +19,7 @@ pytestmark = [pytest.mark.registry, pytest.mark.xdist_group("wheel")]
 def run(*command, folder):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        list(map(str, command)),
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
+        list(map(str, command)), cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=500
     )
 
 
@@ -44,9 +38,7 @@ def installed(tmp_path_factory):
     assert built.returncode == 0, built.stderr
     [wheel] = folder.glob("toposcale-*.whl")
     run(sys.executable, "-m", "venv", folder / "env", folder=folder)
-    done = run(
-        folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, folder=folder
-    )
+    done = run(folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, folder=folder)
     if done.returncode:
         pytest.skip(f"no package index to install from: {done.stderr.strip().splitlines()[-1]}")
     for step in (100, 500):
@@ -67,9 +59,7 @@ def test_the_slim_install_has_neither_torch_nor_snakemake(installed):
 
 def test_the_lines_for_users_of_the_library_run(installed):
     python = installed / "env/bin/python"
-    table = run(
-        python, "-m", "toposcale", "describe", "model.safetensors", "--layers", "*attn*", folder=installed
-    )
+    table = run(python, "-m", "toposcale", "describe", "model.safetensors", "--layers", "*attn*", folder=installed)
     assert table.returncode == 0, table.stderr
     assert "model.layers.0.attn.weight" in table.stdout
     assert "mlp" not in table.stdout

@@ -27,10 +27,7 @@ def copy(undisturbed, tmp_path) -> Workspace:
 
 
 PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs", "examples")
-LOCKS = (
-    *(f"requirements{part}.lock" for part in ("", "-test", "-peers", "-slurm")),
-    "pyproject.toml",
-)
+LOCKS = (*(f"requirements{part}.lock" for part in ("", "-test", "-peers", "-slurm")), "pyproject.toml")
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,4 @@ def assert_same_bytes(workspace: Workspace, undisturbed: Workspace) -> None:
         expected = [path for path in (undisturbed.results / folder).rglob("[!.]*") if path.is_file()]
         assert expected
         for path in expected:
-            assert (
-                workspace.results / path.relative_to(undisturbed.results)
-            ).read_bytes() == path.read_bytes(), path
+            assert (workspace.results / path.relative_to(undisturbed.results)).read_bytes() == path.read_bytes(), path

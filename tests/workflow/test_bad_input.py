@@ -67,9 +67,7 @@ def test_a_mistake_of_the_advice_is_said_once(workspace):
 
 def test_a_log_that_goes_on_after_the_final_step_is_refused(workspace):
     (workspace.path / "losses.csv").write_text("step,loss\n1,3\n9584,2\n")
-    workspace.config["models"] = {
-        "m": {"kind": "table", "path": "losses.csv", "n_parameters": 9, "final_step": 100}
-    }
+    workspace.config["models"] = {"m": {"kind": "table", "path": "losses.csv", "n_parameters": 9, "final_step": 100}}
     said = "models.m.final_step holds 100, but the log goes to step 9,584"
     for target in ("advice", "results/small/tables/models.parquet"):
         assert complaint(workspace, "--quiet", "all", "--", target).count(said) == 1 + (target != "advice")

@@ -106,17 +106,11 @@ def place(project, tmp_path_factory):
             checkpoint = folder / f"checkpoint-{step}"
             checkpoint.mkdir(parents=True)
             shapes = {"model.layers.0.attn.weight": (12, 6), "model.layers.0.mlp.weight": (18, 6)}
-            weights = {
-                name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
-            }
+            weights = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
             save_file(weights, checkpoint / "model.safetensors")
-            history = [
-                {"step": at, "loss": 2 + 30 / at, "learning_rate": 1e-3} for at in range(10, step + 1, 10)
-            ]
+            history = [{"step": at, "loss": 2 + 30 / at, "learning_rate": 1e-3} for at in range(10, step + 1, 10)]
             history += [{"step": at, "eval_loss": 2.1 + 30 / at} for at in range(100, step + 1, 100)]
-            history.sort(
-                key=lambda row: row["step"]
-            )  # as a Trainer writes it: a later log begins as an earlier one
+            history.sort(key=lambda row: row["step"])  # as a Trainer writes it: a later log begins as an earlier one
             state = {
                 "global_step": step,
                 "max_steps": 1000,
@@ -269,11 +263,7 @@ model, images, labels = torch.nn.Linear(4, 2), torch.ones(3, 4), torch.tensor([0
 RUN_ABOVE = {
     *(command for text in (CHECKPOINTS, CURVE, PAGES["own-models"]) for command in commands(text)),
     *ADVICE,
-    *(
-        command
-        for command in commands(PAGES["monitor"])
-        if "live.yaml" in command or "watch topology" in command
-    ),
+    *(command for command in commands(PAGES["monitor"]) if "live.yaml" in command or "watch topology" in command),
 }
 ALL = "\n".join([README, *PAGES.values(), (ROOT / "CONTRIBUTING.md").read_text(), notebook_text()])
 
@@ -353,9 +343,7 @@ def test_code_in_a_configuration_is_refused_before_snakemake_runs_it(place):
     (place[0] / "code.yaml").write_text(text + (place[0] / "mine.yaml").read_text())
     for target in ("run", "advice", "unlock"):
         said = shell(place, f"make {target} CONFIG=code.yaml").stdout.splitlines()
-        assert said[-2].startswith(
-            "toposcale: code.yaml: holds __use_yte__, with which Snakemake runs Python"
-        )
+        assert said[-2].startswith("toposcale: code.yaml: holds __use_yte__, with which Snakemake runs Python")
     assert not (place[0] / "owned").exists()
 
 

@@ -24,13 +24,9 @@ def curves(workspace):
     """Two whole curves and one that has come to 40% of its way."""
     steps = np.arange(10, END + 1, 10)
     for name, size in SIZES.items():
-        pd.DataFrame({"step": steps, "loss": loss(steps, size)}).to_csv(
-            workspace.path / f"{name}.csv", index=False
-        )
+        pd.DataFrame({"step": steps, "loss": loss(steps, size)}).to_csv(workspace.path / f"{name}.csv", index=False)
     live = steps[steps <= 0.4 * END]
-    pd.DataFrame({"step": live, "loss": loss(live, 1_000_000)}).to_csv(
-        workspace.path / "live.csv", index=False
-    )
+    pd.DataFrame({"step": live, "loss": loss(live, 1_000_000)}).to_csv(workspace.path / "live.csv", index=False)
     entry = {"kind": "table", "tokens_per_step": 1000}
     workspace.config["models"] = {
         **{
@@ -46,9 +42,7 @@ def test_forecasts_and_decisions_need_no_weights(curves):
     curves.snakemake()
     tables = curves.results / "tables"
     forecasts = pd.read_parquet(tables / "forecasts.parquet")
-    found = forecasts[(forecasts["method"] == "power_law") & (forecasts["fraction"] == 0.5)].set_index(
-        "model"
-    )
+    found = forecasts[(forecasts["method"] == "power_law") & (forecasts["fraction"] == 0.5)].set_index("model")
     for name, size in SIZES.items():
         assert found.loc[name, "forecast"] == pytest.approx(loss(END, size), abs=0.01)
     live = forecasts[(forecasts["model"] == "live") & (forecasts["method"] == "power_law")]
@@ -72,26 +66,19 @@ def test_forecasts_and_decisions_need_no_weights(curves):
     [written] = json.loads((curves.results / "advice.json").read_text())["models"]
     assert written == dict(advice)
     assert str(advice) in printed
-    assert (
-        pd.read_parquet(tables / "advice.parquet").set_index("model").loc["live", "sentence"]
-        == advice.sentence
-    )
+    assert pd.read_parquet(tables / "advice.parquet").set_index("model").loc["live", "sentence"] == advice.sentence
 
 
 def test_a_wrong_loss_table_is_named_in_one_line(curves):
     (curves.path / "live.csv").write_text("step,perplexity\n1,2\n")
     done = curves.snakemake("tables", check=False)
     assert done.returncode
-    assert (
-        "toposcale: loss_table: live.csv: no column for loss; its columns are step, perplexity" in done.stderr
-    )
+    assert "toposcale: loss_table: live.csv: no column for loss; its columns are step, perplexity" in done.stderr
 
 
 def test_steps_that_were_logged_again_count_as_logged_last_and_are_told(curves):
     steps = np.array([10, 20, 30, 20, 30, 40])
-    pd.DataFrame({"step": steps, "loss": [5, 4.4, 9, 4, 3, 2.5]}).to_csv(
-        curves.path / "live.csv", index=False
-    )
+    pd.DataFrame({"step": steps, "loss": [5, 4.4, 9, 4, 3, 2.5]}).to_csv(curves.path / "live.csv", index=False)
     curves.snakemake("tables")
     log = pd.read_parquet(curves.results / "training/live.parquet")
     assert log["loss"].tolist() == [5, 4, 3, 2.5]

@@ -8,9 +8,7 @@ from workspace import with_landscapes
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
 
-TABLES = [
-    f"results/small/tables/{name}.parquet" for name in ("diagrams", "last_diagrams", "vectors", "scaling")
-]
+TABLES = [f"results/small/tables/{name}.parquet" for name in ("diagrams", "last_diagrams", "vectors", "scaling")]
 STARTED = ("Training one", "Topology of the weights", "Embeddings and perplexity", "Loss landscape")
 
 

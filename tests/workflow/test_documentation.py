@@ -34,13 +34,7 @@ def documented(feature):
 
 def test_every_feature_and_metric_with_a_name_is_in_the_method():
     known = [feature.name for feature in registered()]
-    known += [
-        names.TRAINING_LOSS,
-        names.VALIDATION_LOSS,
-        names.PERPLEXITY,
-        "h1_total_z_permuted",
-        "h1_total_scaled",
-    ]
+    known += [names.TRAINING_LOSS, names.VALIDATION_LOSS, names.PERPLEXITY, "h1_total_z_permuted", "h1_total_scaled"]
     assert [name for name in known if not documented(name)] == []
 
 
@@ -52,9 +46,7 @@ def test_a_feature_that_is_not_described_would_be_found():
 @pytest.mark.workflow
 @pytest.mark.xdist_group("finished")
 def test_every_feature_of_a_run_is_in_the_method(finished):
-    both = [
-        pd.read_parquet(finished.results / "tables" / f"{name}.parquet") for name in ("features", "metrics")
-    ]
+    both = [pd.read_parquet(finished.results / "tables" / f"{name}.parquet") for name in ("features", "metrics")]
     produced = {*both[0]["feature"], *both[1]["metric"]}
     assert len(produced) > 30
     assert sorted(name for name in produced if not documented(name)) == []
@@ -82,16 +74,7 @@ def code_block(page, heading, language):
 @pytest.mark.workflow
 def test_the_feature_of_the_page_is_in_tables_statistics_and_report(workspace):
     copy = workspace.path / "toposcale"
-    for part in (
-        "Snakefile",
-        "workflow",
-        "scripts",
-        "src",
-        "profiles",
-        "config",
-        "envs",
-        "requirements.lock",
-    ):
+    for part in ("Snakefile", "workflow", "scripts", "src", "profiles", "config", "envs", "requirements.lock"):
         source = ROOT / part
         if source.is_dir():
             shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))

@@ -121,9 +121,7 @@ def in_a_mount_namespace(script):
     if not shutil.which("unshare"):
         pytest.skip("no unshare here to mount a disk with")
     command = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-    if subprocess.run(
-        [*command, "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True, check=False
-    ).returncode:
+    if subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True, check=False).returncode:
         pytest.skip("no right here to mount a disk")
     done = subprocess.run(
         [*command, "sh", "-ec", script],
@@ -138,10 +136,7 @@ def in_a_mount_namespace(script):
 
 def test_a_full_disk_is_one_line_and_the_rerun_completes(undisturbed, copy):
     part = f"results/small/features/weights/one/{STEP}2.parquet"
-    run, again = (
-        shlex.join(copy.command(part)),
-        shlex.join(copy.command("--quiet", "all", "--", TARGET, part)),
-    )
+    run, again = (shlex.join(copy.command(part)), shlex.join(copy.command("--quiet", "all", "--", TARGET, part)))
     said = in_a_mount_namespace(f"""
         cd {shlex.quote(str(copy.path))}
         mv results whole && mkdir results && mount -t tmpfs -o size=2m none results && cp -a whole/. results
@@ -168,9 +163,7 @@ def test_a_full_disk_is_one_line_and_the_rerun_completes(undisturbed, copy):
 def test_read_only_results_are_one_line(copy):
     (copy.results / "tables" / "scaling.parquet").unlink()
     run, results = shlex.join(copy.command(TARGET)), shlex.quote(str(copy.path / "results"))
-    said = in_a_mount_namespace(
-        f"mount --bind {results} {results}; mount -o remount,bind,ro {results}; {run}"
-    )
+    said = in_a_mount_namespace(f"mount --bind {results} {results}; mount -o remount,bind,ro {results}; {run}")
     assert "Traceback" not in said
     assert f"{copy.path}/results/small: a run writes there, but it is read-only" in said
 
@@ -216,9 +209,7 @@ def test_a_damaged_file_is_named_and_never_averaged_in(copy, damage, targets):
     lines = faults.complaints(said)
     assert len(lines) == len(damage), said
     for name in damage:
-        assert (
-            len([line for line in lines if f"results/small/{name}" in line and "delete it" in line]) == 1
-        ), lines
+        assert len([line for line in lines if f"results/small/{name}" in line and "delete it" in line]) == 1, lines
     assert not [target for target in targets if (copy.path / target).exists()]
 
 
@@ -242,9 +233,7 @@ def test_nan_weights_are_rows_of_nan_and_a_warning_and_the_run_goes_on(undisturb
     assert features[damaged]["value"].isna().all()
     assert features[features["step"] == 0]["value"].notna().all()
     warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")
-    assert (
-        warnings.query("model == 'given' and steps == '2'")["warning"].str.contains("features are NaN").any()
-    )
+    assert warnings.query("model == 'given' and steps == '2'")["warning"].str.contains("features are NaN").any()
 
 
 # The last line.

@@ -166,12 +166,7 @@ IDENTITY = {
     "models.{name}.steps": "steps that are added are made, and what is gathered is gathered again",
     **dict.fromkeys(
         (
-            *(
-                "models.{name}.schedule",
-                "models.{name}.schedule.steps",
-                "training.schedule",
-                "training.schedule.steps",
-            ),
+            *("models.{name}.schedule", "models.{name}.schedule.steps", "training.schedule", "training.schedule.steps"),
             *(
                 f"{where}.schedule.{key}"
                 for where in ("models.{name}", "training")
@@ -184,17 +179,13 @@ IDENTITY = {
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
     "training.checkpoint_every": "other checkpoints, and stretches of training between them",
     **dict.fromkeys(
-        ("training.jobs", "weights.jobs", "embeddings.jobs", "landscape.jobs"),
-        "other jobs, with other inputs",
+        ("training.jobs", "weights.jobs", "embeddings.jobs", "landscape.jobs"), "other jobs, with other inputs"
     ),
     "embeddings.enabled": "embeddings are made, or leave the tables",
     "embeddings.every": "checkpoints that are added are embedded",
     "landscape.enabled": "landscapes are made, or leave the tables",
     "landscape.every": "checkpoints that are added have their landscape computed",
-    **{
-        f"sweep.{key}": "runs that are added are made"
-        for key in ("models", "seeds", "first_seed", *sweep.NAMES)
-    },
+    **{f"sweep.{key}": "runs that are added are made" for key in ("models", "seeds", "first_seed", *sweep.NAMES)},
     "models.{name}.training.steps": "the length of the learning-rate schedule, and other checkpoints",
     "models.{name}.training.checkpoint_every": "other checkpoints",
 }
@@ -255,9 +246,7 @@ def made(tmp_path_factory):
     for step in (0, 4, 8):
         folder = workspace.path / "found"
         folder.mkdir(exist_ok=True)
-        tensor_files.write(
-            folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {"d_model": "3"}
-        )
+        tensor_files.write(folder / f"step{step}.safetensors", {"w": np.eye(3, dtype=np.float32)}, {"d_model": "3"})
     listed = workspace.snakemake("--summary").stdout.splitlines()[1:]
     for line in listed:
         path = workspace.path / line.split("\t")[0]
@@ -378,14 +367,8 @@ def jobs(counts):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (
-            "a model",
-            {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 4},
-        ),
-        (
-            "a seed",
-            {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8},
-        ),
+        ("a model", {"train": 2, "training_log": 1, "weight_features": 2, "embeddings": 2, "diagram_distances": 4}),
+        ("a seed", {"train": 4, "training_log": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8}),
         ("a published step", {"fetch": 1, "weight_features": 1, "embeddings": 1, "diagram_distances": 4}),
         ("a found step", {"weight_features": 1, "embeddings": 1, "diagram_distances": 4}),
         # The schedule of the learning rate is another one from the first step on.
@@ -393,10 +376,7 @@ def jobs(counts):
             "a longer training",
             {"train": 6, "training_log": 2, "weight_features": 6, "embeddings": 6, "diagram_distances": 8},
         ),
-        (
-            "one job a model",
-            {"train": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8},
-        ),
+        ("one job a model", {"train": 2, "weight_features": 4, "embeddings": 4, "diagram_distances": 8}),
         ("embedded as before", {}),
         ("no embeddings", {}),
     ],

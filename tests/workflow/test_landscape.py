@@ -32,19 +32,12 @@ def test_the_stage_alone_makes_its_tables_and_no_other_features(landscape):
     }
     features = pd.read_parquet(landscape.results / "features/landscape/one/all.parquet").query("step == 40")
     whole = features[features["layer"] == "all"].set_index("feature")["value"]
-    assert {
-        "n_saddles_random_1_grid8",
-        "n_saddles_negative_1_grid8_spread",
-        "hessian_trace",
-        "hessian_min",
-    } <= set(whole.index)
+    assert {"n_saddles_random_1_grid8", "n_saddles_negative_1_grid8_spread", "hessian_trace", "hessian_min"} <= set(
+        whole.index
+    )
     layers = features[(features["feature"] == "hessian_trace") & (features["layer"] != "all")]["value"]
     assert layers.sum() == pytest.approx(whole["hessian_trace"])
-    assert set(table(landscape, "profiles")["direction"]) == {
-        "random_1",
-        "negative_1",
-        "from the checkpoint before",
-    }
+    assert set(table(landscape, "profiles")["direction"]) == {"random_1", "negative_1", "from the checkpoint before"}
 
 
 def test_the_middle_of_the_surface_is_the_loss_of_the_checkpoint(landscape):

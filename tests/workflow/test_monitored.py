@@ -33,9 +33,7 @@ def train(path, stop_at, resume_from=None):
     """A real Trainer on a tiny GPT-2, with the callback."""
     torch.manual_seed(0)
     model = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
-        )
+        GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
     )
     texts = (torch.arange(8) + torch.arange(64)[:, None]) % 16
     data = [{"input_ids": text, "labels": text} for text in texts]
@@ -74,9 +72,7 @@ def monitored(tmp_path_factory):
 def test_the_rows_of_the_last_snapshot_are_those_of_the_trainers_own_checkpoint(monitored):
     made, _ = monitored
     saved = made.path / "trainer" / f"checkpoint-{STOPPED_AT}"
-    features, _ = weights.compute_features(
-        checkpoints.iterate_matrices(saved), weights.WeightSettings(), model=NAME
-    )
+    features, _ = weights.compute_features(checkpoints.iterate_matrices(saved), weights.WeightSettings(), model=NAME)
     file = Folder(made.path / "topology", NAME).file("features/weights", STOPPED_AT)
     rows = tables.read(schemas.TABLES["features"], file).to_pandas()
     written = rows.set_index(["layer", "feature"])["value"].to_dict()

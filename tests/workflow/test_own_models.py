@@ -8,14 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from page_data import held
 from toposcale.io import tables
@@ -78,10 +71,7 @@ def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(train
     own = new_workspace(tmp_path / "work")
     # Sizes of one family are compared; of two architectures a person has to say so.
     entry = {"kind": "folder", "family": "mine"}
-    own.config = {
-        "run": "small",
-        "models": {name: {**entry, "path": str(path / name)} for name in trainers},
-    }
+    own.config = {"run": "small", "models": {name: {**entry, "path": str(path / name)} for name in trainers}}
     own.snakemake()
     assert (own.results / "report.html").exists()
     models = table(own, "models").set_index("model")

@@ -19,9 +19,7 @@ pytestmark = pytest.mark.workflow
 def hub(tmp_path, monkeypatch):
     """A Hub with the tiny model at its steps, and at one more step the weights of the last."""
     folders = save_checkpoints(tmp_path / "saved")
-    files = {
-        name: {file.name: file.read_bytes() for file in folder.iterdir()} for name, folder in folders.items()
-    }
+    files = {name: {file.name: file.read_bytes() for file in folder.iterdir()} for name, folder in folders.items()}
     branches = {f"step{step}": files[f"step{step}"] for step in STEPS}
     branches |= {"main": files[f"step{STEPS[-1]}"], f"step{STEPS[-1] - 1}": files[f"step{STEPS[-1]}"]}
     with SmallHub() as running:
@@ -171,8 +169,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
     tables = published.results / "tables"
     targets = [
-        str((tables / f"{name}.parquet").relative_to(published.path))
-        for name in ("features", "models", "warnings")
+        str((tables / f"{name}.parquet").relative_to(published.path)) for name in ("features", "models", "warnings")
     ]
     published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
@@ -183,14 +180,8 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     models = pd.read_parquet(tables / "models.parquet").set_index("model")
     assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
     noted = noted[noted["model"] == "tiny"].set_index("steps")
-    reasons = {
-        "0": "does not have the content",
-        "10": "no weights in safetensors",
-        "100": "not a whole safetensors",
-    }
-    assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(
-        reasons, True
-    )
+    reasons = {"0": "does not have the content", "10": "no weights in safetensors", "100": "not a whole safetensors"}
+    assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(reasons, True)
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.
     assert published.planned(*targets)["fetch"] == 1

@@ -30,9 +30,7 @@ def test_a_run_makes_every_table_and_figure(finished):
     total = layers.sum().loc[("two", 40, "h0_total")]
     assert whole.loc[("two", 40, "h0_total")] == pytest.approx(total)
     squares = layers.agg(lambda norms: (norms**2).sum() ** 0.5)
-    assert whole.loc[("two", 40, "frobenius_norm")] == pytest.approx(
-        squares.loc[("two", 40, "frobenius_norm")]
-    )
+    assert whole.loc[("two", 40, "frobenius_norm")] == pytest.approx(squares.loc[("two", 40, "frobenius_norm")])
     log = pd.read_parquet(finished.results / "training" / "two.parquet")
     assert list(log["step"]) == list(range(41))
 

@@ -38,10 +38,7 @@ def test_a_malicious_checkpoint_is_refused_and_never_run(tmp_path):
     assert status == 1
     assert not owned.exists()
     [line] = faults.complaints(said)
-    assert (
-        "evil/step0/pytorch_model.bin: contains Python objects other than tensors, which are not loaded"
-        in line
-    )
+    assert "evil/step0/pytorch_model.bin: contains Python objects other than tensors, which are not loaded" in line
     # The payload is a real one: unpickling it would have been seen.
     pickle.loads((folder / "pytorch_model.bin").read_bytes())  # noqa: S301
     assert owned.exists()
@@ -85,9 +82,7 @@ def test_code_beside_a_checkpoint_is_never_run(tmp_path):
     folder = workspace.path / "coded" / "step0"
     folder.mkdir(parents=True)
     save_file({"weight": np.eye(4, dtype=np.float32)}, folder / "model.safetensors")
-    (folder / "modeling.py").write_text(
-        f"import os\nos.mkdir({str(owned)!r})\nModel = Configuration = object\n"
-    )
+    (folder / "modeling.py").write_text(f"import os\nos.mkdir({str(owned)!r})\nModel = Configuration = object\n")
     code = {"AutoConfig": "modeling.Configuration", "AutoModelForCausalLM": "modeling.Model"}
     (folder / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": code}))
     (folder / "tokenizer.json").write_text("{}")
@@ -115,11 +110,7 @@ def test_shell_metacharacters_in_every_text_of_the_configuration_are_only_text(t
     workspace.config["weights"] = {"layers": {"include": ["*", NASTY], "exclude": [NASTY]}}
     workspace.config["hub"] = {"cache": NASTY}
     workspace.config["models"]["one"]["family"] = NASTY
-    targets = [
-        "tables/metrics.parquet",
-        "tables/models.parquet",
-        "features/weights/one/step-00000002.parquet",
-    ]
+    targets = ["tables/metrics.parquet", "tables/models.parquet", "features/weights/one/step-00000002.parquet"]
     status, said = faults.run(workspace, *(f"results/small/{target}" for target in targets))
     assert status == 0, said
     workspace.config["metrics"]["harness"] = NASTY

@@ -135,9 +135,7 @@ def code_of(*script_and_modules):
 
 def steps_of(source=None):
     """A params function: the checkpoints that a job on a source, or on that of the wildcard, does."""
-    return lambda wildcards: WORK[source or wildcards.source].steps_of(
-        wildcards.model, wildcards.get("span", plan.ALL)
-    )
+    return lambda wildcards: WORK[source or wildcards.source].steps_of(wildcards.model, wildcards.get("span", plan.ALL))
 
 
 def previous(pattern):

@@ -19,11 +19,7 @@ for subject in SUBJECTS:
         name:
             f"figures_{re.sub('[^a-z]+', '_', subject.lower())}"
         input:
-            **{
-                table: TABLE_FILES[table]
-                for figure in drawn_together(subject).values()
-                for table in figure.tables
-            },
+            **{table: TABLE_FILES[table] for figure in drawn_together(subject).values() for table in figure.tables},
         output:
             **figure_files(subject),
         log:

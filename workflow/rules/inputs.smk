@@ -90,9 +90,7 @@ def files_so_far(model):
         ],
         "features": [path for source in MODELS_OF for path in of(source, FEATURES)],
         # The weights of a published model may be gone again; its size was noted when they were fetched.
-        "weights": (
-            [weights_of(model, step) for step in MODELS[model].steps] if model not in PUBLISHED else []
-        ),
+        "weights": ([weights_of(model, step) for step in MODELS[model].steps] if model not in PUBLISHED else []),
         "sizes": of("weights", SIZE) if model in PUBLISHED else [],
     }
 
@@ -102,9 +100,7 @@ def harness_files():
     where = config["metrics"]["harness"]
     files = list(map(str, lm_eval.result_files(where))) if where else []
     if where and not files:
-        sys.exit(
-            f"toposcale: config key metrics.harness: {where}: no JSON file of lm-evaluation-harness is there"
-        )
+        sys.exit(f"toposcale: config key metrics.harness: {where}: no JSON file of lm-evaluation-harness is there")
     return files
 
 
@@ -141,9 +137,4 @@ def figure_files(subject):
 def page_files(page):
     """What a page is made of beside the library's code: a template, style sheets and scripts."""
     folder = HOME / "src" / "toposcale" / "pages"
-    return [
-        str(path)
-        for name in ("base", page)
-        for path in sorted(folder.glob(f"{name}.*"))
-        if path.suffix != ".py"
-    ]
+    return [str(path) for name in ("base", page) for path in sorted(folder.glob(f"{name}.*")) if path.suffix != ".py"]

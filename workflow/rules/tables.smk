@@ -54,9 +54,7 @@ for table, parts in GATHERED.items():
         params:
             table=table,
             # One job's file may hold all checkpoints: of each part, the step whose rows count.
-            only=(
-                [WORK[source].steps[model][-1] for source, model in LAST] if table == "last_diagrams" else []
-            ),
+            only=([WORK[source].steps[model][-1] for source, model in LAST] if table == "last_diagrams" else []),
             code=code_of("gather.py"),
         message:
             "Gathering {params.table}"

@@ -155,7 +155,5 @@ ANALYSES = {
 def load(name: str) -> Callable[..., dict[str, pd.DataFrame]]:
     """The function of an analysis; KeyError for a name that is not in `ANALYSES`."""
     module, function = ANALYSES[name].function.split(".")
-    loaded: Callable[..., dict[str, pd.DataFrame]] = getattr(
-        import_module(f"{__package__}.{module}"), function
-    )
+    loaded: Callable[..., dict[str, pd.DataFrame]] = getattr(import_module(f"{__package__}.{module}"), function)
     return loaded

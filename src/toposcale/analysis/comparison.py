@@ -62,9 +62,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     run has each of them, and a value. `setting` says in words how the run's training differs from the published one.
     """
     names = set(run["models"]["model"])
-    trained = set(
-        published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"]
-    )
+    trained = set(published[(published["source"] == PAPER) & (published["table"] == _TRAINED_MODELS)]["model"])
     together = {
         (PAPER, "all"): trained,
         (_EMBEDDING_REPORT, "all"): set(_EMBEDDING_REPORT_MODELS),
@@ -99,9 +97,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
 def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], seeds: list[int]) -> str:
     """In words, where a run's setting is not the published one, or not known to be."""
     differences = [
-        f"{key} {training[key]} (published {value})"
-        for key, value in PAPER_SETTING.items()
-        if training[key] != value
+        f"{key} {training[key]} (published {value})" for key, value in PAPER_SETTING.items() if training[key] != value
     ]
     files = f" {' '.join(corpus['train'])}" if corpus["source"] == "files" else ""
     differences.append(f"corpus {corpus['source']}{files} (the published text is not stated)")

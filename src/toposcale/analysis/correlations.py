@@ -38,11 +38,7 @@ INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each 
 
 
 def correlation_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
+    features: pd.DataFrame, metrics: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
     """Correlations of every feature with every metric, per model, with nothing held fixed."""
     rows = [

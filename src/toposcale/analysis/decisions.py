@@ -67,9 +67,7 @@ class Moment(NamedTuple):
 
 
 def moments(
-    trainings: Sequence[TrainingRun],
-    fractions: Sequence[float] = FRACTIONS,
-    request: Request = USUAL,
+    trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
 ) -> list[Moment]:
     """Of trainings under way now, and of finished ones as they stood at the first of `fractions`."""
     made = []
@@ -120,9 +118,7 @@ def _smaller(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[Tr
     return [other for other in family if other.n_parameters < training.n_parameters]
 
 
-def decision_table(
-    trainings: Sequence[TrainingRun], *, fractions: Sequence[float] = FRACTIONS
-) -> pd.DataFrame:
+def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[float] = FRACTIONS) -> pd.DataFrame:
     """The `decisions` table: every finished run that has a larger size in its family, at every fraction, by every policy.
 
     The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
@@ -141,18 +137,12 @@ def decision_table(
         if training.family not in laws:
             laws[training.family] = Joint().fit(family)  # to all finished runs that it reads
         for fraction in fractions:
-            rows += _decision(
-                training, _smaller(training, trainings), larger, laws[training.family], fraction
-            )
+            rows += _decision(training, _smaller(training, trainings), larger, laws[training.family], fraction)
     return schemas.TABLES["decisions"].frame(rows)
 
 
 def _decision(
-    training: TrainingRun,
-    smaller: Sequence[TrainingRun],
-    larger: Sequence[TrainingRun],
-    law: Joint,
-    fraction: float,
+    training: TrainingRun, smaller: Sequence[TrainingRun], larger: Sequence[TrainingRun], law: Joint, fraction: float
 ) -> Iterator[dict[str, Any]]:
     """The rows of one decision, or a row of every policy with the reason why there is none."""
     now = training.first(fraction)
@@ -183,9 +173,7 @@ def _decision(
         yield moment | row
 
 
-def _outcome(
-    candidate: Candidate, training: TrainingRun, larger: Sequence[TrainingRun], law: Joint
-) -> Outcome:
+def _outcome(candidate: Candidate, training: TrainingRun, larger: Sequence[TrainingRun], law: Joint) -> Outcome:
     if candidate.name == FINISH:
         return Outcome(training.final_loss)
     for other in larger:

@@ -22,11 +22,7 @@ def outside(models: pd.DataFrame, tested: Collection[str], most_runs: int) -> st
     models: the table of that name; most_runs: `TOGETHER` or `BETWEEN`. A size that is not known lies outside.
     """
     trainings = models[models["model"].isin(tested)]
-    sizes = (
-        trainings["n_parameters"]
-        if "n_parameters" in trainings
-        else pd.Series(float("nan"), index=trainings.index)
-    )
+    sizes = trainings["n_parameters"] if "n_parameters" in trainings else pd.Series(float("nan"), index=trainings.index)
     others = int((~sizes.astype(float).between(*PARAMETERS)).sum())
     differences = [f"the sizes of {others} of {len(trainings)} models"] if others else []
     if len(trainings) > most_runs:

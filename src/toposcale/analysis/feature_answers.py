@@ -93,9 +93,7 @@ def beyond(
     if power["found"] != YES:
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer(
-        "None found", f"Nothing was found beyond {what}. {could(power['detectable'])}.{limit}", numbers
-    )
+    return Answer("None found", f"Nothing was found beyond {what}. {could(power['detectable'])}.{limit}", numbers)
 
 
 def counted(tested: pd.DataFrame) -> str:

@@ -37,7 +37,9 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
     numbers = ", ".join(others) + ("." if others else "")
     unsafe = [_words(name) for name in rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"]]
     if unsafe:
-        numbers += f" The intervals of {' and '.join(unsafe)} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
+        numbers += (
+            f" The intervals of {' and '.join(unsafe)} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
+        )
     words = _words(best["method"])
     return Answer(f"{words[:1].upper()}{words[1:]}", text, numbers.strip())
 
@@ -56,10 +58,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     rows = _first(evaluation)
     rivals = rows[rows["method"] == rows["baseline"]] if "baseline" in rows else rows[:0]
     if rivals.empty or math.isnan(rivals["mae"].iloc[0]):
-        return Answer(
-            UNTESTED,
-            "No forecast could be made by a method on the loss alone, so none can be compared.",
-        )
+        return Answer(UNTESTED, "No forecast could be made by a method on the loss alone, so none can be compared.")
     rival = rivals.iloc[0]
     runs = int(rival["n_forecasts"])
     text = (
@@ -74,9 +73,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
         # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
         sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
         low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        comparisons.append(
-            f"{_words(row['method'])} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}"
-        )
+        comparisons.append(f"{_words(row['method'])} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
     numbers = "; ".join(comparisons) + ("." if comparisons else "")
     if judged.empty:
         return Answer(UNTESTED, text + " No method that reads topology could forecast at that point.")
@@ -97,9 +94,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     if len(gained):
         return Answer("Yes", text, numbers)
     return Answer(
-        "No, it makes it worse" if (enough & (judged["improvement_high"] < 0)).all() else "Not shown",
-        text,
-        numbers,
+        "No, it makes it worse" if (enough & (judged["improvement_high"] < 0)).all() else "Not shown", text, numbers
     )
 
 
@@ -112,8 +107,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     advised = by["advice"]
     count, modelled = int(advised["n_decisions"]), int(advised["n_modelled"])
     costs = "; ".join(
-        f"{words} {by[policy]['regret']:.3f} "
-        + _interval(by[policy]["regret_low"], by[policy]["regret_high"], ".3f")
+        f"{words} {by[policy]['regret']:.3f} " + _interval(by[policy]["regret_low"], by[policy]["regret_high"], ".3f")
         for policy, words in (
             ("advice", "the advice"),
             ("always_finish", "always finishing"),
@@ -137,9 +131,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     numbers += f" Against always finishing it gains {advised['against_finish']:.3f} {against}."
     if advised["against_finish_low"] > 0:
         return Answer("Yes, against always finishing", text, numbers)
-    return Answer(
-        "No, it would have cost loss" if advised["against_finish_high"] < 0 else "Not shown", text, numbers
-    )
+    return Answer("No, it would have cost loss" if advised["against_finish_high"] < 0 else "Not shown", text, numbers)
 
 
 def now(advice: pd.DataFrame) -> Answer | None:

@@ -86,24 +86,17 @@ def forecast_table(
 
 
 def calibrated_rows(
-    trainings: Sequence[TrainingRun],
-    predictions: Sequence[Prediction],
-    actual: Sequence[float],
-    **where: object,
+    trainings: Sequence[TrainingRun], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
 ) -> list[dict[str, object]]:
     """A row of each training, its interval calibrated over the other finished ones; `where`: columns that all have."""
     calibrated = calibrate_on_others(predictions, actual)
     return [
         where | _row(training, raw, shown, coverage, truth)
-        for training, raw, (shown, coverage), truth in zip(
-            trainings, predictions, calibrated, actual, strict=True
-        )
+        for training, raw, (shown, coverage), truth in zip(trainings, predictions, calibrated, actual, strict=True)
     ]
 
 
-def _rows_of_sizes_not_seen(
-    trainings: Sequence[TrainingRun], finals: Mapping[str, float]
-) -> list[dict[str, object]]:
+def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, object]]:
     """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
     fits: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []

@@ -12,14 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.series import (
-    SERIES_KEY,
-    Aligned,
-    aligned_series,
-    cells_of,
-    warmups_of,
-    whole_model,
-)
+from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, cells_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import BetweenRuns, between_runs
@@ -51,9 +44,7 @@ def run_permutation_table(
         p, counted = with_more_draws(partial(_pairs_p, correlations, paired.cells, seed), len(paired.keys))
         result = {"by_chance": test.by_chance, "correlation": test.correlation, "p": p}
         counts = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
-        parts.append(
-            _rows(paired.keys, metric, result | counts | {"n_permutations": counted, "exact": test.exact})
-        )
+        parts.append(_rows(paired.keys, metric, result | counts | {"n_permutations": counted, "exact": test.exact}))
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
@@ -114,9 +105,7 @@ def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[P
     keys = sorted(set.intersection(*({tuple(key) for key in runs[name].keys.to_numpy()} for name in names)))
     if not keys:
         return
-    places = {
-        name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names
-    }
+    places = {name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names}
     controls = {name: with_squares(run.controls) for name, run in runs.items()}
     yield Paired(
         keys,
@@ -197,9 +186,7 @@ def early_values(
     return EarlyValues(early.dropna(), final, controls, labels.tolist())
 
 
-def full_cells(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str
-) -> dict[str, str]:
+def full_cells(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str) -> dict[str, str]:
     """The cell of each run with features and the metric, of cells that have `MIN_SEEDS` such runs."""
     measured = set(features["model"]) & set(metrics.loc[metrics["metric"] == metric, "model"])
     cells = sorted((cell, model) for model, cell in cells_of(models).items() if model in measured)
@@ -207,9 +194,7 @@ def full_cells(
     return {model: cell for cell, own in grouped if len(own) >= MIN_SEEDS for model in own}
 
 
-def value_at_share(
-    table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]
-) -> pd.DataFrame:
+def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
     last = table.groupby("model")["step"].max()
     end = table["model"].map({model: ends.get(model, np.nan) for model in last.index}).astype(float)

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.correlations import BLOCKS, RESAMPLES
-from toposcale.analysis.series import (
-    MIN_FOR_CORRELATION,
-    Aligned,
-    Columns,
-    aligned_series,
-    joined,
-    warmups_of,
-)
+from toposcale.analysis.series import MIN_FOR_CORRELATION, Aligned, Columns, aligned_series, joined, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import (
     Floats,
@@ -31,29 +24,17 @@ from toposcale.statistics.coefficients import (
     partial_correlation,
     spearman,
 )
-from toposcale.statistics.innovations import (
-    InnovationTest,
-    innovation_products,
-    innovation_test,
-    with_squares,
-)
+from toposcale.statistics.innovations import InnovationTest, innovation_products, innovation_test, with_squares
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
-NO_VARIATION_LEFT = (
-    "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
-)
+NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
 _ROWS = 16
 """Series whose resamples are put together at a time."""
 Column = NDArray[Any]
 
 
 def partial_correlation_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    seed: int,
-    resamples: int = RESAMPLES,
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
     """Partial Spearman correlations and innovation tests, a row of `correlations` for each run, pair and control."""
     warmups = warmups_of(models)
@@ -136,12 +117,7 @@ def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floa
     """Correlations of values with targets, and of values, of targets and of the controls themselves with the controls."""
     n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
     first, second = correlate(group.values, others), correlate(others, controls)
-    return [
-        first[..., :n_metrics],
-        first[..., n_metrics:],
-        second[..., :n_metrics, :],
-        second[..., n_metrics:, :],
-    ]
+    return [first[..., :n_metrics], first[..., n_metrics:], second[..., :n_metrics, :], second[..., n_metrics:, :]]
 
 
 def _partial(parts: list[Floats]) -> Floats:

@@ -31,8 +31,7 @@ def pooled_table(
     """
     table = over_cells(correlations, POOLED_KEY, ["spearman", "innovation_correlation"], cells_of(models))
     tests = pd.concat(
-        joint_test(features, metrics, models, control).assign(control=control.name)
-        for control in CONTROLS.values()
+        joint_test(features, metrics, models, control).assign(control=control.name) for control in CONTROLS.values()
     )
     table = table.merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
     without = (table["control"] == NOTHING) & table["spearman"].isna()
@@ -40,9 +39,7 @@ def pooled_table(
     return schemas.TABLES["pooled_correlations"].frame(table)
 
 
-def over_cells(
-    rows: pd.DataFrame, key: list[str], columns: list[str], cells: Mapping[str, str]
-) -> pd.DataFrame:
+def over_cells(rows: pd.DataFrame, key: list[str], columns: list[str], cells: Mapping[str, str]) -> pd.DataFrame:
     """Median, lowest and highest over cells of the mean over the runs of a cell; with the number of both that have any."""
     named = rows.assign(cell=rows["model"].map(cells).fillna(rows["model"]))
     by_cell = named.groupby([*key, "cell"], sort=True)[columns].mean().reset_index()
@@ -55,9 +52,7 @@ def over_cells(
     return table.reset_index()
 
 
-def joint_test(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control
-) -> pd.DataFrame:
+def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control) -> pd.DataFrame:
     """The innovation test of all runs together, given a control.
 
     A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in

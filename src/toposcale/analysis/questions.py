@@ -48,8 +48,7 @@ class Question:
     estimate: str = ""
     test: Callable[..., pd.DataFrame] | None = None
     simulation: (
-        Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], SimulatedFeatures | SimulatedEarlyFeatures]
-        | None
+        Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], SimulatedFeatures | SimulatedEarlyFeatures] | None
     ) = None
 
     @property

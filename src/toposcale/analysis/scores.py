@@ -92,9 +92,7 @@ def _as_loss(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
 def _series(metrics: pd.DataFrame, name: str) -> dict[str, pd.Series]:
     """A score by step, of each model that has it."""
     rows = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
-    return {
-        str(model): curve.set_index("step")["value"].sort_index() for model, curve in rows.groupby("model")
-    }
+    return {str(model): curve.set_index("step")["value"].sort_index() for model, curve in rows.groupby("model")}
 
 
 def _until(series: pd.Series, step: float) -> pd.Series:
@@ -103,9 +101,7 @@ def _until(series: pd.Series, step: float) -> pd.Series:
 
 def _final(training: TrainingRun, series: Mapping[str, pd.Series]) -> float:
     scores = series[training.model]
-    return (
-        float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.last_step else np.nan
-    )
+    return float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.last_step else np.nan
 
 
 def _two_stages(

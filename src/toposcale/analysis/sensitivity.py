@@ -48,9 +48,7 @@ def sensitivity_tables(
         q = float(benjamini_hochberg(np.append(p_values, p))[-1])
         effects = np.repeat(EFFECTS, SIMULATIONS)
         measured, simulated_p = simulated.test(effects, seed, POWER)
-        curve = pd.DataFrame(
-            {"planted": effects, "measured": measured, "found": simulated_p <= LEVEL / n_tested}
-        )
+        curve = pd.DataFrame({"planted": effects, "measured": measured, "found": simulated_p <= LEVEL / n_tested})
         curve = curve.groupby("planted").mean().reset_index()
         curves.append(curve.assign(question=question.name, simulations=SIMULATIONS))
         rows.append(
@@ -65,10 +63,7 @@ def sensitivity_tables(
             }
         )
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
-    return {
-        "sensitivity": schemas.TABLES["sensitivity"].frame(rows),
-        "power": schemas.TABLES["power"].frame(power),
-    }
+    return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
 
 
 def _why_not(verdicts: pd.DataFrame) -> str:

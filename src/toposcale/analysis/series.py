@@ -33,9 +33,7 @@ def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str |
     none of these: a task is never taken because its name comes first in the alphabet.
     """
     names = sorted(set(present))
-    tasks = [
-        name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)
-    ]
+    tasks = [name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)]
     return next((name for name in [*PREFERRED_METRICS, *tasks, "training_loss"] if name in names), None)
 
 
@@ -147,14 +145,10 @@ class Aligned:
         """One row per pair, from arrays of shape (S, M) or from one value for all rows; `joined` makes the table."""
         shape = (len(self.keys), len(self.metrics))
         shared = {"n": self.n, "n_left_out": self.left_out[:, None], **columns}
-        return self.pairs() | {
-            name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()
-        }
+        return self.pairs() | {name: np.broadcast_to(values, shape).ravel() for name, values in shared.items()}
 
 
-def aligned_series(
-    features: pd.DataFrame, metrics: pd.DataFrame, control: Control | None = None
-) -> Iterator[Aligned]:
+def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Control | None = None) -> Iterator[Aligned]:
     """Group the series of each model by the checkpoints they have in common with the metrics.
 
     features: model, step, source, layer, feature, value; metrics: model, step, metric, value. Every (series,
@@ -176,9 +170,7 @@ def aligned_series(
         targets = _wide(metrics[metrics["model"] == model], ["metric"], "metrics")
         steps = sorted(set(wide.columns) | set(targets.columns))
         n_rows = rows.groupby(SERIES_KEY).size().reindex(wide.index).to_numpy()
-        yield from _groups(
-            model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, control
-        )
+        yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, control)
 
 
 def require(table: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
@@ -246,9 +238,7 @@ def _groups(
                 )
 
 
-def _held(
-    by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
-) -> Floats | None:
+def _held(by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]) -> Floats | None:
     """The series (C, T) that a control holds fixed for a layer at some steps; None where one that it needs is not there."""
     regressors = []
     for key, needed in control.keys(layer).items():

@@ -52,11 +52,7 @@ def summary_tables(
             f"Which say something beyond {QUESTIONS[question].beyond}?": answer
             for question, answer in by_question.items()
         },
-        **(
-            {}
-            if confirmation.empty
-            else {"Does what was found come back with fresh seeds?": again(confirmation)}
-        ),
+        **({} if confirmation.empty else {"Does what was found come back with fresh seeds?": again(confirmation)}),
         "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
     }
     live = now(advice)
@@ -176,9 +172,7 @@ def _on_features(
         for question in powered
     }
     norm = answers["beyond_the_norm"]
-    answers["beyond_the_norm"] = norm._replace(
-        numbers=norm.numbers + feature_answers.coinciding(correlations)
-    )
+    answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + feature_answers.coinciding(correlations))
     return topology_sentence(asked, sensitivity, confirmation, metric), {
         "follows_the_loss": feature_answers.following(asked, correlations),
         **answers,

@@ -196,9 +196,7 @@ def tested_features_table(
         testable |= set(map(tuple, group.keys.to_numpy()))
         for source, keys in group.keys.reset_index(drop=True).groupby("source"):
             values = spearman(cut.values[keys.index], cut.values[keys.index])
-            likeness.setdefault((str(source), group.model), []).append(
-                (list(keys["feature"]), np.abs(values))
-            )
+            likeness.setdefault((str(source), group.model), []).append((list(keys["feature"]), np.abs(values)))
     rows = []
     for question in QUESTIONS.values():
         asked = pooled[pooled["question"] == question.name]

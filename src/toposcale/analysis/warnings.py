@@ -41,9 +41,7 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
     # A distance from a checkpoint that is NaN is NaN, too: that checkpoint has its own row.
     whole_before: dict[tuple[str, str], list[str]] = {}
     for (model, step, source), bad in features[undefined].groupby(["model", "step", "source"]):
-        measured = features[
-            (features["model"] == model) & (features["step"] == step) & (features["source"] == source)
-        ]
+        measured = features[(features["model"] == model) & (features["step"] == step) & (features["source"] == source)]
         total, lost = measured.groupby("layer").size(), bad.groupby("layer").size()
         # Features that no NaN changes, such as counts of layers, may remain: most is all.
         whole = [layer for layer in lost.index if layer != ALL_LAYERS and 2 * lost[layer] > total[layer]]

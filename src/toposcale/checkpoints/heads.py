@@ -95,9 +95,7 @@ def _parts(name: str, matrix: np.ndarray, heads: Heads) -> Iterator[tuple[str, n
     elif not (_FUSED_BY_PART.search(name) or _FUSED_BY_HEAD.search(name)):
         return
     elif len(matrix) != 3 * matrix.shape[1]:
-        raise ValueError(
-            f"it has {len(matrix)} rows, not 3 x {matrix.shape[1]}: its heads share keys and values"
-        )
+        raise ValueError(f"it has {len(matrix)} rows, not 3 x {matrix.shape[1]}: its heads share keys and values")
     elif _FUSED_BY_PART.search(name):
         for part, rows in zip(_PARTS, _split(matrix, 3), strict=True):
             yield from _numbered(f"{part}.", rows, heads.n)

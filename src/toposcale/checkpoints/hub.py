@@ -110,9 +110,7 @@ class HubSource:
         except HubUnreachableError as error:
             revisions = self._by_step(self._cached_names())
             if step not in revisions:
-                raise HubUnreachableError(
-                    f"{error}; step {step} is not in the cache {self.folder} either"
-                ) from error
+                raise HubUnreachableError(f"{error}; step {step} is not in the cache {self.folder} either") from error
         try:
             return find_step(step, revisions, f"{self.repo}: revisions {self.pattern}")
         except UserError as error:

@@ -84,9 +84,7 @@ def get(
             failures += 1
         wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), asked)
         if wait > LONGEST_WAIT:
-            raise HubUnreachableError(
-                f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}"
-            ) from cause
+            raise HubUnreachableError(f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}") from cause
         if failures >= ATTEMPTS and _has_another_length(cause):
             raise DownloadError(f"{what}: {reason}, after {failures} attempts") from cause
         if failures >= ATTEMPTS:
@@ -129,9 +127,7 @@ def _raise_if_final(what: str, error: Exception) -> None:
         if isinstance(error, kind):
             raise raised(f"{what}: {reason}") from error
     if isinstance(error, HfHubHTTPError) and error.response.status_code not in _RETRIED_STATUS:
-        raise DownloadError(
-            f"{what}: the server answered {error.response.status_code} ({_text(error)})"
-        ) from error
+        raise DownloadError(f"{what}: the server answered {error.response.status_code} ({_text(error)})") from error
     if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
         raise SharedError(f"{what}: the cache cannot be written ({_text(error)})") from error
 

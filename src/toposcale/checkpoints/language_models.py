@@ -28,13 +28,9 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _GPT_SIZES = ("vocab_size", "context", "d_model", "n_layers", "n_heads")
-_SMALLEST_VOCABULARY_SHARE = (
-    0.9  # models pad their vocabulary to a round number: by 3% at most in those published
-)
+_SMALLEST_VOCABULARY_SHARE = 0.9  # models pad their vocabulary to a round number: by 3% at most in those published
 # What config.json counts that has tensors of its own, one by one or, of experts, stacked.
-_COUNTED = re.compile(
-    r"(?:^|_)(?:n|num|encoder|decoder)_(?:\w+_)?(layer|expert)s?$|^(?:en|de)coder_(layer)s$"
-)
+_COUNTED = re.compile(r"(?:^|_)(?:n|num|encoder|decoder)_(?:\w+_)?(layer|expert)s?$|^(?:en|de)coder_(layer)s$")
 _MOST_BUFFERED = 1 << 28  # entries of masks and tables, which no file holds: 1 GB
 _LONGEST_GROWTH = 1000
 _MOST_ADDED_TOKENS = 64
@@ -130,9 +126,7 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
         if growth <= _LONGEST_GROWTH and len(tokenizer(_PROBE)["input_ids"]) < 2:
             raise UserError(f"{folder}: the tokenizer makes not even two tokens of a sentence")
     if growth > _LONGEST_GROWTH:
-        raise UserError(
-            f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds"
-        )
+        raise UserError(f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds")
     if added > _MOST_ADDED_TOKENS:
         raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
     size = len(tokenizer)
@@ -177,9 +171,7 @@ def _gpt(path: Path, device: torch.device) -> GPT:
     try:
         shape = GPTShape(**{name: int(metadata[name]) for name in _GPT_SIZES})
     except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{path}: its metadata does not give the sizes of a GPT ({', '.join(_GPT_SIZES)})"
-        ) from error
+        raise UserError(f"{path}: its metadata does not give the sizes of a GPT ({', '.join(_GPT_SIZES)})") from error
     if shape.n_parameters > count_weights(tensor_shapes(path)):
         raise UserError(f"{path}: its metadata are of another model, with {shape.n_parameters} weights")
     return load_weights(path, shape, device).eval()
@@ -194,9 +186,7 @@ def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.d
     return LanguageModel(hidden_states, model.token_embedding.weight.detach(), None, model.shape.context)
 
 
-def _load_pretrained(
-    folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device
-) -> LanguageModel:
+def _load_pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> LanguageModel:
     with _errors_of(folder, "transformers cannot load it"):
         model = _pretrained(folder, files, dtype, device)
         loaded = wrap_pretrained(model, str(folder))
@@ -237,9 +227,7 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     bias = None if head.bias is None else head.bias.detach()
     config = model.config.get_text_config()
     # BLOOM and Mamba have no position limit, and say so by having no such entry.
-    context = (
-        getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
-    )
+    context = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
     if not isinstance(context, int) or context < 2:
         raise UserError(f"{name}: config.json says that it reads {context!r} tokens, but a loss needs two")
     return LanguageModel(
@@ -284,9 +272,7 @@ def _check_counts(folder: Path, config: Any, shapes: Mapping[str, Sequence[int]]
         elif isinstance(value, int) and value > len(shapes) and (counted := _COUNTED.search(name)):
             if counted[1] == "expert" and value in sizes:  # stacked
                 continue
-            raise UserError(
-                f"{folder}: config.json says {name}: {value}, but its files hold {len(shapes)} tensors"
-            )
+            raise UserError(f"{folder}: config.json says {name}: {value}, but its files hold {len(shapes)} tensors")
 
 
 def _refuse_guessed_weights(folder: Path, info: Any) -> None:

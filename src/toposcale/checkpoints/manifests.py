@@ -33,12 +33,7 @@ def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSour
 
 
 def write_manifest(
-    path: str | Path,
-    source: HubSource,
-    step: int,
-    *,
-    duplicate_of: str | None = None,
-    commit_before: str = "",
+    path: str | Path, source: HubSource, step: int, *, duplicate_of: str | None = None, commit_before: str = ""
 ) -> Fetched:
     """Fetch a step and note its folder, and all that fetching it again takes, as JSON.
 
@@ -80,9 +75,7 @@ def read_manifest(path: str | Path) -> Path:
         raise UserError(facts["unusable"])
     if "duplicate_of" in facts:
         original = facts["duplicate_of"]
-        raise LeftOutError(
-            f"{facts['repo']}: step {facts['step']} serves the weights of {original}", original
-        )
+        raise LeftOutError(f"{facts['repo']}: step {facts['step']} serves the weights of {original}", original)
     folder = Path(facts["folder"])
     try:
         check_digests(folder)

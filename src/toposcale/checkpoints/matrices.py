@@ -31,9 +31,7 @@ _EMBEDDINGS = re.compile(
 )
 
 # The table of tokens, and the matrix that turns the last layer into scores of tokens: many models tie them.
-_TOKENS = re.compile(
-    r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$"
-)
+_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
 
 # transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
@@ -201,9 +199,7 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
     architectures use the same names for matrices with outputs as rows (GPT-BigCode).
     """
     is_conv1d = any(
-        len(shape) == 2 and shape[1] == 3 * shape[0]
-        for name, shape in shapes.items()
-        if _CONV1D_QKV.search(name)
+        len(shape) == 2 and shape[1] == 3 * shape[0] for name, shape in shapes.items() if _CONV1D_QKV.search(name)
     )
     return {name for name in shapes if is_conv1d and _CONV1D.search(name)}
 
@@ -211,10 +207,7 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
     """Shape of every tensor of a checkpoint by name, buffers left out. UserError as in `weight_files`."""
     return {
-        name: shape
-        for file in weight_files(checkpoint)
-        for name, shape in _shapes(file).items()
-        if not is_buffer(name)
+        name: shape for file in weight_files(checkpoint) for name, shape in _shapes(file).items() if not is_buffer(name)
     }
 
 
@@ -238,9 +231,7 @@ def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
 
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
     """Number of weights in tensors of those names and shapes; without `embeddings` as in `count_parameters`."""
-    return sum(
-        math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name)
-    )
+    return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
 
 
 class Sizes(NamedTuple):
@@ -337,9 +328,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
     """UserError for what is no dictionary of plain tensors by name, each no larger than the file."""
     import torch
 
-    if not isinstance(tensors, dict) or not all(
-        isinstance(value, torch.Tensor) for value in tensors.values()
-    ):
+    if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
         raise UserError(f"{file}: not a dictionary of tensors")
     size = file.stat().st_size
     for name, value in tensors.items():
@@ -350,9 +339,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
         # One stored entry may stand for any number of them, which no memory holds.
         if value.numel() * value.element_size() > size and not is_buffer(name):
             shape = " x ".join(map(str, value.shape))
-            raise UserError(
-                f"{file}: {name} has {shape} entries, more than the {size} bytes of the file hold"
-            )
+            raise UserError(f"{file}: {name} has {shape} entries, more than the {size} bytes of the file hold")
 
 
 def _load_bin(file: Path) -> dict[str, Any]:
@@ -369,18 +356,14 @@ def _load_bin(file: Path) -> dict[str, Any]:
         # Files from before torch 1.6 are no archives and cannot be mapped.
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
     except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{file}: contains Python objects other than tensors, which are not loaded"
-        ) from error
+        raise UserError(f"{file}: contains Python objects other than tensors, which are not loaded") from error
     except Exception as error:  # a file that is no .bin at all fails anywhere in the reader
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
     _check_plain(file, tensors)
     places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {place: name for name, place in reversed(places.items())}
-    return {
-        name: tensor for name, tensor in tensors.items() if first[places[name]] == name or not tensor.numel()
-    }
+    return {name: tensor for name, tensor in tensors.items() if first[places[name]] == name or not tensor.numel()}
 
 
 def _head(file: Path) -> bytes:

@@ -19,13 +19,7 @@ from toposcale.io.errors import UserError, is_shared, reason_of
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
 from toposcale.io.tensor_files import read_metadata
 
-PATTERNS = (
-    "checkpoint-{step}",
-    "step{step}",
-    "step-{step}",
-    "step{step}.safetensors",
-    "step-{step}.safetensors",
-)
+PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
 """How checkpoints are named where nobody says: the first of these that fits a name in the folder."""
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -69,9 +63,7 @@ class FolderSource:
         frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
         for step, shape in shapes.items():
             if shape != frequent:
-                gaps[step] = (
-                    f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
-                )
+                gaps[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
         return tuple(step for step in shapes if step not in gaps), gaps
 
     def trainer_state(self) -> str | None:
@@ -158,11 +150,7 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
         return "" if ours else "a file of weights has no config.json beside it"
     if not (path / "config.json").is_file():
         return "there is no config.json"
-    return (
-        ""
-        if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS)
-        else "there is no tokenizer"
-    )
+    return "" if not tokenizer or any((path / name).is_file() for name in _TOKENIZERS) else "there is no tokenizer"
 
 
 def locate(path: str | Path) -> Path:

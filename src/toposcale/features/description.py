@@ -68,9 +68,7 @@ def compare(
     on) belongs to both checkpoints: it stands under change alone. A layer of one checkpoint only has a NaN for the other.
     UserError as in `describe`, and for two checkpoints without a common layer.
     """
-    (earlier, first), (later, second) = (
-        _measured(one, layers, model, progress, settings) for one in (before, after)
-    )
+    (earlier, first), (later, second) = (_measured(one, layers, model, progress, settings) for one in (before, after))
     common = first.keys() & second.keys()
     if not common:
         raise UserError(
@@ -101,11 +99,7 @@ def compare(
 
 
 def _measured(
-    source: Any,
-    layers: str | Sequence[str],
-    model: str,
-    progress: Progress | None,
-    settings: Mapping[str, Any],
+    source: Any, layers: str | Sequence[str], model: str, progress: Progress | None, settings: Mapping[str, Any]
 ) -> tuple[dict[str, weights.Features], dict[str, weights.Diagrams]]:
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.WeightSettings(include=include, **settings)
@@ -122,9 +116,7 @@ def _measured(
         there = f"its layers are {_listed(names)}" if names else "it has none"
         raise UserError(f"{what}: no weight matrix is called {' or '.join(include)}; {there}")
     matrices = _wanted(matrices, chosen, what)
-    return weights.compute_features(
-        progress(matrices, len(wanted)) if progress else matrices, chosen, model=model
-    )
+    return weights.compute_features(progress(matrices, len(wanted)) if progress else matrices, chosen, model=model)
 
 
 def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
@@ -138,9 +130,7 @@ def _opened(source: Any) -> tuple[dict[str, tuple[int, int]], Matrices]:
         named = _arrays(source if isinstance(source, Mapping) else dict(source.named_parameters()))
         shapes, matrices = {name: value.shape for name, value in named.items()}, iterate_arrays(named)
     else:
-        raise TypeError(
-            f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}"
-        )
+        raise TypeError(f"a path, a PyTorch module, or arrays by name can be described, not {type(source).__name__}")
     turned = stored_transposed(shapes)
     return {
         name: (shape[1], shape[0]) if name in turned else (shape[0], shape[1])
@@ -170,9 +160,7 @@ def _wanted(matrices: Matrices, chosen: weights.WeightSettings, what: str) -> Ma
             none = False
             yield name, matrix
     if none:
-        raise UserError(
-            f"{what}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers"
-        )
+        raise UserError(f"{what}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers")
 
 
 def _refuse_several(folder: Path) -> None:

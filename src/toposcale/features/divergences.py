@@ -27,9 +27,7 @@ class Cloud:
         return cls(np.empty((0, 1)), np.empty(0, np.int64))
 
 
-def divergence(
-    first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homology.SeedPart]
-) -> dict[str, float]:
+def divergence(first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homology.SeedPart]) -> dict[str, float]:
     """`rtd` over the texts that both have, and `rtd_spread`: its standard deviation over random halves of them.
 
     The halves depend on `seed` and on the number of common texts; fewer than 2 `repeats` leave the spread out. A cloud
@@ -47,8 +45,7 @@ def divergence(
         size = max(_FEWEST // 2, round(_SUBSET * n_texts))
         draws = [rng.choice(n_texts, size, replace=False) for _ in range(repeats)]
         values = [
-            homology.representation_topology_divergence(*(points[np.sort(rows)] for points in clouds))
-            for rows in draws
+            homology.representation_topology_divergence(*(points[np.sort(rows)] for points in clouds)) for rows in draws
         ]
         features["rtd_spread"] = float(np.std(values, ddof=1))
     return features

@@ -110,13 +110,9 @@ def forward_pass(
             if pooled is None:
                 pooled = np.empty((len(means), len(texts), means.shape[-1]), dtype=np.float32)
             pooled[:, rows] = means
-            cross_entropies[rows] = _cross_entropies(
-                model, tokens, states[-1], lengths[rows], vocabulary_block
-            )
+            cross_entropies[rows] = _cross_entropies(model, tokens, states[-1], lengths[rows], vocabulary_block)
     assert pooled is not None
-    precision = max(
-        torch.finfo(torch.float32).eps, torch.finfo(states[-1].dtype).eps / float(np.sqrt(lengths.mean()))
-    )
+    precision = max(torch.finfo(torch.float32).eps, torch.finfo(states[-1].dtype).eps / float(np.sqrt(lengths.mean())))
     embeddings = {ALL_LAYERS: pooled[-1]}
     if all_layers:
         digits = max(2, len(str(len(pooled) - 1)))
@@ -132,9 +128,7 @@ def _checked_lengths(model: LanguageModel, texts: Sequence[Sequence[int]]) -> ND
         raise ValueError(f"texts: one has {lengths.max()} tokens, the model's context is {model.context}")
     smallest, largest = min(map(min, texts)), max(map(max, texts))
     if smallest < 0 or largest >= model.vocab_size:
-        raise ValueError(
-            f"texts: tokens {smallest} to {largest}, but the model has 0 to {model.vocab_size - 1}"
-        )
+        raise ValueError(f"texts: tokens {smallest} to {largest}, but the model has 0 to {model.vocab_size - 1}")
     return lengths
 
 
@@ -201,11 +195,7 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
 
 
 def compute_features(
-    embeddings: Mapping[str, ArrayLike],
-    settings: EmbeddingSettings,
-    *,
-    model: str,
-    precision: float | None = None,
+    embeddings: Mapping[str, ArrayLike], settings: EmbeddingSettings, *, model: str, precision: float | None = None
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
     """Features and diagrams by layer, with the `_spread` of every feature where `settings.repeats` is 2 or more.
 
@@ -250,10 +240,7 @@ def embedding_features(
 
 
 def feature_spread(
-    embeddings: ArrayLike,
-    settings: EmbeddingSettings,
-    rng: np.random.Generator,
-    precision: float | None = None,
+    embeddings: ArrayLike, settings: EmbeddingSettings, rng: np.random.Generator, precision: float | None = None
 ) -> Features:
     """Standard deviation (divisor repeats - 1) of each feature over random subsets of the texts, as `{feature}_spread`.
 

@@ -47,9 +47,7 @@ def compute_features(
         if np.isfinite(gradient).all():
             features[layer], diagrams[layer] = describe(gradient)
         else:
-            warnings.warn(
-                f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2
-            )
+            warnings.warn(f"the gradient of {layer} is not finite: its features are NaN", RuntimeWarning, stacklevel=2)
             features[layer], diagrams[layer] = homology.nan_features(describe, gradient.shape)
     norm = math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients.values()))
     features[ALL_LAYERS] = aggregate(features) | {"gradient_norm": norm}

@@ -54,11 +54,7 @@ class Description:
 
 
 def compute_features(
-    losses: Sequence[Loss],
-    parameters: Mapping[str, Tensor],
-    settings: LandscapeFeatureSettings,
-    *,
-    model: str,
+    losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings, *, model: str
 ) -> Description:
     """The landscape around `parameters`: the mean of every feature over draws, and its `_spread` over them.
 
@@ -70,9 +66,7 @@ def compute_features(
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
         warnings.warn(
-            "the weights hold NaN or infinity: the features of the landscape are NaN",
-            RuntimeWarning,
-            stacklevel=2,
+            "the weights hold NaN or infinity: the features of the landscape are NaN", RuntimeWarning, stacklevel=2
         )
         return _undefined(parameters, settings, model, draws=len(losses))
     measured, gradients = [], []
@@ -139,11 +133,7 @@ def _density(
     if not settings.density_runs:
         return None
     density = spectral_density(
-        loss,
-        parameters,
-        runs=settings.density_runs,
-        steps=settings.density_steps,
-        seed=settings.measured.seed,
+        loss, parameters, runs=settings.density_runs, steps=settings.density_steps, seed=settings.measured.seed
     )
     if not np.isfinite(density.nodes).all():
         return None
@@ -187,9 +177,7 @@ def _undefined(
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
     missing = [
-        mean_and_spread(
-            [{layer: dict.fromkeys(values, math.nan) for layer, values in by_layer.items()}] * draws
-        )
+        mean_and_spread([{layer: dict.fromkeys(values, math.nan) for layer, values in by_layer.items()}] * draws)
         for by_layer in (features, gradient_features)
     ]
     nothing = [np.full((1, 2), math.nan)]

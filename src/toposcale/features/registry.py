@@ -177,9 +177,7 @@ def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     names = dict.fromkeys(name for layer in features.values() for name in layer)
     return {
         name: float(
-            OVER_LAYERS[lookup(name).over_layers](
-                [layer[name] for layer in features.values() if name in layer]
-            )
+            OVER_LAYERS[lookup(name).over_layers]([layer[name] for layer in features.values() if name in layer])
         )
         for name in names
     }

@@ -34,9 +34,7 @@ def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]])
 
     by_dimension = list(diagrams)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # it wonders at points of more dimensions than there are points
+        warnings.simplefilter("ignore", UserWarning)  # it wonders at points of more dimensions than there are points
         computed = ripser(np.asarray(points, dtype=np.float64), maxdim=len(by_dimension) - 1)["dgms"]
     finite = [np.asarray(diagram[np.isfinite(diagram[:, 1])], dtype=np.float64) for diagram in computed]
     largest = max(
@@ -71,8 +69,7 @@ def check(
             waiting.remove(layer)
             points = weight[rows_of_cloud(len(weight), layer, settings, model)]
             by_dimension = [
-                diagrams.get((layer, dimension), np.empty((0, 2)))
-                for dimension in range(settings.max_dimension + 1)
+                diagrams.get((layer, dimension), np.empty((0, 2))) for dimension in range(settings.max_dimension + 1)
             ]
             difference = largest_difference(points, by_dimension)
             clouds.append({"layer": layer, "points": len(points), "difference": difference})

@@ -19,10 +19,7 @@ from toposcale.homology.validation import as_finite, as_finite_float64, as_matri
 _BLOCK_ENTRIES = 1 << 20
 _BLOCK_ROWS = 2048  # from here on a block is no cheaper by the row, and of 4,096 columns it is 64 MB
 _MKL_FROM = 2048  # from this order on, MKL's eigenvalues save more than importing torch costs
-_SQUARED_SAFELY = (
-    1e-140,
-    1e140,
-)  # largest entries whose squares, and those of far smaller ones, are normal numbers
+_SQUARED_SAFELY = (1e-140, 1e140)  # largest entries whose squares, and those of far smaller ones, are normal numbers
 _EPSILON = float(np.finfo(np.float64).eps)
 
 

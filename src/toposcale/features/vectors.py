@@ -45,10 +45,7 @@ def diagram_vectors(diagrams: pa.Table) -> dict[str, NDArray[np.float64]]:
         landscapes.append(blank + persistence_landscape(shown).ravel())
     if not images:
         return {}
-    return {
-        "persistence_image": np.mean(images, axis=0),
-        "persistence_landscape": np.mean(landscapes, axis=0),
-    }
+    return {"persistence_image": np.mean(images, axis=0), "persistence_landscape": np.mean(landscapes, axis=0)}
 
 
 def persistence_image(diagram: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,16 +17,7 @@ import numpy as np
 
 from toposcale import homology
 from toposcale.features import spectra
-from toposcale.features.registry import (
-    NORM,
-    OF_SOURCE,
-    SPECTRUM,
-    TOPOLOGY,
-    WEIGHT_NORM,
-    Feature,
-    aggregate,
-    register,
-)
+from toposcale.features.registry import NORM, OF_SOURCE, SPECTRUM, TOPOLOGY, WEIGHT_NORM, Feature, aggregate, register
 from toposcale.io.errors import UserError
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -132,10 +123,7 @@ def baselines_of_neural_persistence(weight: np.ndarray) -> Features:
 def weight_spectra(weight: np.ndarray) -> Features:
     """Stable rank and power-law exponent of the squared singular values."""
     eigenvalues = spectra.weight_eigenvalues(weight)
-    return {
-        "stable_rank": spectra.stable_rank(eigenvalues),
-        "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues),
-    }
+    return {"stable_rank": spectra.stable_rank(eigenvalues), "powerlaw_alpha": spectra.powerlaw_alpha(eigenvalues)}
 
 
 @matrix_feature(Feature("nuclear_norm", "nuclear norm", OF_SOURCE, SPECTRUM, over_layers="sum"))
@@ -173,9 +161,7 @@ def compute_features(
         if np.isfinite(weight).all():
             features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
         else:
-            warnings.warn(
-                f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2
-            )
+            warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2)
             features[layer], diagrams[layer], trees[layer] = _undefined(weight, layer, settings, model)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
             projection, first, second = pair
@@ -194,9 +180,7 @@ def compute_features(
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
-    features[ALL_LAYERS] = aggregate(
-        {layer: values for layer, values in features.items() if not is_head(layer)}
-    )
+    features[ALL_LAYERS] = aggregate({layer: values for layer, values in features.items() if not is_head(layer)})
     return features, diagrams
 
 
@@ -285,9 +269,7 @@ def _compared_with_nulls(features: Features) -> Features:
     return {name: value for name, value in features.items() if name != "h0_count"}
 
 
-def _topology(
-    weight: np.ndarray, rows: np.ndarray, tree: np.ndarray, max_dimension: int
-) -> tuple[Features, Diagrams]:
+def _topology(weight: np.ndarray, rows: np.ndarray, tree: np.ndarray, max_dimension: int) -> tuple[Features, Diagrams]:
     """Neural persistence and the Vietoris-Rips features of some rows, plain and scaled by the mean distance."""
     features, diagrams = homology.cloud_features(weight[rows], maxdim=max_dimension)
     return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams

@@ -58,9 +58,7 @@ def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.Da
         kept = table[table["model"].isin(first.values()) | ~is_named]
         return kept.assign(model=kept["model"].map(names).fillna(kept["model"]))
     named = table[is_named].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)
-    numbers: list[Any] = [
-        column for column in named.select_dtypes("number").columns if column not in ("step", "seed")
-    ]
+    numbers: list[Any] = [column for column in named.select_dtypes("number").columns if column not in ("step", "seed")]
     keys = [column for column in named.columns if column not in numbers and not column.endswith("reason")]
     runs = named.groupby(keys, sort=True)
     gathered = runs[numbers].median()

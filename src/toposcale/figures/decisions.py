@@ -66,9 +66,7 @@ def _more(names: list[str], table: str) -> str:
     return f"{more} more models are in the table {table}." if more > 0 else ""
 
 
-def _fans(
-    axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, colours: dict[float, str]
-) -> None:
+def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, colours: dict[float, str]) -> None:
     axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
     tail = losses[losses["step"] >= 0.1 * final]["value"]
     lowest, highest = tail.min(), tail.max()
@@ -110,8 +108,7 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
     names = _names(usable, models)
     if not names:
         return panels.missing_figure(
-            title,
-            "no run has anything to decide, or its curve allows no forecast: the table decisions says why",
+            title, "no run has anything to decide, or its curve allows no forecast: the table decisions says why"
         )
     shown = names[:MOST_PANELS]
     heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
@@ -133,8 +130,5 @@ def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
     axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
     panels.name_rows(
         axes,
-        [
-            f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})"
-            for row in rows.itertuples()
-        ],
+        [f"{row.candidate}  ({row.compute:.1e} FLOP, best with {row.probability:.0%})" for row in rows.itertuples()],
     )

@@ -17,16 +17,13 @@ SOURCE = "embeddings"
 
 
 @styled
-def topology_against_perplexity(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
-) -> Figure:
+def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each model's way through (perplexity, feature), checkpoint by checkpoint; the last one is ringed."""
     title = title_of("topology_against_perplexity")
     perplexity = panels.metric_series(metrics, PERPLEXITY).rename(columns={"value": "perplexity"})
     chosen = ("h0_total", "h1_total", "h0_total_scaled", "effective_rank")
     series = [
-        panels.feature_series(features, feature, SOURCE).merge(perplexity, on=["model", "step"])
-        for feature in chosen
+        panels.feature_series(features, feature, SOURCE).merge(perplexity, on=["model", "step"]) for feature in chosen
     ]
     usable = [panels.finite(rows, ["value", "perplexity"]) for rows in series]
     if all(rows.empty for rows in usable):

@@ -62,9 +62,7 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     usable = panels.finite(curves)
     if usable.empty:
         unknown = not panels.finite(losses).empty
-        return panels.missing_figure(
-            title, "no tokens_per_step is known" if unknown else "no loss after step 0"
-        )
+        return panels.missing_figure(title, "no tokens_per_step is known" if unknown else "no loss after step 0")
     appearances = model_appearances(models)
     figure = panels.new_figure(4.4, title)
     axes = figure.subplots()
@@ -138,9 +136,7 @@ def _trade_off(axes: Axes, rows: pd.DataFrame, keys: dict[str, Line2D]) -> None:
             continue
         x, y = rule["steps_saved"], rule["loss_given_up"]
         axes.hlines(y, rule["steps_saved_low"], rule["steps_saved_high"], color=look["color"], linewidth=1.2)
-        axes.vlines(
-            x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2
-        )
+        axes.vlines(x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2)
         axes.plot(x, y, linestyle="", markersize=6, **look)
         name = feature_name(feature)
         keys[name] = panels.mark_key(name.replace(" persistence", "\npersistence"), **look)

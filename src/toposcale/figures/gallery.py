@@ -43,14 +43,7 @@ _SOURCES = {"Embeddings": "embeddings", "Loss landscape": "landscape", "Forecast
 
 
 def _figure(
-    module: str,
-    tables: tuple[str, ...],
-    title: str,
-    caption: str,
-    subject: str,
-    *,
-    source: str = "",
-    of: str = "run",
+    module: str, tables: tuple[str, ...], title: str, caption: str, subject: str, *, source: str = "", of: str = "run"
 ) -> FigureEntry:
     source = source or _SOURCES.get(subject, "weights")
     return FigureEntry(module, tables, title, caption, subject, source, of)
@@ -224,8 +217,7 @@ FIGURES: dict[str, FigureEntry] = {
             Panel("metric", "perplexity"),
         ),
         "Embeddings over training",
-        "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same "
-        "texts.",
+        "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same texts.",
         "Embeddings",
         columns=2,
     ),

@@ -51,9 +51,7 @@ def line_grid(
     return figure
 
 
-def line_panels(
-    figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axes, pd.DataFrame, str]]
-) -> None:
+def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axes, pd.DataFrame, str]]) -> None:
     """Panels of one quantity over training, a line a model; words where there is nothing to draw. Legend and note too.
 
     series: axes, rows (model, step, value), and label of the vertical axis.

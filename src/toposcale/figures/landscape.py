@@ -42,9 +42,7 @@ def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
     """The planes whose saddles are in the table, the published one first, and the first of `_GRAPHS` that it has."""
     present = set(features.loc[features["source"] == SOURCE, "feature"])
     for graph in _GRAPHS:
-        matches = [
-            re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present
-        ]
+        matches = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
         planes = sorted(match[1] for match in matches if match)
         if planes:
             return sorted(planes, key=lambda plane: not plane.startswith(RANDOM)), graph
@@ -53,11 +51,7 @@ def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
 
 def _not_finite(losses: np.ndarray) -> str:
     bad = int((~np.isfinite(losses)).sum())
-    return (
-        f"{bad} of {losses.size} losses are not finite: holes in the surface, last in the tree."
-        if bad
-        else ""
-    )
+    return f"{bad} of {losses.size} losses are not finite: holes in the surface, last in the tree." if bad else ""
 
 
 @styled
@@ -165,9 +159,7 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 
 @styled
-def contour_with_path(
-    path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame
-) -> Figure:
+def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Contours of the loss in the principal plane of the path, with the training trajectory projected onto it."""
     rows, words = panels.last_checkpoint(path_surfaces, models)
     title = title_of("contour_with_path", words)
@@ -255,9 +247,7 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 @styled
-def landscape_evolution(
-    features: pd.DataFrame, models: pd.DataFrame, landscape_information: pd.DataFrame
-) -> Figure:
+def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_information: pd.DataFrame) -> Figure:
     """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
     planes, graph = _planes_of(features)
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
@@ -283,9 +273,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
         return panels.missing_figure(title, "no landscape features were computed")
     tables = {"features": features, "metrics": metrics}
     columns = {metric_name(VALIDATION_LOSS): panels.labelled(tables, METRIC_SOURCE, VALIDATION_LOSS)}
-    columns |= {
-        feature_name(name, SOURCE): panels.labelled(tables, SOURCE, name) for name in CURVATURE_FEATURES
-    }
+    columns |= {feature_name(name, SOURCE): panels.labelled(tables, SOURCE, name) for name in CURVATURE_FEATURES}
     appearances = model_appearances(models)
     size = len(SHAPES) * len(columns)
     figure, axes_of = panels.new_grid(title, size, len(columns), row_height=1.75, sharex="col", sharey="row")

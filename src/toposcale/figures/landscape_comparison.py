@@ -190,9 +190,7 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
     conditions = list(dict.fromkeys(rows["condition"]))
     figure, axes_of = panels.new_grid(title, len(names), min(3, len(names)))
     features = [lookup(name, "landscape") for name in names]
-    panels.lettered(
-        axes_of, ["\n".join(textwrap.wrap(feature.title, 34)) for feature in features], fontsize=9
-    )
+    panels.lettered(axes_of, ["\n".join(textwrap.wrap(feature.title, 34)) for feature in features], fontsize=9)
     for axes, feature, name in zip(axes_of, features, names, strict=True):
         for place, condition in enumerate(conditions):
             values = rows.loc[rows["condition"] == condition, name].dropna().to_numpy(dtype=float)

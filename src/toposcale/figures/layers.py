@@ -28,9 +28,7 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     return draw_layers("layer_heat_map", features, models, chosen, "weights")
 
 
-def draw_layers(
-    name: str, features: pd.DataFrame, models: pd.DataFrame, chosen: Sequence[str], source: str
-) -> Figure:
+def draw_layers(name: str, features: pd.DataFrame, models: pd.DataFrame, chosen: Sequence[str], source: str) -> Figure:
     """Layer by step for the largest model: one panel per feature, layers from the input (top) to the output."""
     rows = features[
         (features["source"] == source) & (features["layer"] != ALL_LAYERS) & features["feature"].isin(chosen)

@@ -15,21 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from toposcale.analysis.series import headline_metric, whole_model
-from toposcale.features.names import (
-    SPEARMAN_LABEL,
-    STEP_LABEL,
-    VALIDATION_LOSS,
-    feature_label,
-    metric_label,
-)
-from toposcale.figures.style import (
-    MUTED,
-    UNKNOWN_MODEL,
-    WIDTH,
-    Appearance,
-    mark_of,
-    model_appearances,
-)
+from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, VALIDATION_LOSS, feature_label, metric_label
+from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_MARKERS = 12
@@ -235,9 +222,7 @@ def model_legend(
         by_colour: dict[str, list[tuple[str, Appearance]]] = {}
         for model, look in named:
             by_colour.setdefault(look.color, []).append((model, look))
-        named = [
-            (f"{members[0][0]} and {len(members) - 1} more", members[0][1]) for members in by_colour.values()
-        ]
+        named = [(f"{members[0][0]} and {len(members) - 1} more", members[0][1]) for members in by_colour.values()]
     handles = [Line2D([], [], label=model, **(look.line | style)) for model, look in named]
     if handles or extra:
         figure.legend(handles=[*handles, *extra], loc="outside right upper", title="model", alignment="left")

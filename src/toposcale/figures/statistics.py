@@ -30,15 +30,11 @@ MAX_ROWS = 36
 
 
 @styled
-def correlation_heat_map(
-    correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None
-) -> Figure:
+def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
     metric = panels.chosen_metric(correlations["metric"], metric)
     title = title_of("correlation_heat_map", metric_name(metric))
-    chosen = whole_model(
-        correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)]
-    )
+    chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     if panels.finite(chosen, ["spearman"]).empty:
         return panels.missing_figure(title, f"no correlations with {metric_name(metric)}")
     order = [name for name, _ in panels.in_order(chosen["model"], model_appearances(models))]
@@ -93,9 +89,7 @@ SCALED = {
 
 
 @styled
-def scaling(
-    features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame
-) -> Figure:
+def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
     appearances = model_appearances(models)
     figure, axes_of = panels.new_grid(title_of("scaling"), len(SCALED), 2, row_height=2.7)
@@ -178,9 +172,7 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
     offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
     for (model, look), offset in zip(present, offsets, strict=True):
         changes, kinks = rows[rows["model"] == model], points[points["model"] == model]
-        height, kink = (
-            part["key"].map(places.index).to_numpy(dtype=float) + offset for part in (changes, kinks)
-        )
+        height, kink = (part["key"].map(places.index).to_numpy(dtype=float) + offset for part in (changes, kinks))
         mark: dict[str, Any] = {"color": look.color, "gid": mark_of(model)}
         axes.hlines(height, changes["transition_step"], changes["settled_step"], linewidth=1.6, **mark)
         axes.plot(changes["transition_step"], height, look.marker, **mark)

@@ -141,9 +141,7 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
         rank = sizes.index(size)
         shade = _SMALLEST + (_LARGEST - _SMALLEST) * rank / last if len(sizes) > 1 else 0.3
         appearances[str(model)] = Appearance(
-            to_hex(colour_map(shade)),
-            _MARKERS[rank % len(_MARKERS)],
-            _SEED_LINES[int(number) % len(_SEED_LINES)],
+            to_hex(colour_map(shade)), _MARKERS[rank % len(_MARKERS)], _SEED_LINES[int(number) % len(_SEED_LINES)]
         )
     return appearances
 

@@ -33,11 +33,7 @@ def overview(
     metric: str | None = None,
 ) -> Figure:
     """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
-    shown = (
-        VALIDATION_LOSS
-        if VALIDATION_LOSS in set(metrics["metric"])
-        else panels.chosen_metric(metrics["metric"])
-    )
+    shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], metric)
     figure, axes_of = panels.new_grid(title_of("overview"), 4, 2, row_height=2.4)
     titles = {
@@ -54,13 +50,9 @@ def overview(
     return figure
 
 
-def _correlation_panel(
-    axes: Axes, correlations: pd.DataFrame, models: Sequence[str], metric: str
-) -> list[Line2D]:
+def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[str], metric: str) -> list[Line2D]:
     """Spearman of each compared feature with the loss, model by model; returns the legend's keys."""
-    rows = whole_model(
-        correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)]
-    )
+    rows = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     rows = panels.finite(rows[rows["source"] == "weights"], ["spearman"])
     position = {model: place for place, model in enumerate(reversed(models))}
     keys: list[Line2D] = []

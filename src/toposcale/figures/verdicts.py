@@ -49,15 +49,11 @@ def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Fig
     panels.draw_intervals(axes, range(len(rows)), rows["strength"], *ends, color=INK, marker="|")
     several = rows["source"].nunique() > 1
     keys = zip(rows["source"], rows["feature"], strict=True)
-    panels.name_rows(
-        axes, [series_name(source if several else "weights", feature) for source, feature in keys]
-    )
+    panels.name_rows(axes, [series_name(source if several else "weights", feature) for source, feature in keys])
     axes.set(xlim=(0, 1.02), xlabel="|Spearman ρ|, mean over models (0 to 1), 95% block bootstrap")
     axes.tick_params(axis="y", length=0)
     groups = dict.fromkeys(reversed(rows["group"].tolist()))
-    patches = [
-        Patch(facecolor=GROUP_FILLS[g], edgecolor="white", hatch=GROUP_HATCHES[g], label=g) for g in groups
-    ]
+    patches = [Patch(facecolor=GROUP_FILLS[g], edgecolor="white", hatch=GROUP_HATCHES[g], label=g) for g in groups]
     panels.key_legend(figure, patches, "group")
     panels.add_note(figure, [panels.strongest_note(len(rows), total)])
     return figure
@@ -75,9 +71,7 @@ MAX_ROWS = 20
 
 
 @styled
-def verdict(
-    verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None
-) -> Figure:
+def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Correlation with the loss as it is, given the norm, and given norm and spectrum, and the answers, over all runs.
 
     The features that follow the loss most closely come first: what is left of them given the norm is the point.
@@ -87,9 +81,7 @@ def verdict(
     key = ["source", "feature"]
     answers = pooled_verdicts(verdicts, metric).pivot(index=key, columns="question", values="answer")
     pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
-    by_question = {
-        question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN
-    }
+    by_question = {question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN}
     plain = panels.finite(by_question["follows_the_loss"], ["spearman"])
     if plain.empty:
         return panels.missing_figure(title, f"no verdicts on correlations with {metric_name(metric)}")
@@ -105,10 +97,7 @@ def verdict(
     panels.name_rows(left, [series_name(*key) for key in keep])
     _answers(right, answers.loc[keep])
     panels.key_legend(figure, keys, "correlation")
-    more, undefined = (
-        len(plain) > len(keep),
-        int(sum(rows["spearman"].isna().sum() for rows in shown.values())),
-    )
+    more, undefined = (len(plain) > len(keep), int(sum(rows["spearman"].isna().sum() for rows in shown.values())))
     notes = [
         f"The {len(keep)} that follow most closely, of {len(plain)} features." if more else "",
         "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
@@ -143,9 +132,7 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
                 color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
             )  # fmt: skip
     axes.set_xlim(-0.6, len(DRAWN) - 0.4)
-    axes.set_xticks(
-        range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5
-    )
+    axes.set_xticks(range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelleft=False)
     axes.grid(visible=False)
@@ -169,9 +156,7 @@ def power(
     for axes, question in zip(axes_of, asked, strict=True):
         curve, row = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
         _power_panel(axes, curve, row, pooled[pooled["question"] == question.name])
-        axes.set_title(
-            f"{question.given or question.title}: {row['n_tested']} features, {row['n_runs']} runs"
-        )
+        axes.set_title(f"{question.given or question.title}: {row['n_tested']} features, {row['n_runs']} runs")
     axes_of[0].set_ylabel("found (%)")
     keys = [
         Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),

@@ -83,9 +83,7 @@ class Advice(Mapping[str, Any]):
         if self.law is None:
             return []
         steps = np.geomspace(self.training.last_step + 1, self.training.final_step, COURSE_POINTS)
-        return [
-            (int(step), self.law.forecast(self.training, int(step))) for step in np.unique(np.rint(steps))
-        ]
+        return [(int(step), self.law.forecast(self.training, int(step))) for step in np.unique(np.rint(steps))]
 
     def as_rows(self) -> list[dict[str, Any]]:
         """A row for each option, with its price where the price of compute is known."""
@@ -101,10 +99,7 @@ class Advice(Mapping[str, Any]):
     def _price(self, flop: float) -> dict[str, float | None]:
         speed, price = self.request.gpu_flops, self.request.gpu_price
         hours = flop / speed / 3600 if speed else None
-        return {
-            "gpu_hours": hours,
-            "price": hours * price if hours is not None and price is not None else None,
-        }
+        return {"gpu_hours": hours, "price": hours * price if hours is not None and price is not None else None}
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -120,9 +115,7 @@ class Advice(Mapping[str, Any]):
             "plan": training.plan if training.plan_known else "",
             "plan_unknown_because": words.why_no_plan(training),
             "learning_rate_now": plain(training.rate_at(training.last_step)),
-            "learning_rate_at_the_end": plain(training.rate_at(training.final_step))
-            if training.plan_known
-            else None,
+            "learning_rate_at_the_end": plain(training.rate_at(training.final_step)) if training.plan_known else None,
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
@@ -150,15 +143,7 @@ class Advice(Mapping[str, Any]):
         }
 
     def _choice_values(self) -> dict[str, float | None]:
-        names = (
-            "probability",
-            "stop_probability",
-            "gain",
-            "gain_low",
-            "gain_high",
-            "at_stake",
-            "cost_if_wrong",
-        )
+        names = ("probability", "stop_probability", "gain", "gain_low", "gain_high", "at_stake", "cost_if_wrong")
         if self.decision is None or not self.decision.is_a_choice:  # the best of one is no finding
             return dict.fromkeys(names)
         best = self.decision.best
@@ -269,9 +254,7 @@ def advise_on(
     family = tuple(
         other
         for other in others
-        if other.family == training.family
-        and other.model != training.model
-        and not training.is_the_same_as(other)
+        if other.family == training.family and other.model != training.model and not training.is_the_same_as(other)
     )
     advice = Advice(training, family, request)
     law = None

@@ -58,7 +58,5 @@ def calibrate_on_others(
 
     actual: what came true, NaN of a run that is not finished.
     """
-    scores = np.array(
-        [score(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)]
-    )
+    scores = np.array([score(prediction, truth) for prediction, truth in zip(predictions, actual, strict=True)])
     return [calibrate(np.delete(scores, place))(prediction) for place, prediction in enumerate(predictions)]

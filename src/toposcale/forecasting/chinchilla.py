@@ -109,9 +109,7 @@ class Chinchilla:
         # BFGS is L-BFGS with its whole memory, which five parameters can afford. scipy's L-BFGS-B calls threaded
         # LAPACK in every step: up to 40 times the CPU time on a busy machine. Away from
         # the optimum the gradient is of the order of 1e5; stopping at GRADIENT moves no loss by 1e-8.
-        result = minimize(
-            objective, start, jac=True, method="BFGS", options={"gtol": GRADIENT, "maxiter": 2000}
-        )
+        result = minimize(objective, start, jac=True, method="BFGS", options={"gtol": GRADIENT, "maxiter": 2000})
         return result.x, float(result.fun)
 
     def _published(self, solutions: np.ndarray) -> np.ndarray:

@@ -223,9 +223,7 @@ def _plan(
         key: value for key, value in schedule.items() if value is not None
     }
     stated = {key: value for key, value in stated.items() if value is not None}
-    stated |= {
-        key: _steps(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated
-    }
+    stated |= {key: _steps(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
     stated |= {key: _number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
     if "steps" not in stated and "at" not in stated:
         raise UserError("schedule: steps, the last step of the plan, is missing")
@@ -289,10 +287,7 @@ def _with_plan(stated: dict[str, Any], training: TrainingRun, plan: Mapping[str,
         return training_of(**{**({} if from_file else plan), **stated})
     alike: dict[str, Any] = dict(plan)
     if not alike.keys() & {"schedule", "steps"}:  # the log of `training` tells its plan
-        alike |= {
-            "steps": training.final_step,
-            "rates": training.learning_rates if training.plan_known else None,
-        }
+        alike |= {"steps": training.final_step, "rates": training.learning_rates if training.plan_known else None}
     try:
         return training_of(**{**alike, **stated})
     except UserError:

@@ -179,9 +179,7 @@ def _sizes_to_start(
 ) -> list[tuple[str, float, TrainingRun]]:
     """Every size that could be started: its name, its number of parameters, and the training whose plan it follows."""
     sizes = sorted({other.n_parameters for other in others} - {training.n_parameters})
-    starts = [
-        _start_of(training, [other for other in others if other.n_parameters == size]) for size in sizes
-    ]
+    starts = [_start_of(training, [other for other in others if other.n_parameters == size]) for size in sizes]
     for multiple in multiples:
         size = multiple * training.n_parameters
         if all(abs(n_parameters / size - 1) > 0.05 for _, n_parameters, _ in starts) and multiple != 1:

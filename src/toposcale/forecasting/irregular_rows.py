@@ -67,8 +67,7 @@ def is_moving_average(losses: np.ndarray) -> bool:
         return False
     logs = np.log(np.maximum(losses, 1e-12))
     spread = [
-        float(np.median(np.abs(logs[2 * gap :] - 2 * logs[gap:-gap] + logs[: -2 * gap])) ** 2)
-        for gap in (1, 2, 4, 8)
+        float(np.median(np.abs(logs[2 * gap :] - 2 * logs[gap:-gap] + logs[: -2 * gap])) ** 2) for gap in (1, 2, 4, 8)
     ]
     low, high = AS_A_WALK
     return all(low * near < far < high * near for near, far in pairwise(spread))

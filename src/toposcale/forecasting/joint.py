@@ -18,15 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.forecasting import misfit
-from toposcale.forecasting.multi_power_law import (
-    CENTRES,
-    MOST_CHANGES,
-    Prepared,
-    bin_medians,
-    law,
-    noise_of,
-    prepare,
-)
+from toposcale.forecasting.multi_power_law import CENTRES, MOST_CHANGES, Prepared, bin_medians, law, noise_of, prepare
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.priors import PUBLISHED, SIZES_KNOWN, Belief, Prior
 from toposcale.forecasting.training_run import TrainingRun
@@ -77,9 +69,7 @@ class Target(NamedTuple):
 def target_of(training: TrainingRun, step: int | None = None) -> Target:
     """The end, or a step, of a run under its plan."""
     step = training.final_step if step is None else step
-    return Target(
-        training.n_parameters, training.rates_to(step), step, training.tokens_per_step, training.model
-    )
+    return Target(training.n_parameters, training.rates_to(step), step, training.tokens_per_step, training.model)
 
 
 class _Curve(NamedTuple):
@@ -122,8 +112,7 @@ class Joint:
         self._unit, self._tokens = 1.0, about.tokens_per_step
         points = [POINTS] + [POINTS_OF_OTHERS] * (len(runs) - 1)
         binned = [
-            bin_medians(*run.loss_curve, most, run.learning_rates)
-            for run, most in zip(runs, points, strict=True)
+            bin_medians(*run.loss_curve, most, run.learning_rates) for run, most in zip(runs, points, strict=True)
         ]
         self._loss = float(np.median(binned[0][1][-3:]))
         self._peak = about.peak_rate
@@ -149,16 +138,13 @@ class Joint:
     def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
         """Losses (targets,) and their covariance (targets, targets): errors that candidates share cancel between them."""
         curves = [
-            self._curve(one, np.asarray(one.learning_rates), np.array([one.step]), MOST_CHANGES)
-            for one in targets
+            self._curve(one, np.asarray(one.learning_rates), np.array([one.step]), MOST_CHANGES) for one in targets
         ]
         begun = {name: place for place, name in enumerate(self._names)}
         points = self._placed(curves, [begun.get(one.model, -1 - at) for at, one in enumerate(targets)])
         new_size = [one.n_parameters not in (self._size, *self._others) for one in targets]
         losses, gradient, by_own = self._laws(self._fit.x, curves)
-        end_variance = END_SCATTER**2 + np.where(
-            new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0
-        )
+        end_variance = END_SCATTER**2 + np.where(new_size, np.square(by_own * [*OWN.values()]).sum(axis=1), 0.0)
         end_variance += np.square([FAR * _decades_away(one.n_parameters) for one in targets])
         losses, spread = self._fit.forecast(
             losses,
@@ -177,10 +163,7 @@ class Joint:
                 ("log_alpha", 2), ("log_b", 3), ("kappa", _KAPPA), ("share", _SHARE), ("log_alpha_n", _ALPHA_N)
             )
         }  # fmt: skip
-        for name, here in (
-            ("share", self.prior.share_of(self._size)),
-            ("log_b", self.prior.log_b_of(self._peak)),
-        ):
+        for name, here in (("share", self.prior.share_of(self._size)), ("log_b", self.prior.log_b_of(self._peak))):
             away = here.centre - getattr(self.prior, name).centre
             beliefs[name] = beliefs[name]._replace(centre=beliefs[name].centre - away)
         return self.prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
@@ -212,9 +195,7 @@ class Joint:
         lengths = [len(curve.time) for curve in curves]
         sizes = np.log([curve.n_parameters / self._size for curve in curves])
         return misfit.Points(
-            np.concatenate([curve.time for curve in curves]),
-            np.repeat(sizes, lengths),
-            np.repeat(runs, lengths),
+            np.concatenate([curve.time for curve in curves]), np.repeat(sizes, lengths), np.repeat(runs, lengths)
         )
 
     def _beliefs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -222,9 +203,7 @@ class Joint:
         off = [(0.0, width) for width in OWN.values() for _ in self._others]
         prior, level = self.prior, (self._loss - _ABOVE_L0[0], _ABOVE_L0[1])
         law_of_one = (level, _LOG_A_BELIEF, prior.log_alpha, prior.log_b_of(self._peak), *_DECAY, _FIRST)
-        centres, widths = np.array(
-            [*law_of_one, prior.kappa, prior.share_of(self._size), prior.log_alpha_n, *off]
-        ).T
+        centres, widths = np.array([*law_of_one, prior.kappa, prior.share_of(self._size), prior.log_alpha_n, *off]).T
         return centres, widths
 
     def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

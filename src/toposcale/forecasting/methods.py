@@ -143,9 +143,7 @@ class Combined:
     def predict(self, step: float) -> Prediction:
         """Mean of both."""
         both = [part.predict(step) for part in self.parts]
-        value, low, high = (
-            float(np.mean([getattr(one, end) for one in both])) for end in ("value", "low", "high")
-        )
+        value, low, high = (float(np.mean([getattr(one, end) for one in both])) for end in ("value", "low", "high"))
         return Prediction(value, low, high)
 
 
@@ -190,15 +188,9 @@ METHODS = {
     "power_law": Method("the power law", "loss", lambda family: PowerLaw()),
     "multi_power_law": Method("the multi-power law", "loss", lambda family: MultiPowerLawForecaster()),
     "joint": Method("the joint law of all sizes", "loss", lambda family: JointForecaster(family.cut)),
-    "chinchilla": Method(
-        "the Chinchilla law", "loss", lambda family: ChinchillaForecaster(family.cut, family.seed)
-    ),
-    "gradient_norm": Method(
-        "the rate of the gradient norm", "norm", lambda family: RateForecaster(GRADIENT_NORM)
-    ),
-    "weight_norm": Method(
-        "the rate of the weight norm", "norm", lambda family: RateForecaster(WEIGHT_NORM.name)
-    ),
+    "chinchilla": Method("the Chinchilla law", "loss", lambda family: ChinchillaForecaster(family.cut, family.seed)),
+    "gradient_norm": Method("the rate of the gradient norm", "norm", lambda family: RateForecaster(GRADIENT_NORM)),
+    "weight_norm": Method("the rate of the weight norm", "norm", lambda family: RateForecaster(WEIGHT_NORM.name)),
     "topology_rate": Method(
         "the rate of neural persistence", "topology", lambda family: RateForecaster(NEURAL_PERSISTENCE.name)
     ),

@@ -55,9 +55,7 @@ def covariance(one: Points, other: Points, now: float) -> np.ndarray:
     same_run = one.run[:, None] == other.run
     shared = (1 + gap) * np.exp(-gap - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
     shared *= np.where(same_run, 1.0, OF_ALL_RUNS)
-    return np.asarray(
-        _amplitude(one, now)[:, None] * _amplitude(other, now) * shared + RUN_SCATTER**2 * same_run
-    )
+    return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared + RUN_SCATTER**2 * same_run)
 
 
 def _amplitude(points: Points, now: float) -> np.ndarray:
@@ -132,18 +130,14 @@ def fit(
     return fits[best][0], float(np.exp(centre)) * 2.0**best
 
 
-def _at(
-    law: Law, seen: np.ndarray, matrix: np.ndarray, prior: tuple[np.ndarray, np.ndarray], start: np.ndarray
-) -> Fit:
+def _at(law: Law, seen: np.ndarray, matrix: np.ndarray, prior: tuple[np.ndarray, np.ndarray], start: np.ndarray) -> Fit:
     """Least squares of the whitened residuals and of the prior."""
     centre, width = prior
     root = np.linalg.cholesky(matrix)
 
     def whitened(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, gradient = law(x)
-        both = solve_triangular(
-            root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False
-        )
+        both = solve_triangular(root, np.column_stack([seen - losses, gradient]), lower=True, check_finite=False)
         return both[:, 0], both[:, 1:]
 
     def terms(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -236,25 +236,15 @@ def _checked(number: int, learning_rates: np.ndarray, steps: np.ndarray, losses:
     rates = np.asarray(learning_rates, dtype=np.float64)
     where = np.asarray(steps)
     values = np.asarray(losses, dtype=np.float64)
-    if (
-        rates.ndim != 1
-        or not len(rates)
-        or not np.all(np.isfinite(rates))
-        or rates.min() < 0
-        or rates.max() <= 0
-    ):
-        raise ValueError(
-            f"learning_rates of curve {number}: one finite rate >= 0 for each step from 0, not all 0"
-        )
+    if rates.ndim != 1 or not len(rates) or not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
+        raise ValueError(f"learning_rates of curve {number}: one finite rate >= 0 for each step from 0, not all 0")
     if where.ndim != 1 or where.shape != values.shape:
         raise ValueError(f"steps and losses of curve {number}: two arrays of one length")
     if not np.array_equal(where, where.astype(np.int64)):
         raise ValueError(f"steps of curve {number}: whole numbers")
     where = where.astype(np.int64)
     if len(where) and (where.min() < 0 or where.max() >= len(rates)):
-        raise ValueError(
-            f"steps of curve {number}: below the {len(rates)} learning rates there are, got {where.max()}"
-        )
+        raise ValueError(f"steps of curve {number}: below the {len(rates)} learning rates there are, got {where.max()}")
     return Curve(rates, where, values)
 
 

@@ -19,15 +19,9 @@ def mode(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], start: np
 
     @lru_cache(maxsize=1)
     def at(key: bytes) -> tuple[np.ndarray, np.ndarray]:
-        return terms(
-            np.frombuffer(key)
-        )  # residuals and slopes of one point are asked for one after the other
+        return terms(np.frombuffer(key))  # residuals and slopes of one point are asked for one after the other
 
     solution = least_squares(
-        lambda x: at(x.tobytes())[0],
-        start,
-        lambda x: at(x.tobytes())[1],
-        method="lm",
-        max_nfev=MOST_EVALUATIONS,
+        lambda x: at(x.tobytes())[0], start, lambda x: at(x.tobytes())[1], method="lm", max_nfev=MOST_EVALUATIONS
     )
     return np.asarray(solution.x)

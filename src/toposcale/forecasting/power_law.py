@@ -73,9 +73,7 @@ def fit_loss_curve(times: np.ndarray, losses: np.ndarray) -> PowerLawFit:
     usable = np.isfinite(times) & np.isfinite(losses)
     times, losses = times[usable], losses[usable]
     if len(times) < MINIMUM_POINTS or np.any(times <= 0) or len(np.unique(times)) < 3:
-        raise ValueError(
-            f"times: at least {MINIMUM_POINTS} with a finite loss, three of them different, all above 0"
-        )
+        raise ValueError(f"times: at least {MINIMUM_POINTS} with a finite loss, three of them different, all above 0")
 
     def errors_of(exponents: np.ndarray) -> np.ndarray:
         return _conditional_fits(times, losses, exponents, 1.0)[2]

@@ -39,10 +39,7 @@ class Prediction:
 
     def is_plausible(self, present: float) -> bool:
         """Whether it lies in the range of what trainings do from a loss of `present` on."""
-        return bool(
-            present / WORST_RATIO < self.value < present * WORST_RATIO
-            and self.deviation < WIDEST * self.value
-        )
+        return bool(present / WORST_RATIO < self.value < present * WORST_RATIO and self.deviation < WIDEST * self.value)
 
     @classmethod
     def none(cls, reason: str) -> Prediction:

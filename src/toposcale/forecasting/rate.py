@@ -43,9 +43,7 @@ class RateForecaster:
         warm = steps >= max(training.warmup_steps, 1)
         steps, values, losses = steps[warm], values[warm], losses[warm]
         if len(steps) < FEWEST_RATE_POINTS:
-            raise NoForecast(
-                f"fewer than {FEWEST_RATE_POINTS} points of {name} with a loss after the warm-up"
-            )
+            raise NoForecast(f"fewer than {FEWEST_RATE_POINTS} points of {name} with a loss after the warm-up")
         self._shift = float(max(training.warmup_steps, 1))
         kept = slice(-max(3, (len(steps) + 1) // 2), None)
         values, losses, times = values[kept], losses[kept], np.log(steps[kept] + self._shift)

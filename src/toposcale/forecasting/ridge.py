@@ -118,9 +118,7 @@ class Ridge:
 
     def problem(self, training: TrainingRun) -> Problem:
         """What there is to learn from for `training`. NoForecast: nothing."""
-        others = [
-            other for other in self.family if other.model != training.model and other.model in self.finished
-        ]
+        others = [other for other in self.family if other.model != training.model and other.model in self.finished]
         if len({model.n_parameters for model in (*others, training)}) > 1:
             # the loss of another seed of the same size is nearly the answer
             others = [other for other in others if other.n_parameters != training.n_parameters]
@@ -138,9 +136,7 @@ class Ridge:
 def _table(vectors: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
     """(models, features) of the features that every model has, finite, in the order of their names, and their blocks."""
     names = sorted(set.intersection(*(set(vector) for vector in vectors)))
-    table = np.array([[vector[name] for name in names] for vector in vectors]).reshape(
-        len(vectors), len(names)
-    )
+    table = np.array([[vector[name] for name in names] for vector in vectors]).reshape(len(vectors), len(names))
     finite = np.all(np.isfinite(table), axis=0)
     # "name[000012]" is an entry of the vector "name".
     stems = [name.partition("[")[0] for name, kept in zip(names, finite, strict=True) if kept]

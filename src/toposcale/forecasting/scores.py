@@ -52,9 +52,7 @@ def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
     usable = np.isfinite(losses) & np.isfinite(scores)
     losses, scores = losses[usable], scores[usable]
     if len(losses) < FEWEST_CHECKPOINTS:
-        raise ValueError(
-            f"{len(losses)} checkpoints have a loss and a score; {FEWEST_CHECKPOINTS} are needed at least"
-        )
+        raise ValueError(f"{len(losses)} checkpoints have a loss and a score; {FEWEST_CHECKPOINTS} are needed at least")
     if scores.min() < 0 or scores.max() > 1:
         raise ValueError("the score is not a number from 0 to 1")
     low, high = float(losses.min()), float(losses.max())
@@ -68,12 +66,8 @@ def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
 
     floor, rise = float(scores.min()), float(np.clip(np.ptp(scores), 1e-3, 1.0))
     bounds = ([0, 0, 0, low - width], [1, 1, 100 / width, high])
-    starts = [
-        (floor, rise, slope / width, low + share * width) for slope in (3, 12) for share in (0.0, 0.2, 0.5)
-    ]
-    fits = [
-        least_squares(residuals, start, bounds=bounds, x_scale=[1, 1, 1 / width, width]) for start in starts
-    ]
+    starts = [(floor, rise, slope / width, low + share * width) for slope in (3, 12) for share in (0.0, 0.2, 0.5)]
+    fits = [least_squares(residuals, start, bounds=bounds, x_scale=[1, 1, 1 / width, width]) for start in starts]
     best = min(fits, key=lambda fit: float(fit.cost))
     spread = float(np.sqrt(2 * best.cost / (len(losses) - PARAMETERS)))
     floor, rise, slope, middle = best.x.tolist()

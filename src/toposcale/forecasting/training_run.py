@@ -16,12 +16,7 @@ from numpy.typing import ArrayLike
 
 from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS, metric_name
 from toposcale.forecasting.facts import Facts, is_warmup_assumed, newest_metric, notes_on, rates_and_plan
-from toposcale.forecasting.irregular_rows import (
-    is_excursion,
-    is_moving_average,
-    is_spike,
-    without_false_start,
-)
+from toposcale.forecasting.irregular_rows import is_excursion, is_moving_average, is_spike, without_false_start
 from toposcale.forecasting.multi_power_law import bin_medians
 from toposcale.forecasting.series import Series, in_order, last_of_each, on_grid
 
@@ -70,14 +65,7 @@ class TrainingRun:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "losses",
-            "gradient_norms",
-            "learning_rates",
-            "checkpoint_steps",
-            "checkpoint_losses",
-        ):
+        for name in ("steps", "losses", "gradient_norms", "learning_rates", "checkpoint_steps", "checkpoint_losses"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
         object.__setattr__(self, "features", {name: _frozen(value) for name, value in self.features.items()})
         if not len(self.gradient_norms):
@@ -343,12 +331,7 @@ class TrainingRun:
             (mine[at], theirs[there])
             for mine_at, mine, theirs_at, theirs in (
                 (self.steps, self.losses, other.steps, other.losses),
-                (
-                    self.checkpoint_steps,
-                    self.checkpoint_losses,
-                    other.checkpoint_steps,
-                    other.checkpoint_losses,
-                ),
+                (self.checkpoint_steps, self.checkpoint_losses, other.checkpoint_steps, other.checkpoint_losses),
             )
             for _, at, there in [np.intersect1d(mine_at, theirs_at, return_indices=True)]
         ]
@@ -380,9 +363,7 @@ class TrainingRun:
         if not usable.any():
             return 0.0
         at = self.checkpoint_steps[usable][-3:]
-        return float(
-            np.median(self.checkpoint_losses[usable][-3:] - np.interp(np.log(at), np.log(steps), losses))
-        )
+        return float(np.median(self.checkpoint_losses[usable][-3:] - np.interp(np.log(at), np.log(steps), losses)))
 
     def series(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Steps, values and metric at the checkpoints where both are finite; empty without such a feature."""

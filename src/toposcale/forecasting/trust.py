@@ -135,9 +135,7 @@ def _fall(training: TrainingRun) -> tuple[float, float]:
 def refuse_value(training: TrainingRun, value: float) -> None:
     """NoForecast: the forecast of the end lies above the present loss under a plan whose rate falls."""
     if training.plan_falls and value > training.present_loss:
-        raise NoForecast(
-            f"it would be {value:.4g}, above the present {training.present_loss:.4g} under a falling rate"
-        )
+        raise NoForecast(f"it would be {value:.4g}, above the present {training.present_loss:.4g} under a falling rate")
 
 
 def _stretch(law: Joint, training: TrainingRun, others: Sequence[TrainingRun]) -> float:
@@ -188,13 +186,11 @@ def doubts(training: TrainingRun, law: Joint, decision: Decision) -> tuple[str, 
     best = decision.best
     reasons = {
         "there is nothing to choose between": not decision.is_a_choice,
-        f"its probability to be the best is {best.probability:.0%}, below {SURE:.0%}": best.probability
-        < SURE,
+        f"its probability to be the best is {best.probability:.0%}, below {SURE:.0%}": best.probability < SURE,
         f"the learning rate to come is not known: {training.plan or 'no plan'}": not training.plan_known,
         "whether the rate had a warm-up is not known": training.warmup_assumed,
         "the curve has too few points to hold the law against it": not is_checkable(training),
-        f"a loss of {training.present_loss:.4g} can hardly be in nats per token": training.present_loss
-        < LOWEST_LOSS,
+        f"a loss of {training.present_loss:.4g} can hardly be in nats per token": training.present_loss < LOWEST_LOSS,
         f"{_unknown_sizes(training, best)} is outside the sizes of published trainings, "
         f"{SIZES_KNOWN[0]:.2g} to {SIZES_KNOWN[1]:.2g}, and no other size is known": law.n_sizes < 2
         and bool(_unknown_sizes(training, best)),

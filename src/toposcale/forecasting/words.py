@@ -121,8 +121,7 @@ def table(
         row += further
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
-        "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     if width is None or max(map(len, lines)) <= width:
         return lines
@@ -135,11 +134,7 @@ def table(
             for name, *cells in options
             for line in (
                 f"  {name}",
-                *(
-                    f"    {title.ljust(longest)}  {cell}"
-                    for title, cell in zip(titles[1:], cells, strict=True)
-                    if cell
-                ),
+                *(f"    {title.ljust(longest)}  {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell),
             )
         ),
     ]
@@ -176,9 +171,7 @@ def _cells(option: Option) -> list[str]:
     ]
 
 
-def assumed(
-    training: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision
-) -> tuple[str, ...]:
+def assumed(training: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision) -> tuple[str, ...]:
     """What a decision takes for granted, a clause each."""
     clauses = [
         f"the {training.metric} that was read, up to step {training.measured_until:,}, is in nats per token",
@@ -191,9 +184,7 @@ def assumed(
         clauses.append("the curve follows the law: it has too few points to check that, so no answer is sure")
     if not training.plan_known:
         because = why_no_plan(training)
-        clauses.append(
-            f"the learning rate stays as it is, since {because}; a decay to come is in no forecast"
-        )
+        clauses.append(f"the learning rate stays as it is, since {because}; a decay to come is in no forecast")
     clauses += [
         f"{other.model} is under way, at step {other.last_step:,} of {other.final_step:,}; say its steps if it ended there"
         for other in others

@@ -4,11 +4,7 @@ from toposcale.homology.clouds import cloud_features, nan_features
 from toposcale.homology.diagrams import betti_curve, crocker, summarize_diagram
 from toposcale.homology.dimension import persistent_homology_dimension
 from toposcale.homology.distances import diagram_distance, diagram_distances
-from toposcale.homology.neural_persistence import (
-    neural_persistence,
-    neural_persistence_of_tree,
-    spanning_tree_weights,
-)
+from toposcale.homology.neural_persistence import neural_persistence, neural_persistence_of_tree, spanning_tree_weights
 from toposcale.homology.representations import representation_topology_divergence
 from toposcale.homology.rips import (
     h0_lifetimes,
@@ -20,11 +16,5 @@ from toposcale.homology.rips import (
     rips_diagrams_of_distances,
     spanning_tree_lengths,
 )
-from toposcale.homology.sampling import (
-    SeedPart,
-    null_z_scores,
-    seeded_generator,
-    seeded_number,
-    subsample_rows,
-)
+from toposcale.homology.sampling import SeedPart, null_z_scores, seeded_generator, seeded_number, subsample_rows
 from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance

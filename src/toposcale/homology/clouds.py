@@ -31,9 +31,7 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     unit = mean_pairwise_distance(distances)
     if not unit:
         warnings.warn(
-            "all points are the same, so there is no unit: the scaled values are NaN",
-            RuntimeWarning,
-            stacklevel=2,
+            "all points are the same, so there is no unit: the scaled values are NaN", RuntimeWarning, stacklevel=2
         )
     features = {}
     for dimension, diagram in enumerate(diagrams):

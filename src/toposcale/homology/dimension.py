@@ -33,9 +33,7 @@ def persistent_homology_dimension(
         least, most = max(4, n_points // 8), max(4, n_points // 2)
         sizes = sorted({round(size) for size in np.geomspace(least, most, 8)})
     if len(set(sizes)) < 2 or min(sizes) < 2 or max(sizes) > n_points:
-        raise ValueError(
-            f"sizes must hold two different numbers from 2 to the {n_points} points, got {list(sizes)}"
-        )
+        raise ValueError(f"sizes must hold two different numbers from 2 to the {n_points} points, got {list(sizes)}")
     if repeats < 1:
         raise ValueError(f"repeats must be 1 or more, got {repeats}")
     rng = np.random.default_rng(seed)

@@ -38,9 +38,7 @@ def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = N
     return neural_persistence_of_tree(spanning_tree_weights(weight), p=p, scale=scale)
 
 
-def neural_persistence_of_tree(
-    tree_weights: NDArray[np.float64], *, p: int = 1, scale: float | None = None
-) -> float:
+def neural_persistence_of_tree(tree_weights: NDArray[np.float64], *, p: int = 1, scale: float | None = None) -> float:
     """`neural_persistence` from `spanning_tree_weights`, for callers that want more than one number."""
     if p not in (1, 2):
         raise ValueError(f"p must be 1 or 2, got {p!r}")
@@ -71,9 +69,7 @@ def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
         matrix = matrix.T  # the tree is the same, and blocks of rows are then contiguous
     n_rows, n_columns = matrix.shape
     edges = _all_edges(matrix) if matrix.size <= _SMALL_ENTRIES else _first_round_edges(matrix)
-    return tree_weights(
-        n_rows + n_columns, edges, lambda labels: _ways_out(matrix, labels[:n_rows], labels[n_rows:])
-    )
+    return tree_weights(n_rows + n_columns, edges, lambda labels: _ways_out(matrix, labels[:n_rows], labels[n_rows:]))
 
 
 def _all_edges(matrix: NDArray) -> Edges:

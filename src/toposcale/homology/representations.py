@@ -15,9 +15,7 @@ from toposcale.homology.validation import undefined
 _QUANTILE = 0.9
 
 
-def representation_topology_divergence(
-    first: ArrayLike, second: ArrayLike, *, symmetric: bool = True
-) -> float:
+def representation_topology_divergence(first: ArrayLike, second: ArrayLike, *, symmetric: bool = True) -> float:
     """RTD of two clouds (n, d1) and (n, d2) whose rows are the same n texts; without units, 0 for equal clouds.
 
     r1 and r2 are the clouds' distance matrices, each over the 0.9 quantile of its entries. RTD(P, Q) is the total
@@ -29,9 +27,7 @@ def representation_topology_divergence(
     """
     distances = [pairwise_distances(first), pairwise_distances(second)]
     if len(distances[0]) != len(distances[1]):
-        raise ValueError(
-            f"both clouds must have the same rows, got {len(distances[0])} and {len(distances[1])}"
-        )
+        raise ValueError(f"both clouds must have the same rows, got {len(distances[0])} and {len(distances[1])}")
     units = [float(np.quantile(matrix, _QUANTILE)) for matrix in distances]
     if min(units) == 0.0:
         return undefined("a cloud of one point has no representation divergence")

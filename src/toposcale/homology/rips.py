@@ -51,9 +51,7 @@ def rips_diagrams(points: ArrayLike, *, maxdim: int = 1) -> list[NDArray[np.floa
     return rips_diagrams_of_distances(pairwise_distances(points), maxdim=maxdim)
 
 
-def rips_diagrams_of_distances(
-    distances: NDArray[np.float64], *, maxdim: int = 1
-) -> list[NDArray[np.float64]]:
+def rips_diagrams_of_distances(distances: NDArray[np.float64], *, maxdim: int = 1) -> list[NDArray[np.float64]]:
     """`rips_diagrams` from a distance matrix (n, n), for callers that need the distances as well."""
     if maxdim < 0:
         raise ValueError(f"maxdim must be 0 or more, got {maxdim}")
@@ -127,9 +125,7 @@ def nearest_distances(points: ArrayLike) -> NDArray[np.float64]:
         search = _NeighbourSearch(cloud[unique])
         step = max(1, _BLOCK_ENTRIES // len(unique))
         for start in range(0, len(alone), step):
-            rows, _, nearest = search.candidates(
-                alone[start : start + step], np.arange(len(unique)), -math.inf
-            )
+            rows, _, nearest = search.candidates(alone[start : start + step], np.arange(len(unique)), -math.inf)
             squares[rows] = nearest
     return np.sqrt(squares)[np.searchsorted(unique, first)]
 

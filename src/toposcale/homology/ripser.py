@@ -12,9 +12,7 @@ from gudhi._ripser_ext import _full
 from numpy.typing import NDArray
 
 
-def ripser_float64(
-    distances: NDArray[np.float64], *, maxdim: int, threshold: float
-) -> list[NDArray[np.float64]]:
+def ripser_float64(distances: NDArray[np.float64], *, maxdim: int, threshold: float) -> list[NDArray[np.float64]]:
     """Diagrams (k, 2) of H0 .. H`maxdim` of a distance matrix (n, n) up to `threshold`, over the two-element field."""
     diagrams = _full(distances, max_dimension=maxdim, max_edge_length=threshold, homology_coeff_field=2)
     # Ripser stops at the dimension of the complex.

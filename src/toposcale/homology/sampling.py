@@ -79,8 +79,6 @@ def null_z_scores(
     undefined = [name for name, score in scores.items() if math.isnan(score)]
     if undefined:
         warnings.warn(
-            f"no null score for {', '.join(undefined)}: no spread, or not finite",
-            RuntimeWarning,
-            stacklevel=2,
+            f"no null score for {', '.join(undefined)}: no spread, or not finite", RuntimeWarning, stacklevel=2
         )
     return scores

@@ -31,9 +31,7 @@ class Edges(NamedTuple):
     weight: NDArray[np.floating]
 
 
-def tree_weights(
-    n_vertices: int, edges: Edges, ways_out: Callable[[NDArray[np.intp]], Edges]
-) -> NDArray[np.float64]:
+def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[NDArray[np.intp]], Edges]) -> NDArray[np.float64]:
     """Weights (n - 1,) of a maximum spanning tree, in no particular order.
 
     edges: those of the first round; ways_out: those of a further one, from the component that each vertex is in.

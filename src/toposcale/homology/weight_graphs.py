@@ -84,9 +84,7 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
     """
     above, below = as_matrix(first, "first"), as_matrix(second, "second").T
     if len(above) != len(below):
-        raise ValueError(
-            f"first must have as many rows as second has columns, got {len(above)} and {len(below)}"
-        )
+        raise ValueError(f"first must have as many rows as second has columns, got {len(above)} and {len(below)}")
     edges = np.empty((len(above), above.shape[1] + below.shape[1]))  # the one copy in float64
     edges[:, : above.shape[1]], edges[:, above.shape[1] :] = above, below
     sides = edges[:, : above.shape[1]], edges[:, above.shape[1] :]

@@ -24,17 +24,14 @@ from toposcale.io.table_schema import (
 )
 
 CONTROL = text(
-    "control",
-    "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance",
+    "control", "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance"
 )
 CONTROL_OF_QUESTION = text("control", "what is held fixed")
 N_SEARCHED = count("n_searched", "features that the search tested for this question")
 N_SEEDS = count("n_seeds", "runs of the largest cell of the search")
 PATIENCE = count("patience", "checkpoints without a new record before the rule stops")
 METHOD = text("method", "forecasting method")
-SCORE_METHOD = text(
-    "method", "two_stages: from the forecast of the loss; power_law: from the score's own curve"
-)
+SCORE_METHOD = text("method", "two_stages: from the forecast of the loss; power_law: from the score's own curve")
 POLICY = text("policy", "advice, always_finish, stop_now or stop_at_random")
 SCORE = text("metric", "the score")
 STEPS = text("steps", "checkpoints that are affected; empty for the whole model")
@@ -54,8 +51,7 @@ DEFINITIONS = {
         number("spearman_block_low", "lower end of its moving-block interval"),
         number("spearman_block_high", "upper end of its moving-block interval"),
         number(
-            "spearman_p",
-            "its p-value under independence, as published; counted over all orders up to 7 checkpoints",
+            "spearman_p", "its p-value under independence, as published; counted over all orders up to 7 checkpoints"
         ),
         *interval("pearson", "Pearson correlation; bootstrap of independent checkpoints, as published"),
         number("pearson_block_low", "lower end of its moving-block interval"),
@@ -65,13 +61,9 @@ DEFINITIONS = {
         number("differences_p", "its p-value under independence"),
         number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
         count("n_tested", "checkpoints of the testable stretch; 0 if there is none, or no control"),
+        number("innovation_correlation", "correlation of the innovations given the control, on the testable stretch"),
         number(
-            "innovation_correlation",
-            "correlation of the innovations given the control, on the testable stretch",
-        ),
-        number(
-            "innovation_p",
-            "p-value of the innovation test given the control; the trend in the step is always removed",
+            "innovation_p", "p-value of the innovation test given the control; the trend in the step is always removed"
         ),
         REASON,
     ),
@@ -87,9 +79,7 @@ DEFINITIONS = {
         number("innovation_correlation_lowest", "lowest of a cell"),
         number("innovation_correlation_highest", "highest of a cell"),
         count("n_tested", "runs that entered the test"),
-        number(
-            "p", "p-value of the innovation test of all runs together; its sign flips are shared by the runs"
-        ),
+        number("p", "p-value of the innovation test of all runs together; its sign flips are shared by the runs"),
         REASON,
     ),
     "over_seeds": table(
@@ -168,10 +158,7 @@ DEFINITIONS = {
         count("n_runs", "runs that entered"),
         count("n_points", "checkpoints of the testable stretch, median over runs"),
         count("n_tested", "features that are tested"),
-        number(
-            "correlation",
-            "innovation correlation of the positive control, the metric with noise; mean over runs",
-        ),
+        number("correlation", "innovation correlation of the positive control, the metric with noise; mean over runs"),
         number("p", "its p-value"),
         number("q", "the same after Benjamini-Hochberg, as one more feature that is tested"),
         text("found", "yes, no or not tested: whether the positive control was found"),
@@ -225,8 +212,7 @@ DEFINITIONS = {
         REASON,
     ),
     "change_points": table(
-        "steps at which the slope of a series changes (PELT)",
-        (MODEL, SOURCE, LAYER, FEATURE, STEP),
+        "steps at which the slope of a series changes (PELT)", (MODEL, SOURCE, LAYER, FEATURE, STEP)
     ),
     "early_stopping": table(
         "early stopping on a feature, compared with early stopping on the validation loss",
@@ -292,10 +278,7 @@ DEFINITIONS = {
     "advice": table(
         "what to do with each training; the columns are keys of advice.json",
         (MODEL, FRACTION),
-        flag(
-            "is_live",
-            "whether the training is not finished; else the advice is that of the moment `fraction`",
-        ),
+        flag("is_live", "whether the training is not finished; else the advice is that of the moment `fraction`"),
         text("choice", "the candidate to take; empty where there is no advice"),
         flag("sure", "whether nothing speaks against the choice"),
         number("probability", "probability to be the best of the candidates"),
@@ -303,10 +286,7 @@ DEFINITIONS = {
         *interval("forecast", "forecast loss at the end of the plan"),
         *interval("gain", "loss at the end of finishing less that of the choice, nats per token"),
         number("at_stake", "expected regret of the choice, nats per token"),
-        number(
-            "cost_if_wrong",
-            "loss expected to be given up where another candidate is the best, nats per token",
-        ),
+        number("cost_if_wrong", "loss expected to be given up where another candidate is the best, nats per token"),
         text("sentence", "the advice in a sentence"),
         text("unsure_because", "why it is not sure"),
         text("no_advice_because", "why there is no advice"),
@@ -331,10 +311,7 @@ DEFINITIONS = {
     "decisions": table(
         "the choice of each policy at a share of a finished run, and its regret",
         (MODEL, FRACTION, POLICY),
-        text(
-            "choice",
-            "the candidate that is chosen; the advice finishes where there is no forecast to be believed",
-        ),
+        text("choice", "the candidate that is chosen; the advice finishes where there is no forecast to be believed"),
         number("probability", "probability to be the best of the candidates, by the advice"),
         flag("is_sure", "whether the advice was sure"),
         count("n_candidates", "candidates to choose from"),
@@ -344,10 +321,7 @@ DEFINITIONS = {
         text("best", "the candidate with the least loss"),
         number("best_loss", "loss at the end of it"),
         number("regret", "loss of the choice less that of the best, at the same total compute"),
-        text(
-            "truth",
-            "observed; or modelled, if one of the losses comes from a law fitted to all finished runs",
-        ),
+        text("truth", "observed; or modelled, if one of the losses comes from a law fitted to all finished runs"),
         REASON,
     ),
     "decision_evaluation": table(
@@ -381,9 +355,7 @@ DEFINITIONS = {
         count("n_checkpoints", "checkpoints"),
         count("n_draws", "draws of a probe batch and directions at each"),
         number("mean", "mean over the checkpoints"),
-        number(
-            "spread_over_draws", "standard deviation over the draws, root mean square over the checkpoints"
-        ),
+        number("spread_over_draws", "standard deviation over the draws, root mean square over the checkpoints"),
         number("spread_over_training", "standard deviation of the means over the checkpoints"),
         number(
             "intraclass_correlation",

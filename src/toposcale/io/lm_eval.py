@@ -67,9 +67,7 @@ def read_results(
                 warnings.warn(f"{file}: {metric} is NaN", RuntimeWarning, stacklevel=2)
             earlier, origin = values.setdefault((model, step, metric), (value, file))
             if earlier != value and not (math.isnan(earlier) and math.isnan(value)):
-                raise UserError(
-                    f"{file}: {metric} of {model} at step {step} is {value}, but {earlier} in {origin}"
-                )
+                raise UserError(f"{file}: {metric} of {model} at step {step} is {value}, but {earlier} in {origin}")
     if not values:
         raise UserError(f"{where}: no scores of {', '.join(models)} in the {len(files)} JSON files")
     return [
@@ -122,9 +120,7 @@ def _model_arguments(results: Mapping[str, Any]) -> dict[str, str]:
     stated = results["config"].get("model_args") or {}
     if isinstance(stated, Mapping):
         return {str(key): str(value) for key, value in stated.items()}
-    return {
-        key.strip(): value.strip() for key, _, value in (part.partition("=") for part in stated.split(","))
-    }
+    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in stated.split(","))}
 
 
 def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evaluated]) -> str | None:
@@ -151,6 +147,4 @@ def _step_of(results: Mapping[str, Any], file: Path, revisions: str) -> int:
         if steps := steps_by_name(revisions, [name]):
             return next(iter(steps))
     shown = " and ".join(dict.fromkeys(names)) or "none"
-    raise UserError(
-        f"{file}: its revision ({shown}) does not contain the step; expected a name like {revisions}"
-    )
+    raise UserError(f"{file}: its revision ({shown}) does not contain the step; expected a name like {revisions}")

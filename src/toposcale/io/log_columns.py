@@ -14,15 +14,7 @@ NAMES = {
     "step": ("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
     "loss": (
         *("loss", "train/loss", "train_loss", "training_loss", "train/loss_step", "train_loss_step"),
-        *(
-            "loss/train",
-            "training/loss",
-            "loss/train/total",
-            "lm loss",
-            "lm_loss",
-            "lm-loss",
-            "train/lm_loss",
-        ),
+        *("loss/train", "training/loss", "loss/train/total", "lm loss", "lm_loss", "lm-loss", "train/lm_loss"),
         *("cross_entropy", "train/cross_entropy", "cross_entropy_loss", "train/crossentropyloss", "ce_loss"),
         "train/ce_loss",
     ),
@@ -39,9 +31,7 @@ _LAST_RESORT = {"loss": "value"}
 """The export of one TensorBoard curve calls its loss `Value`; where a loss is called by name, a value is something else."""
 
 
-def matched(
-    names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
     """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes.
 
     chosen: the columns that the user named, by what they hold ("step", "loss"); of the losses no other is read then.
@@ -78,9 +68,7 @@ def _chosen(what: str, name: str, there: list[str], where: str | Path) -> str:
     return name
 
 
-def refuse_missing(
-    column_of: Mapping[str, str], names: Iterable[str], where: str | Path, how: str = ""
-) -> None:
+def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: str | Path, how: str = "") -> None:
     """UserError: there is no column for the step, or none for a loss of training or validation.
 
     how: what else a reader of the line should know of the columns.

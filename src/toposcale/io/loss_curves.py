@@ -80,17 +80,13 @@ class LossCurve:
         if not len(checkpoints) and not len(measured.get("validation_loss", ())):
             spread = np.linspace(0, max(len(lost) - 1, 0), min(MOST_CHECKPOINTS, len(lost)))
             at = lost[spread.round().astype(int)]
-        rows = [
-            (step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]
-        ]
+        rows = [(step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]]
         recorded = {step for step, _, _ in rows}
         for step in sorted(set(checkpoints) - recorded):
             following = np.searchsorted(steps[lost], step)
             if step > 0 and following < len(lost):
                 rows.append((step, "training_loss", losses[lost[following]]))
-        rows += [
-            (steps[row], name, self.columns[name][row]) for name, places in measured.items() for row in places
-        ]
+        rows += [(steps[row], name, self.columns[name][row]) for name, places in measured.items() for row in places]
         return tables.from_rows(
             schemas.TABLES["metrics"],
             [
@@ -204,9 +200,7 @@ def _text(path: str | Path) -> str:
         raise UserError(f"{path}: not a text in UTF-8") from error
 
 
-def _of_rows(
-    objects: Iterable[Mapping[str, Any]], path: str | Path, chosen: Mapping[str, str] | None
-) -> LossCurve:
+def _of_rows(objects: Iterable[Mapping[str, Any]], path: str | Path, chosen: Mapping[str, str] | None) -> LossCurve:
     steps = {chosen["step"].lower()} if chosen and "step" in chosen else set(NAMES["step"])
     rows = [
         {key: number for key, value in row.items() if (number := _number(value)) is not None}
@@ -214,9 +208,7 @@ def _of_rows(
         if steps & {name.lower() for name in row}
     ]
     names = dict.fromkeys(name for row in rows for name in row)
-    return _of_columns(
-        {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path, chosen
-    )
+    return _of_columns({name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path, chosen)
 
 
 def _number(value: Any) -> float | None:
@@ -334,12 +326,9 @@ def read_events(path: str | Path, chosen: Mapping[str, str] | None = None) -> Lo
             f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}. Name it with --loss-column "
             "(loss_column)"
         )
-    steps = np.array(
-        sorted({step for column in column_of.values() for step in points[column]}), dtype=np.float64
-    )
+    steps = np.array(sorted({step for column in column_of.values() for step in points[column]}), dtype=np.float64)
     columns = {
-        name: np.array([points[column].get(int(step), np.nan) for step in steps])
-        for name, column in column_of.items()
+        name: np.array([points[column].get(int(step), np.nan) for step in steps]) for name, column in column_of.items()
     }
     metrics = tuple(name for name in column_of if name == "validation_loss")
     return replace(_joined({"step": steps, **columns}, path, metrics), repeated=repeated)

@@ -36,9 +36,7 @@ def find_step(step: int, by_step: Mapping[int, str], where: str) -> str:
     if step in by_step:
         return by_step[step]
     if not by_step:
-        raise UserError(
-            f"{where}: no name there matches this pattern, so there is no checkpoint of step {step}"
-        )
+        raise UserError(f"{where}: no name there matches this pattern, so there is no checkpoint of step {step}")
     near = sorted(sorted(by_step, key=lambda other: abs(other - step))[:4])
     raise UserError(f"{where}: no checkpoint of step {step}; the nearest are {', '.join(map(str, near))}")
 

@@ -25,10 +25,7 @@ DEFINITIONS = {
         (MODEL, STEP, SOURCE, LAYER, FEATURE),
         number("value", "value of the feature, in the unit that docs/method.md gives"),
     ),
-    "diagrams": table(
-        "the bars of the persistence diagrams",
-        (MODEL, STEP, SOURCE, LAYER, DIMENSION, BIRTH, DEATH),
-    ),
+    "diagrams": table("the bars of the persistence diagrams", (MODEL, STEP, SOURCE, LAYER, DIMENSION, BIRTH, DEATH)),
     "last_diagrams": table(
         "the same for the last checkpoint of every model, also for the weights",
         (MODEL, STEP, SOURCE, LAYER, DIMENSION, BIRTH, DEATH),
@@ -56,9 +53,7 @@ DEFINITIONS = {
         text("family", "family; its models differ in size"),
         text("entry", "entry of `models:` in the configuration; of a sweep, the size"),
         text("cell", "cell of the model: runs that differ by their seed alone"),
-        count(
-            "seed", "seed of the training; of the run's random choices for models that were trained elsewhere"
-        ),
+        count("seed", "seed of the training; of the run's random choices for models that were trained elsewhere"),
         N_PARAMETERS,
         count("d_model", "width, where it is known"),
         count("n_layers", "blocks, where they are known"),
@@ -71,10 +66,7 @@ DEFINITIONS = {
         count("warmup_steps", "steps over which the learning rate rises, where they are known"),
         text("shape", "shape of the learning-rate schedule, of models trained here"),
         number("data_fraction", "share of the training text that is read, of models trained here"),
-        text(
-            "plan",
-            "source of the learning rates up to the end (given, rows, recognised), or why they are not known",
-        ),
+        text("plan", "source of the learning rates up to the end (given, rows, recognised), or why they are not known"),
     ),
     "schedules": table(
         "the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between",

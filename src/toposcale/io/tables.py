@@ -35,9 +35,7 @@ def from_columns(table: Table, columns: Mapping[str, Any]) -> pa.Table:
     return sort(table, pa.table(dict(columns), schema=table.schema))
 
 
-def feature_rows(
-    features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str
-) -> pa.Table:
+def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str) -> pa.Table:
     """Features by layer and name, `features[layer][feature]`, of one checkpoint as a features table."""
     where = {"model": model, "step": step, "source": source}
     return from_rows(
@@ -50,9 +48,7 @@ def feature_rows(
     )
 
 
-def diagram_rows(
-    diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, step: int, source: str
-) -> pa.Table:
+def diagram_rows(diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, step: int, source: str) -> pa.Table:
     """Diagrams by layer and dimension, `diagrams[layer][dimension]` of shape (k, 2), as a diagrams table."""
     parts = [
         (layer, dimension, diagram)
@@ -124,9 +120,7 @@ def read(table: Table, path: str | Path) -> pa.Table:
     """Read one Parquet file of `table`'s schema; a `UserError` names a file that is damaged or of another kind."""
     data = read_checked(path)
     if data.schema.names != table.schema.names:
-        raise UserError(
-            f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}"
-        )
+        raise UserError(f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}")
     try:
         return data.cast(table.schema)
     except (pa.ArrowException, ValueError) as error:
@@ -182,9 +176,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})"
-        ) from error
+        raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
 
 
 def opened(path: Path) -> BinaryIO:

@@ -17,13 +17,7 @@ _NAMES = {
     "surface": ("LossSurface", "loss_surface", "segment_losses"),
     "losses": ("probe_loss", "module_loss"),
     "measures": ("cubical_diagram", "landscape_features", "sharpness", "surface_edges"),
-    "curvature": (
-        "SpectralDensity",
-        "hessian_eigenpairs",
-        "hessian_traces",
-        "loss_gradients",
-        "spectral_density",
-    ),
+    "curvature": ("SpectralDensity", "hessian_eigenpairs", "hessian_traces", "loss_gradients", "spectral_density"),
     "measure": ("Ball", "Landscape", "LandscapeSettings", "measure_landscape"),
     "profiles": ("LandscapeProfile", "landscape_profile"),
 }

@@ -61,9 +61,7 @@ def _derivative(output: Tensor, inputs: Sequence[Tensor], *, create_graph: bool 
     if not output.requires_grad:
         return [torch.zeros_like(tensor) for tensor in inputs]
     return list(
-        torch.autograd.grad(
-            output, inputs, retain_graph=True, create_graph=create_graph, materialize_grads=True
-        )
+        torch.autograd.grad(output, inputs, retain_graph=True, create_graph=create_graph, materialize_grads=True)
     )
 
 
@@ -245,9 +243,7 @@ class SpectralDensity:
         if not width > 0:
             raise ValueError(f"width: need a positive number, got {width}")
         grid = np.asarray(grid, dtype=np.float64)
-        bells = np.exp(-0.5 * ((grid - self.nodes[:, :, None]) / width) ** 2) / (
-            width * math.sqrt(2 * math.pi)
-        )
+        bells = np.exp(-0.5 * ((grid - self.nodes[:, :, None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
         runs = (self.weights[:, :, None] * bells).sum(axis=1)
         if len(runs) == 1:
             return runs[0], np.full(len(grid), np.nan)

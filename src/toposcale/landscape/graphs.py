@@ -38,9 +38,7 @@ def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
         if step <= (0,) * len(shape) or (graph == "grid4" and sum(map(abs, step)) != 1):
             continue
         here = vertex[tuple(slice(max(0, -s), size - max(0, s)) for s, size in zip(step, shape, strict=True))]
-        there = vertex[
-            tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))
-        ]
+        there = vertex[tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))]
         edges.append(np.column_stack([here.ravel(), there.ravel()]))
     return _sorted_edges(np.concatenate(edges))
 

@@ -62,9 +62,7 @@ def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int =
     if rows < 1:
         raise ValueError(f"rows: need at least 1, got {rows}")
     if tokens.shape != targets.shape or tokens.numel() == 0:
-        raise ValueError(
-            f"targets: need the shape of tokens, {tuple(tokens.shape)}, got {tuple(targets.shape)}"
-        )
+        raise ValueError(f"targets: need the shape of tokens, {tuple(tokens.shape)}, got {tuple(targets.shape)}")
     pieces = list(zip(tokens.split(rows), targets.split(rows), strict=True))
 
     def mean_loss(module: nn.Module) -> Tensor:
@@ -72,9 +70,7 @@ def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int =
         for some_tokens, some_targets in pieces:
             output = module(some_tokens)
             logits = getattr(output, "logits", output)
-            losses.append(
-                nn.functional.cross_entropy(logits.flatten(0, -2), some_targets.flatten(), reduction="sum")
-            )
+            losses.append(nn.functional.cross_entropy(logits.flatten(0, -2), some_targets.flatten(), reduction="sum"))
         return torch.stack(losses).sum() / targets.numel()
 
     return module_loss(model, mean_loss)

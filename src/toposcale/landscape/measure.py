@@ -41,9 +41,7 @@ class LandscapeSettings:
     no trace. ball_points: points of the ball, 0 for no ball.
     """
 
-    planes: Mapping[str, Sequence[float]] = field(
-        default_factory=lambda: {RANDOM: (1.0,), NEGATIVE: (0.3, 1.0)}
-    )
+    planes: Mapping[str, Sequence[float]] = field(default_factory=lambda: {RANDOM: (1.0,), NEGATIVE: (0.3, 1.0)})
     dimensions: int = 2
     resolution: int = 21
     graphs: tuple[str, ...] = ("grid8",)
@@ -175,9 +173,7 @@ def _curvature(
     most = sum(tensor.numel() for tensor in parameters.values())
 
     def pairs_of(which: Literal["largest", "highest", "lowest"], count: int) -> Pairs:
-        values, vectors = hessian_eigenpairs(
-            loss, parameters, min(count, most), seed=settings.seed, which=which
-        )
+        values, vectors = hessian_eigenpairs(loss, parameters, min(count, most), seed=settings.seed, which=which)
         return list(zip(values.tolist(), vectors, strict=True))
 
     count = max(settings.eigenvalues, settings.dimensions if spanned else 1)
@@ -212,13 +208,9 @@ def _plane(
         chosen = pairs["largest" if kind == TOP else "lowest"][:count]
     least = _FLAT * abs(pairs["largest"][0][0])
     if len(chosen) < count or not all(abs(value) > least for value, _ in chosen):
-        warnings.warn(
-            f"there is no plane {kind}: the Hessian's eigenvalues are 0 or were not found", stacklevel=3
-        )
+        warnings.warn(f"there is no plane {kind}: the Hessian's eigenvalues are 0 or were not found", stacklevel=3)
         return None
-    return [
-        {name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in chosen
-    ]
+    return [{name: tensor / math.sqrt(abs(value)) for name, tensor in vector.items()} for value, vector in chosen]
 
 
 def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings) -> Ball:

@@ -45,9 +45,7 @@ def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndar
     where = "vertices" if graph == "grid4" else "top_dimensional_cells"
     complex_ = CubicalComplex(**{where: heights})
     complex_.compute_persistence(homology_coeff_field=2, min_persistence=0.0)
-    pairs = np.asarray(complex_.persistence_intervals_in_dimension(dimension), dtype=np.float64).reshape(
-        -1, 2
-    )
+    pairs = np.asarray(complex_.persistence_intervals_in_dimension(dimension), dtype=np.float64).reshape(-1, 2)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
@@ -61,9 +59,7 @@ def sharpness(values: ArrayLike) -> dict[str, float]:
     """
     values = np.asarray(values, dtype=np.float64)
     if not values.size or any(size % 2 == 0 for size in values.shape):
-        raise ValueError(
-            f"values: a centre needs an odd number of points along every axis, got {values.shape}"
-        )
+        raise ValueError(f"values: a centre needs an odd number of points along every axis, got {values.shape}")
     centre = float(values[tuple(size // 2 for size in values.shape)])
     if not np.isfinite(centre):
         return dict.fromkeys(("sharpness_max", "sharpness_mean", "sharpness_relative"), float("nan"))
@@ -122,13 +118,7 @@ def least_persistence(values: ArrayLike, threshold: float, rounding: float) -> f
     return max(threshold * float(np.ptp(finite)), rounding) if len(finite) else rounding
 
 
-TREE_FEATURES = (
-    "n_minima",
-    "n_saddles",
-    "average_persistence",
-    "average_persistence_closed",
-    "total_persistence",
-)
+TREE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "average_persistence_closed", "total_persistence")
 """Attributes of a merge tree that are features of every plane and graph."""
 
 

@@ -154,9 +154,7 @@ def _basins(lower: np.ndarray, upper: np.ndarray, count: int) -> np.ndarray:
         target = further
 
 
-def _basin_tree(
-    basin: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _basin_tree(basin: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Minimum spanning forest of the basins: (saddle, basin, basin) of its edges by ascending saddle."""
     left, right = basin[lower], basin[upper]
     crossing = left != right
@@ -176,9 +174,7 @@ def _basin_tree(
     return saddle[order], minima[forest.row[order]], minima[forest.col[order]]
 
 
-def _elder_rule(
-    saddle: np.ndarray, left: np.ndarray, right: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(saddle, dying minimum, surviving minimum) of every merge, saddles ascending."""
     oldest = {vertex: vertex for vertex in np.union1d(left, right).tolist()}
 

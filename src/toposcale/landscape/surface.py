@@ -76,9 +76,7 @@ def loss_surface(
     )
 
 
-def segment_losses(
-    loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int
-) -> LossSurface:
+def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int) -> LossSurface:
     """Loss at `steps` even points from `start` to `end`, both included; coordinates count from `start`.
 
     `ValueError`: fewer than 2 steps, or tensors that do not match.

@@ -72,10 +72,7 @@ class TopologyCallback(TrainerCallback):
         """The tokens of a step, where the Trainer knows them by now and the user has not said them."""
         if self.monitor is None or "tokens_per_step" in self._options or model is None:
             return
-        counts = {
-            name: getattr(state, name, None)
-            for name in ("global_step", "num_input_tokens_seen", "total_flos")
-        }
+        counts = {name: getattr(state, name, None) for name in ("global_step", "num_input_tokens_seen", "total_flos")}
         shapes = {plain_name(name): value.shape for name, value in model.named_parameters()}
         tokens = loss_curves.tokens_per_step(counts, count_weights(shapes, embeddings=False))
         if tokens is not None and tokens != self._tokens_per_step:

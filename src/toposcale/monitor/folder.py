@@ -36,9 +36,7 @@ class Folder:
                 "starting with a letter or digit"
             )
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(
-                f"{self.path}: a file, where the folder of the monitor should be: name another one"
-            )
+            raise UserError(f"{self.path}: a file, where the folder of the monitor should be: name another one")
 
     def file(self, kind: str, step: int) -> Path:
         """The file of a step; `kind` is one of features/weights, diagrams/weights, training, metrics/monitor."""
@@ -68,9 +66,7 @@ class Folder:
             facts = json.loads(path.read_text())
             return {name: facts.get(name) for name in _FACTS}
         except (OSError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{path}: not the facts of a monitored model; is this a monitor's folder?"
-            ) from error
+            raise UserError(f"{path}: not the facts of a monitored model; is this a monitor's folder?") from error
 
     def write_facts(self, **facts: Any) -> None:
         """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing; None sets nothing."""

@@ -62,9 +62,7 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
         if trainer.global_step == 0:
             self.monitor.snapshot(pl_module)
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count the step if this batch ended one, and take a snapshot where one is due."""
         if self.monitor is None:
             return

@@ -114,12 +114,7 @@ class TopologyMonitor:
         tensorboard: bool | writers.ScalarWriter = True,
         overwrite: bool = False,
     ) -> None:
-        counts = {
-            "every": every,
-            "max_rows": max_rows,
-            "final_step": final_step,
-            "tokens_per_step": tokens_per_step,
-        }
+        counts = {"every": every, "max_rows": max_rows, "final_step": final_step, "tokens_per_step": tokens_per_step}
         for what, count in counts.items():
             if count is not None and (count < 1 or count != int(count)):
                 raise ValueError(f"{what} must be a whole number of at least 1, got {count}")
@@ -263,23 +258,16 @@ class TopologyMonitor:
         """The matrices that the settings want, by the names that they have in a checkpoint, cut to `max_rows`."""
         named = {plain_name(name): value.detach() for name, value in model.named_parameters()}
         if any(hasattr(value, "full_tensor") for value in named.values()):
-            raise UserError(
-                "the weights are spread over several processes (FSDP); the monitor needs whole weights"
-            )
+            raise UserError("the weights are spread over several processes (FSDP); the monitor needs whole weights")
         self.folder.write_facts(n_parameters=sum(value.numel() for value in named.values()))
         transposed = stored_transposed({name: tuple(value.shape) for name, value in named.items()})
         wanted = {
             name: self._some_rows(name, value.T if name in transposed else value)
             for name, value in named.items()
-            if value.ndim == 2
-            and value.is_floating_point()
-            and not is_buffer(name)
-            and self.settings.wants(name)
+            if value.ndim == 2 and value.is_floating_point() and not is_buffer(name) and self.settings.wants(name)
         }
         if not wanted:
-            raise UserError(
-                "there is no matrix to monitor: the settings exclude all of them, or the model has none"
-            )
+            raise UserError("there is no matrix to monitor: the settings exclude all of them, or the model has none")
         return wanted
 
     def _some_rows(self, name: str, matrix: Tensor) -> Tensor:
@@ -334,8 +322,7 @@ class TopologyMonitor:
             self._say_once(warning, f"step {outcome.step}: {warning}")
         if outcome.error:
             self._say_once(
-                outcome.error,
-                f"no features of step {outcome.step} ({outcome.error}; more in {self._worker_log})",
+                outcome.error, f"no features of step {outcome.step} ({outcome.error}; more in {self._worker_log})"
             )
             return
         self.cost.snapshots += 1

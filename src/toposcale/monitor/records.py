@@ -83,10 +83,7 @@ class Log:
 
     def write(self, step: int) -> None:
         """Write what there is as the files of `step`; the loss of a snapshot is a metric too."""
-        log = {
-            at: {name: _number(value) for name, value in values.items()}
-            for at, values in self._training.items()
-        }
+        log = {at: {name: _number(value) for name, value in values.items()} for at, values in self._training.items()}
         metrics = {key: _number(value) for key, value in self._metrics.items()}
         metrics |= {(at, "training_loss"): log[at]["loss"] for at in log if at in self.snapshots}
         if log:

@@ -70,11 +70,7 @@ def parts(
             "name": run,
             "keys": described(keys),
             "models": [
-                {
-                    "name": name,
-                    "color": look.color,
-                    "parameters": None if pd.isna(sizes[name]) else int(sizes[name]),
-                }
+                {"name": name, "color": look.color, "parameters": None if pd.isna(sizes[name]) else int(sizes[name])}
                 for name, look in looks.items()
             ],
             "notes": _notes(longest, kept, total, stride, bool(len(surfaces))),
@@ -105,24 +101,18 @@ def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces
             f"Thinned: each diagram holds at most its {longest} longest bars of each dimension; "
             f"{kept:,} of the {total:,} bars of the run are in this page."
         ]
-    notes.append(
-        f"Births and deaths are rounded to {BAR_DIGITS} significant digits, losses to {LOSS_DIGITS}."
-    )
+    notes.append(f"Births and deaths are rounded to {BAR_DIGITS} significant digits, losses to {LOSS_DIGITS}.")
     if not has_surfaces:
         notes.append("No loss surface was computed, so there are neither merge trees nor surfaces.")
     if stride > 1:
         which = "every second" if stride == 2 else f"one in {stride}"
-        notes.append(
-            f"Thinned: of the rows and columns of each loss surface {which} is drawn; merge trees are whole."
-        )
+        notes.append(f"Thinned: of the rows and columns of each loss surface {which} is drawn; merge trees are whole.")
     return notes
 
 
 def _longest(diagrams: pd.DataFrame, most: int) -> tuple[int | None, int, int]:
     """How many bars each diagram may keep so that all of them are at most `most` (None: all), kept bars, all bars."""
-    sizes = (
-        diagrams.groupby(["model", "step", "source", "layer", "dimension"], observed=True).size().to_numpy()
-    )
+    sizes = diagrams.groupby(["model", "step", "source", "layer", "dimension"], observed=True).size().to_numpy()
     total = int(sizes.sum())
     if total <= most:
         return None, total, total

@@ -30,9 +30,7 @@ def what_was_run(
     n_checkpoints = len(features[["model", "step"]].drop_duplicates())
     kinds = [_kind(name, config["models"]) for name in models["model"]]
     training = config["training"]
-    count = (
-        f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''}{_span(sizes['n_parameters'].dropna())}"
-    )
+    count = f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''}{_span(sizes['n_parameters'].dropna())}"
     if set(kinds) == {GPT}:
         lede = (
             f"{count}, trained for {training['steps']:,} steps on {_read(corpus, config)}, with {n_checkpoints:,} "
@@ -53,9 +51,7 @@ def what_was_run(
         facts.append(("Training", schedule))
     if text := _text(corpus, config, kinds, set(features["source"])):
         facts.append(("Text", text))
-    facts.append(
-        ("Checkpoints", f"{n_checkpoints:,} in all, of {len(sizes)} model{'s' if len(sizes) > 1 else ''}")
-    )
+    facts.append(("Checkpoints", f"{n_checkpoints:,} in all, of {len(sizes)} model{'s' if len(sizes) > 1 else ''}"))
     facts.append(("Measured", _measured(features) or "no features"))
     return {"lede": lede, "facts": facts}
 
@@ -81,14 +77,10 @@ def _text(
         return ""
     parts = []
     if GPT in kinds:
-        parts.append(
-            f"{_read(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation"
-        )
+        parts.append(f"{_read(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation")
     if any(kind.has_weights and kind != GPT for kind in kinds) and sources & set(READ):
         name = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["validation"])))
-        parts.append(
-            f"models that were not trained here read {name} with their own tokenizers, to be measured only"
-        )
+        parts.append(f"models that were not trained here read {name} with their own tokenizers, to be measured only")
     return "; ".join(parts)
 
 
@@ -190,9 +182,7 @@ def rerun(
         "changed": any(name.endswith(CHANGED) for name in revisions),
         "exact": len(revisions) == 1 and revision != "unknown" and not revision.endswith(CHANGED),
         "patch": Path(patch).name,
-        "versions": [
-            (package, " and ".join(sorted(releases))) for package, releases in sorted(versions.items())
-        ],
+        "versions": [(package, " and ".join(sorted(releases))) for package, releases in sorted(versions.items())],
         "lock_name": lock_name,
         "lock_hash": lock_hash,
     }

@@ -152,9 +152,7 @@ def report(
     )
 
 
-def chart_data(
-    looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame
-) -> dict[str, Any]:
+def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:
     """What the charts over training draw: every feature of the whole model and every metric, of each model."""
     values = with_metrics(features[features["layer"] == ALL_LAYERS], metrics)
     keys = keys_of(values)
@@ -193,9 +191,7 @@ def drawing(picture: Picture) -> Markup:
     svg = re.sub(r'\bid="model=([^"]+)"', r'data-model="\1"', svg)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}"').format(
-        picture.entry.title, ratio(svg)
-    )
+    start = Markup('<svg role="img" aria-label="{}" style="aspect-ratio:{}"').format(picture.entry.title, ratio(svg))
     for side in ("height", "width"):
         svg = re.sub(rf'(<svg\b[^>]*?) {side}="[^"]+"', r"\1", svg, count=1)
     return start + Markup(svg[len("<svg") :])

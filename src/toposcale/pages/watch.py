@@ -90,9 +90,7 @@ class Follower:
         diagrams = seen.diagrams.to_pandas()
         made = explorer.parts(run=self.folder.name, diagrams=diagrams, extras=shown, **frames)
         steps = frames["features"]["step"]
-        state = (
-            f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
-        )
+        state = f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
         made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.gaps])}
         self.parts = made
 
@@ -142,9 +140,7 @@ class Follower:
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.gaps.append(str(error))
                 continue
-            for table, rows in zip(
-                (schemas.TABLES["features"], schemas.TABLES["diagrams"]), measured, strict=True
-            ):
+            for table, rows in zip((schemas.TABLES["features"], schemas.TABLES["diagrams"]), measured, strict=True):
                 _add(seen, table, name, [rows])
         size = checkpoints.count_parameters(whole)
         seen.models.append({"model": name, "family": FAMILY, "seed": 0, "n_parameters": size, **facts})
@@ -156,9 +152,7 @@ class Follower:
         key = (path, status.st_mtime_ns, status.st_size)
         if key not in self._read_so_far:
             value = read(*arguments)
-            self._read_so_far = {old: kept for old, kept in self._read_so_far.items() if old[0] != path} | {
-                key: value
-            }
+            self._read_so_far = {old: kept for old, kept in self._read_so_far.items() if old[0] != path} | {key: value}
         return self._read_so_far[key]
 
 
@@ -179,10 +173,7 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
 
 
 def outlooks(
-    models: Sequence[Mapping[str, Any]],
-    schedules: Mapping[str, Any],
-    metrics: pd.DataFrame,
-    log: pd.DataFrame,
+    models: Sequence[Mapping[str, Any]], schedules: Mapping[str, Any], metrics: pd.DataFrame, log: pd.DataFrame
 ) -> dict[str, dict[str, Any]]:
     """For each model its `advice`, a text, and its `forecast`, where there is one.
 
@@ -268,9 +259,7 @@ def watch(folder: str | Path, *, port: int, every: float) -> None:
     with server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )  # a shell's background job ignores it otherwise
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
         print(f"http://{ADDRESS}:{server.server_port}/ follows {folder}. Ctrl-C ends it.", flush=True)
         try:
             while True:

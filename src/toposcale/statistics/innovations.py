@@ -89,14 +89,10 @@ def lagged(controls: ArrayLike) -> Floats:
     innovation."""
     control_rows = as_series(controls, "controls")
     n, start = control_rows.shape[1], max_order(control_rows.shape[1])
-    return np.vstack(
-        [_trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))]
-    )
+    return np.vstack([_trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
-def innovations(
-    series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False
-) -> Innovations:
+def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False) -> Innovations:
     """Residuals of each series (S, T) on trend, controls (C, T) now and past, and its own past.
 
     half_cosine: whether the trend has half a period of a cosine, too. `innovation_test` needs it; the run permutation does
@@ -107,9 +103,7 @@ def innovations(
     n = series.shape[1]
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
-    regressors = (
-        [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
-    )
+    regressors = [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
     start = max_order(n)
     scaled = _standard(series)
     fit = _GrowingFit(scaled[:, start:])

@@ -33,9 +33,7 @@ def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) 
     return np.concatenate([orders for orders, _ in blocks]), blocks[0][1]
 
 
-def blocks_within_cells(
-    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
-) -> Iterator[tuple[Orders, bool]]:
+def blocks_within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> Iterator[tuple[Orders, bool]]:
     """`within_cells` some rows at a time, to spare memory; the first rows are the same for every number of draws."""
     members = [np.flatnonzero([cell == other for other in cells]) for cell in dict.fromkeys(cells)]
     count = math.prod(math.factorial(len(own)) for own in members)

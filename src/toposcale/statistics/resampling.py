@@ -36,9 +36,7 @@ def default_block_length(n: int) -> int:
     return max(1, int(np.ceil(np.sqrt(n))))
 
 
-def moving_block_counts(
-    n: int, resamples: int, rng: np.random.Generator, block_length: int | None = None
-) -> Floats:
+def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_length: int | None = None) -> Floats:
     """Multiplicities (resamples, n) of the moving-block bootstrap (Kuensch 1989): blocks of neighbouring
     points.
 

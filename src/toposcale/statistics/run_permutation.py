@@ -35,12 +35,7 @@ class RunPermutation:
 
 
 def run_permutation(
-    x: ArrayLike,
-    y: ArrayLike,
-    cells: Sequence[object],
-    controls: ArrayLike | None = None,
-    *,
-    seed: int = 0,
+    x: ArrayLike, y: ArrayLike, cells: Sequence[object], controls: ArrayLike | None = None, *, seed: int = 0
 ) -> RunPermutation:
     """The test for innovations x (R, S, m) of S features and y (R, M, m) of M metrics of R runs -> arrays (S, M).
 
@@ -94,9 +89,5 @@ def permute_pairs(
     shape = table.shape[:-2]
     by_chance = means.mean(axis=0)
     return RunPermutation(
-        means[0].reshape(shape),
-        by_chance.reshape(shape),
-        share_as_extreme(means).reshape(shape),
-        len(partners),
-        exact,
+        means[0].reshape(shape), by_chance.reshape(shape), share_as_extreme(means).reshape(shape), len(partners), exact
     )

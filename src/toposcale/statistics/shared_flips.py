@@ -23,9 +23,7 @@ class SharedFlips:
         self._products = np.zeros((n_pairs, len(self._steps)))
         self._statistics = np.zeros(n_pairs)
 
-    def add(
-        self, test: InnovationTest, steps: ArrayLike, *, rows: Any = slice(None), weight: float = 1.0
-    ) -> None:
+    def add(self, test: InnovationTest, steps: ArrayLike, *, rows: Any = slice(None), weight: float = 1.0) -> None:
         """Add a run: its test of the pairs at `rows`, and its steps (T,), those without an innovation included."""
         at = np.searchsorted(self._steps, np.asarray(steps, dtype=np.float64)[test.start :])
         products = weight * np.nan_to_num(test.products).reshape(-1, test.products.shape[-1])

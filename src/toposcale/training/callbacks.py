@@ -64,12 +64,7 @@ class ProgressLog:
     """Callback that writes step, loss, steps per second and time left, at most every `interval` seconds."""
 
     def __init__(
-        self,
-        file: TextIO,
-        until_step: int,
-        *,
-        interval: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, file: TextIO, until_step: int, *, interval: float = 5.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._file, self._until, self._interval, self._clock = file, until_step, interval, clock
         self._began: tuple[float, int] | None = None

@@ -110,9 +110,7 @@ def build_corpus(
         texts = python_docs() if source == "python-docs" else wikitext_2()
     for split, text in texts.items():
         if not text.strip():
-            raise UserError(
-                f"corpus.{split}: the {split} text is empty; give a text of more than {context} tokens"
-            )
+            raise UserError(f"corpus.{split}: the {split} text is empty; give a text of more than {context} tokens")
     tokens, dropped, tokenizer_json = _tokenize(texts, tokenizer, vocab_size)
     for split, array in tokens.items():
         if len(array) <= context:
@@ -171,9 +169,7 @@ def train_bpe(text: str, vocab_size: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
+        vocab_size=vocab_size, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )
     tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
     n_tokens = tokenizer.get_vocab_size()

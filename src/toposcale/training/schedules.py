@@ -80,9 +80,7 @@ class Schedule:
             return self.final
         if step < self.warmup_steps:
             return self.peak * ((step + 1) / self.warmup_steps)
-        start = (
-            self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
-        )
+        start = self.decay_start if self.shape == "wsd" and self.decay_start is not None else self.warmup_steps
         if self.shape == "constant" or step < start:
             return self.peak
         fall = _DECAYS[self.decay_shape if self.shape == "wsd" else self.shape]
@@ -148,8 +146,7 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
         if missing := [name for name in ("step", "learning_rate") if name not in column_of]:
             raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate (or lr)")
         steps, rates = (
-            np.array(data[column_of[name]].to_pylist(), dtype=np.float64)
-            for name in ("step", "learning_rate")
+            np.array(data[column_of[name]].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
         )
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")
@@ -215,11 +212,7 @@ def planned(
     schedule = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:
         every_rate, plan = plan_of_training(
-            row["final_step"],
-            np.asarray(steps),
-            np.asarray(rates, float),
-            schedule,
-            facts.get("warmup_steps"),
+            row["final_step"], np.asarray(steps), np.asarray(rates, float), schedule, facts.get("warmup_steps")
         )
     except UserError as error:
         raise UserError(f"models.{row['model']}.{error}") from None
@@ -235,9 +228,7 @@ LARGEST_GAP, LEAST_GAP = 0.05, 1e-5
 roundly printed rates; and as little as rates of 32 bits do."""
 
 
-def _compare(
-    schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
-) -> None:
+def _compare(schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> None:
     """UserError where the log goes on after the plan, or does not meet it within the digits that were printed.
 
     A log may count its steps in its own way: the rate of the step before or after is as good. Edges are not compared.

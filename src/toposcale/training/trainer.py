@@ -50,13 +50,7 @@ class TrainingPlan:
     schedule: Schedule | ScheduleTable | None = None
 
     def __post_init__(self) -> None:
-        for name, least in {
-            "steps": 1,
-            "batch_size": 1,
-            "warmup_steps": 0,
-            "seed": 0,
-            "weight_decay": 0,
-        }.items():
+        for name, least in {"steps": 1, "batch_size": 1, "warmup_steps": 0, "seed": 0, "weight_decay": 0}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)}, but it is at least {least}")
         for name in ("learning_rate", "clip", "epsilon"):
@@ -190,9 +184,7 @@ def train(
     return state, rows
 
 
-def _measure(
-    state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int
-) -> tuple[Row, Tensor]:
+def _measure(state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int) -> tuple[Row, Tensor]:
     """A step's row and its flat gradient, not yet clipped."""
     windows = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
     loss, gradient = loss_and_gradient(state.model, windows)
@@ -308,9 +300,7 @@ def _load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> tu
     stored = {name: array.shape for name, array in arrays.items()}
     if expected != stored:
         different = sorted(name for name in expected | stored if expected.get(name) != stored.get(name))
-        raise UserError(
-            f"{path}: weights of another model ({different[0]} differs); delete it and train again"
-        )
+        raise UserError(f"{path}: weights of another model ({different[0]} differs); delete it and train again")
     model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return model.to(device), metadata
 
