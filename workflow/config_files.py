@@ -112,22 +112,39 @@ def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
 
 
 def check_files(config: Mapping[str, Any]) -> None:
-    """Raise `UserError` where a resolved configuration names a file or folder that is not there."""
+    """Raise `UserError` where a resolved configuration names a file that is not there, or a loss file with no losses."""
+    models = config["models"].items()
+    harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]
     named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
-    harness = config["metrics"]["harness"]
     named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
     named += [
         (join("models", name, key), model.get(key, ""))
-        for name, model in config["models"].items()
+        for name, model in models
         for key in ("path", "schedule", "tokenizer")
     ]
     named += [("training.schedule", config["training"].get("schedule", ""))]
-    fresh = config["confirm"]["run"]
     named += [("confirm.run", f"results/{fresh}")] if fresh else []
     lines = [
         f"config key {key}: {path} does not exist; a path is relative to the configuration file that names it"
         for key, path in named
         if path and isinstance(path, str) and not Path(path).exists()
     ]
+    lines += [
+        f"config key {join('models', name, 'path')} must be a table with a step and a loss in each row, a "
+        f"trainer_state.json or TensorBoard files: {mistake}"
+        for name, model in models
+        if model["kind"] == "table" and Path(model["path"]).exists() and (mistake := _unreadable_losses(model["path"]))
+    ]
     if lines:
         raise UserError("\n".join(lines))
+
+
+def _unreadable_losses(path: str) -> str:
+    """Why a file of the user's is no loss curve; empty where it is one."""
+    from toposcale.io import loss_curves
+
+    try:
+        loss_curves.read(path)
+    except (UserError, OSError) as error:
+        return str(error)
+    return ""

@@ -261,6 +261,31 @@ def test_every_file_that_is_named_must_be_there(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "mistake"),
+    [
+        ("a.csv", b"step,perplexity\n1,2\n", "no column for loss; its columns are step, perplexity"),
+        ("empty.csv", b"", "not a readable Parquet or CSV table"),
+        ("noise", b"\0\1\2", "not a text in UTF-8"),
+        ("state.json", b'{"log_history"', "not JSON"),
+        ("trainer_state.json", b"{}", "not the state of a Trainer"),
+    ],
+)
+def test_a_loss_file_that_tells_no_losses_is_refused_while_planning(tmp_path, name, content, mistake):
+    path = tmp_path / name
+    path.write_bytes(content)
+    models = {"m": {"kind": "table", "path": str(path), "n_parameters": 9}}
+    config = configuration.resolve({"models": models})
+    with pytest.raises(UserError) as error:
+        config_files.check_files(config)
+    [line] = str(error.value).splitlines()
+    assert line.startswith("config key models.m.path must be a table with a step and a loss in each row, ")
+    assert f": {path}: {mistake}" in line
+    path.with_suffix(".csv").write_text("step,loss\n1,2\n")
+    config["models"]["m"]["path"] = str(path.with_suffix(".csv"))
+    config_files.check_files(config)
+
+
 def test_every_section_refuses_unknown_keys():
     for path, part, _ in every_key():
         if "object" in part["type"]:

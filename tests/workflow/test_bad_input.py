@@ -57,11 +57,13 @@ def test_a_diverging_model_stops_alone_and_the_others_go_on(workspace):
 
 
 def test_a_mistake_of_the_advice_is_said_once(workspace):
-    (workspace.path / "losses.csv").write_text("step,perplexity\n1,2\n")
+    (workspace.path / "losses.csv").write_text("step,loss\n1,2\n")
+    (workspace.path / "scores.csv").write_text("model,step\nm,1\n")
     workspace.config["models"] = {"m": {"kind": "table", "path": "losses.csv", "n_parameters": 9}}
+    workspace.config["metrics"] = {"tables": ["scores.csv"]}
     text = complaint(workspace, "--nolock", "--quiet", "all", "--", "advice")
     [line] = [line for line in text.splitlines() if line.startswith("toposcale: ")]
-    assert line.startswith("toposcale: advice: losses.csv: no column for loss")
+    assert line.startswith("toposcale: advice: scores.csv: ")
     assert text.rstrip().endswith(line)
 
 
