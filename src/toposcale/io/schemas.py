@@ -1,18 +1,527 @@
-"""Every table of a run by its name, and docs/tables.md (`make reference`). A table's name is the name of its file."""
+"""Every table of a run: what a row is, its key and other columns; and docs/tables.md (`make reference`).
+
+A table's name is the name of its file. What schemas are made of is in `table_schema`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from toposcale.io import analysis_table_definitions, table_definitions
-from toposcale.io.table_schema import ALL_LAYERS, METRIC_SOURCE, Table
+from toposcale.io.table_schema import Column, Table, count, flag, interval, number, table, text
 
-__all__ = ["ALL_LAYERS", "METRIC_SOURCE", "TABLES", "Table", "reference"]
+ALL_LAYERS = "all"
+"""Value of the `layer` column in a row that describes the whole model."""
 
-TABLES = {
-    name: Table(name, *definition)
-    for name, definition in (table_definitions.DEFINITIONS | analysis_table_definitions.DEFINITIONS).items()
+METRIC_SOURCE = "metric"
+"""Value of the `source` column where a table of analyses holds metrics beside features."""
+
+# Columns that mean the same in every table that has them.
+MODEL = text("model", "name of the model")
+STEP = count("step", "training steps that were done")
+SOURCE = text("source", "where the feature comes from: weights, embeddings, landscape, gradients, trajectory")
+LAYER = text("layer", f'weight matrix or hidden state; "{ALL_LAYERS}" is the whole model')
+FEATURE = text("feature", "name of the feature (docs/method.md)")
+METRIC = text("metric", "name of the metric, for example validation_loss")
+QUESTION = text("question", "question of the verdicts (docs/statistics.md)")
+N_MODELS = count("n_models", "models that entered")
+N_PARAMETERS = count("n_parameters", "trained parameters")
+FRACTION = number("fraction", "share of the training that was read, 0 to 1")
+REASON = text("reason", "why a number is missing; empty where none is")
+BAR = (
+    count("dimension", "homology dimension"),
+    number("birth", "filtration value at which the class is born"),
+    number("death", "filtration value at which the class dies"),
+)
+CONTROL = text(
+    "control", "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance"
+)
+CONTROL_OF_QUESTION = text("control", "what is held fixed")
+N_SEARCHED = count("n_searched", "features that the search tested for this question")
+N_SEEDS = count("n_seeds", "runs of the largest cell of the search")
+PATIENCE = count("patience", "checkpoints without a new record before the rule stops")
+METHOD = text("method", "forecasting method")
+SCORE_METHOD = text("method", "two_stages: from the forecast of the loss; power_law: from the score's own curve")
+POLICY = text("policy", "advice, always_finish, stop_now or stop_at_random")
+SCORE = text("metric", "the score")
+STEPS = text("steps", "checkpoints that are affected; empty for the whole model")
+CONCERNS = text("concerns", "feature, metric or file that is affected")
+WARNING = text("warning", "what is wrong with it")
+
+
+def _forecast(of: str) -> tuple[Column, ...]:
+    """The columns of a forecast of a number at the end of training."""
+    return (
+        number("forecast", f"forecast of the {of}"),
+        number("low", "lower end of its 95% interval"),
+        number("high", "upper end of its 95% interval"),
+        number(
+            "calibrated_to",
+            "coverage of the interval, calibrated on other finished runs; empty for an interval of the method",
+        ),
+        number("own_low", "lower end of the method's own 95% interval, before calibration"),
+        number("own_high", "upper end of that interval"),
+        number("actual", f"{of}, where the training is finished"),
+        number("error", "forecast less actual"),
+        REASON,
+    )
+
+
+_DEFINITIONS = {
+    "features": table(
+        "every number that describes a checkpoint",
+        (MODEL, STEP, SOURCE, LAYER, FEATURE),
+        number("value", "value of the feature, in the unit that docs/method.md gives"),
+    ),
+    "diagrams": table("the bars of the persistence diagrams", (MODEL, STEP, SOURCE, LAYER, *BAR)),
+    "last_diagrams": table(
+        "the same for the last checkpoint of every model, also for the weights", (MODEL, STEP, SOURCE, LAYER, *BAR)
+    ),
+    "vectors": table(
+        "persistence diagrams as vectors of one length",
+        (
+            MODEL,
+            STEP,
+            SOURCE,
+            text("vector", "persistence_image or persistence_landscape"),
+            count("index", "place in the vector"),
+        ),
+        number("value", "entry of the vector"),
+    ),
+    "metrics": table(
+        "every number that measures the quality of a checkpoint",
+        (MODEL, STEP, METRIC),
+        number("value", "value of the metric; losses in nats per token"),
+    ),
+    "models": table(
+        "the models of the run",
+        (N_PARAMETERS, MODEL),
+        MODEL,
+        text("family", "family; its models differ in size"),
+        text("entry", "entry of `models:` in the configuration; of a sweep, the size"),
+        text("cell", "cell of the model: runs that differ by their seed alone"),
+        count("seed", "seed of the training; of the run's random choices for models that were trained elsewhere"),
+        N_PARAMETERS,
+        count("d_model", "width, where it is known"),
+        count("n_layers", "blocks, where they are known"),
+        count("n_heads", "attention heads of a block, where they are known"),
+        count("tokens_per_step", "tokens that a training step reads, where it is known"),
+        count("final_step", "step at which the training ends"),
+        number("learning_rate", "peak learning rate, of models trained here"),
+        number("weight_decay", "weight decay, of models trained here"),
+        count("batch_size", "windows of text in a batch, of models trained here"),
+        count("warmup_steps", "steps over which the learning rate rises, where they are known"),
+        text("shape", "shape of the learning-rate schedule, of models trained here"),
+        number("data_fraction", "share of the training text that is read, of models trained here"),
+        text("plan", "source of the learning rates up to the end (given, rows, recognised), or why they are not known"),
+    ),
+    "schedules": table(
+        "the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between",
+        (MODEL, STEP),
+        number("learning_rate", "learning rate of the update that follows the step"),
+    ),
+    "training": table(
+        "training log of one model, one row for each logged step (training/{model}.parquet)",
+        (STEP,),
+        number("loss", "training loss of the step's batch, nats per token"),
+        number("gradient_norm", "norm of the gradient before clipping"),
+        number("learning_rate", "learning rate of the update that followed"),
+    ),
+    "surfaces": table(
+        "loss surfaces around checkpoints",
+        (
+            MODEL,
+            STEP,
+            text("plane", "kind and extent of the plane: random_1, negative_0.3"),
+            number("x", "distance along the first direction, weight units"),
+            number("y", "distance along the second direction, weight units"),
+        ),
+        number("loss", "loss at the point"),
+    ),
+    "path_surfaces": table(
+        "loss in the principal plane of the training trajectory, around the last checkpoint",
+        (
+            MODEL,
+            STEP,
+            number("x", "distance along the first principal direction, weight units"),
+            number("y", "distance along the second principal direction, weight units"),
+        ),
+        number("loss", "loss at the point"),
+    ),
+    "trajectories": table(
+        "the checkpoints in the principal plane of their training trajectory",
+        (MODEL, STEP),
+        number("x", "coordinate along the first principal direction, weight units"),
+        number("y", "coordinate along the second principal direction, weight units"),
+        number("distance", "distance of the checkpoint from the plane, weight units"),
+    ),
+    "densities": table(
+        "spectral density of the Hessian",
+        (MODEL, STEP, number("eigenvalue", "eigenvalue, loss per squared weight")),
+        number("density", "smoothed density there"),
+        number("standard_error", "standard error over the random probes"),
+    ),
+    "profiles": table(
+        "landscape profiles: the mass of each sublevel component, level by level",
+        (
+            MODEL,
+            STEP,
+            text("direction", "where the loss was sampled: a plane, a line, or a ball and its bowl"),
+            count("component", "sampled point of the minimum that names the component"),
+            number("level", "loss"),
+        ),
+        number("mass", "share of all sampled points in the component at that level"),
+    ),
+    "correlations": table(
+        "correlation of every feature with every metric, model by model: as it is, and given each control",
+        (MODEL, SOURCE, LAYER, FEATURE, METRIC, CONTROL),
+        count("n", "checkpoints that were used"),
+        count("n_left_out", "checkpoints of the feature that could not be used"),
+        *interval(
+            "spearman",
+            "Spearman correlation (partial, given a control); bootstrap of independent checkpoints, as published",
+        ),
+        number("spearman_block_low", "lower end of its moving-block interval"),
+        number("spearman_block_high", "upper end of its moving-block interval"),
+        number(
+            "spearman_p", "its p-value under independence, as published; counted over all orders up to 7 checkpoints"
+        ),
+        *interval("pearson", "Pearson correlation; bootstrap of independent checkpoints, as published"),
+        number("pearson_block_low", "lower end of its moving-block interval"),
+        number("pearson_block_high", "upper end of its moving-block interval"),
+        number("pearson_p", "its p-value under independence, as published"),
+        *interval("spearman_differences", "Spearman correlation of the first differences; moving blocks"),
+        number("differences_p", "its p-value under independence"),
+        number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
+        count("n_tested", "checkpoints of the testable stretch; 0 if there is none, or no control"),
+        number("innovation_correlation", "correlation of the innovations given the control, on the testable stretch"),
+        number(
+            "innovation_p", "p-value of the innovation test given the control; the trend in the step is always removed"
+        ),
+        REASON,
+    ),
+    "pooled_correlations": table(
+        "correlations over runs: seeds are averaged within their cell, then cells are combined",
+        (SOURCE, LAYER, FEATURE, METRIC, CONTROL),
+        count("n_runs", "runs with a correlation"),
+        count("n_cells", "cells (runs that differ by their seed alone) with a correlation"),
+        number("spearman", "median over cells of the (partial) Spearman correlation"),
+        number("spearman_lowest", "lowest of a cell"),
+        number("spearman_highest", "highest of a cell"),
+        number("innovation_correlation", "median over cells of the innovation correlation"),
+        number("innovation_correlation_lowest", "lowest of a cell"),
+        number("innovation_correlation_highest", "highest of a cell"),
+        count("n_tested", "runs that entered the test"),
+        number("p", "p-value of the innovation test of all runs together; its sign flips are shared by the runs"),
+        REASON,
+    ),
+    "over_seeds": table(
+        "the tests over the runs of cells with at least 8 seeds: within_cells and between_runs (docs/statistics.md)",
+        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
+        count("n_runs", "runs"),
+        count("n_cells", "cells"),
+        count("n", "within_cells: checkpoints that were used"),
+        count("freedom", "between_runs: degrees of freedom that remain after controls and cells"),
+        number(
+            "correlation",
+            "within_cells: mean over runs of the innovation correlation; between_runs: the partial correlation",
+        ),
+        number("by_chance", "within_cells: the same over all pairings of runs within a cell"),
+        number("p", "its p-value by permutations of runs within cells"),
+        count("n_permutations", "permutations that were counted"),
+        flag("exact", "whether these are all permutations"),
+    ),
+    "verdicts": table(
+        'the answer to each question that is asked of a feature and a metric, of each model and of all together ("pooled")',
+        (MODEL, SOURCE, LAYER, FEATURE, METRIC, QUESTION),
+        CONTROL_OF_QUESTION,
+        text("answer", "yes, no or not tested"),
+        number("estimate", "the correlation that the answer is about (docs/statistics.md)"),
+        number("low", "lower end of its 95% interval, where its coverage was measured; else empty"),
+        number("high", "upper end of that interval"),
+        number("p", "p-value; empty for follows_the_loss, which no test decides"),
+        number("q", "the same after Benjamini-Hochberg over the tests that are corrected together"),
+        text("reason", "why there is no answer"),
+        text(
+            "corrected_with",
+            "which tests q is corrected for: the question, whole models or layers, the metric, the model or pooled",
+        ),
+    ),
+    "findings": table(
+        "what a search among the features of whole models found, over all runs and on the headline metric",
+        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
+        CONTROL_OF_QUESTION,
+        number("estimate", "as in verdicts"),
+        text("direction", "sign of the estimate: positive or negative"),
+        number("p", "its p-value"),
+        number("q", "the same after Benjamini-Hochberg over the features that were searched"),
+        N_SEARCHED,
+        N_SEEDS,
+    ),
+    "confirmation": table(
+        "each finding of the search, and the same test on fresh runs, of the findings alone",
+        (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
+        CONTROL_OF_QUESTION,
+        number("searched_estimate", "estimate of the search"),
+        text("direction", "its sign: positive or negative"),
+        number("searched_q", "q of the search"),
+        N_SEARCHED,
+        N_SEEDS,
+        text("fresh_run", "name of the run with fresh seeds"),
+        number("estimate", "the same estimate over the fresh runs"),
+        number("p", "its p-value, two-sided"),
+        number("p_holm", "the same after Holm over the findings that could be tested"),
+        text("answer", "confirmed (p_holm of at most 0.05 and the same sign), not confirmed, or not tested"),
+        REASON,
+    ),
+    "tested_features": table(
+        "how many features of whole models were tested for each question",
+        (QUESTION, SOURCE),
+        count("measured", "features with values"),
+        count("testable", "features with a testable stretch in at least one run"),
+        count("tested", "features with a p"),
+        count("distinct", "groups of tested features; features with |rho| of at least 0.95 are one group"),
+        count("found", "features with the answer yes"),
+        REASON,
+    ),
+    "sensitivity": table(
+        "which effects the tests over all runs could have found, for the headline metric",
+        (QUESTION,),
+        CONTROL_OF_QUESTION,
+        count("n_runs", "runs that entered"),
+        count("n_points", "checkpoints of the testable stretch, median over runs"),
+        count("n_tested", "features that are tested"),
+        number("correlation", "innovation correlation of the positive control, the metric with noise; mean over runs"),
+        number("p", "its p-value"),
+        number("q", "the same after Benjamini-Hochberg, as one more feature that is tested"),
+        text("found", "yes, no or not tested: whether the positive control was found"),
+        number(
+            "detectable",
+            "innovation correlation at which 80% of simulated features are found, if no other tested one is true",
+        ),
+        text(
+            "outside",
+            "what of the run lies outside of where the false-positive rate of the test was measured; empty if nothing does",
+        ),
+        REASON,
+    ),
+    "power": table(
+        "share of simulated features that the tests over all runs find, for each strength of the relation",
+        (QUESTION, number("planted", "innovation correlation that the noise was chosen for")),
+        number("measured", "mean innovation correlation of the simulated features"),
+        number("found", "share of them that is found"),
+        count("simulations", "simulated features"),
+    ),
+    "ranking": table(
+        "features by how closely they follow a metric",
+        (METRIC, number("rank", "1 is the strongest"), SOURCE, LAYER, FEATURE),
+        text("group", "group of the feature: topology, spectrum, norm, curvature, other"),
+        N_MODELS,
+        *interval("strength", "mean over models of |Spearman|"),
+        *interval("over_norm", "strength less that of the plain weight norm"),
+    ),
+    "scaling": table(
+        "power laws in model size of every feature and metric at the last step",
+        (SOURCE, LAYER, FEATURE, text("law", "power_law (a N^b) or power_law_with_offset (a N^b + c)")),
+        N_MODELS,
+        number("coefficient", "a"),
+        *interval("exponent", "b; Student's t, or an F profile for the law with an offset"),
+        number("exponent_bootstrap_low", "lower end of the published bootstrap of b"),
+        number("exponent_bootstrap_high", "upper end of the published bootstrap of b"),
+        number("offset", "c"),
+        number("r_squared", "share of the variance explained (of logarithms for the law without an offset)"),
+        number("spearman", "Spearman correlation of value and size"),
+        number("p", "its p-value"),
+        REASON,
+    ),
+    "transitions": table(
+        "the step at which each series changes most, and the step from which it changes little",
+        (MODEL, SOURCE, LAYER, FEATURE),
+        count("n", "checkpoints"),
+        number("transition_step", "step that ends the largest change"),
+        number("change", "that change, signed"),
+        number("settled_step", "first later step with a change below a tenth of it"),
+        count("n_change_points", "change points (PELT)"),
+        REASON,
+    ),
+    "change_points": table(
+        "steps at which the slope of a series changes (PELT)", (MODEL, SOURCE, LAYER, FEATURE, STEP)
+    ),
+    "early_stopping": table(
+        "early stopping on a feature, compared with early stopping on the validation loss",
+        (MODEL, SOURCE, LAYER, FEATURE, PATIENCE),
+        count("stop_step", "step at which the feature stops the training"),
+        flag("triggered", "whether the rule stopped before the end"),
+        count("metric_stop_step", "step at which the validation loss stops it"),
+        flag("metric_triggered", "whether that rule stopped before the end"),
+        count("steps_saved", "steps between the two"),
+        number("loss_given_up", "least validation loss up to stop_step minus that up to metric_stop_step"),
+    ),
+    "early_stopping_summary": table(
+        "steps saved and loss given up by early stopping, mean over models",
+        (SOURCE, LAYER, FEATURE, PATIENCE),
+        N_MODELS,
+        *interval("steps_saved", "mean over models"),
+        *interval("loss_given_up", "mean over models"),
+    ),
+    "forecasts": table("forecasts of the final loss", (MODEL, FRACTION, METHOD), *_forecast("final loss")),
+    "forecast_evaluation": table(
+        "the errors of each forecasting method",
+        (FRACTION, METHOD),
+        N_MODELS,
+        count("n_forecasts", "forecasts that could be judged"),
+        *interval("mae", "mean absolute error; bootstrap over models"),
+        number("spearman", "Spearman correlation of forecast and actual"),
+        number("interval_coverage", "share of intervals before calibration that contain the actual loss"),
+        text("baseline", "the best method that reads the loss alone, or the number of parameters alone"),
+        count("n_compared", "cells that both the method and the baseline forecast"),
+        number("improvement_percent", "error saved against the baseline"),
+        number("improvement_low", "lower end of its 95% interval"),
+        number("improvement_high", "upper end of its 95% interval"),
+        number("improvement_p", "signed-rank test against the baseline"),
+        number("over_power_law_percent", "error saved against the power law"),
+        number("permutation_mae", "error with randomly permuted final losses (ridge)"),
+        number("permutation_p", "share of permutations with an error at least as small"),
+        text("note", "limits of the numbers"),
+    ),
+    "score_forecasts": table(
+        "forecasts of the scores of tasks at the end of training",
+        (MODEL, SCORE, FRACTION, SCORE_METHOD),
+        *_forecast("score at the end"),
+    ),
+    "score_evaluation": table(
+        "the errors of the forecasts of scores",
+        (SCORE, FRACTION, SCORE_METHOD),
+        N_MODELS,
+        number("mae", "mean absolute error of the forecast score"),
+        number("interval_coverage", "share of intervals before calibration that contain the actual score"),
+    ),
+    "advice": table(
+        "what to do with each training; the columns are keys of advice.json",
+        (MODEL, FRACTION),
+        flag("is_live", "whether the training is not finished; else the advice is that of the moment `fraction`"),
+        text("choice", "the candidate to take; empty where there is no advice"),
+        flag("sure", "whether nothing speaks against the choice"),
+        number("probability", "probability to be the best of the candidates"),
+        number("stop_probability", "probability that some start is better than finishing"),
+        *interval("forecast", "forecast loss at the end of the plan"),
+        *interval("gain", "loss at the end of finishing less that of the choice, nats per token"),
+        number("at_stake", "expected regret of the choice, nats per token"),
+        number("cost_if_wrong", "loss expected to be given up where another candidate is the best, nats per token"),
+        text("sentence", "the advice in a sentence"),
+        text("unsure_because", "why it is not sure"),
+        text("no_advice_because", "why there is no advice"),
+    ),
+    "candidates": table(
+        "ways to spend the remaining compute, and the forecast loss at their end",
+        (MODEL, FRACTION, text("candidate", "finish, extend, or start NAME; empty where there is no advice")),
+        N_PARAMETERS,
+        count("steps", "steps to come"),
+        number("compute", "compute of the candidate from now on, FLOP"),
+        *interval("loss", "forecast loss at its end"),
+        *interval("gain", "loss at the end of finishing less that of the candidate, nats per token"),
+        number("probability", "probability to be the best of the candidates"),
+        number(
+            "at_stake",
+            "expected regret: expected difference of this loss to that of the best candidate, nats per token",
+        ),
+        flag("is_sure", "whether it is the choice of the advice, and sure"),
+        flag("is_live", "whether the training is not finished"),
+        REASON,
+    ),
+    "decisions": table(
+        "the choice of each policy at a share of a finished run, and its regret",
+        (MODEL, FRACTION, POLICY),
+        text("choice", "the candidate that is chosen; the advice finishes where there is no forecast to be believed"),
+        number("probability", "probability to be the best of the candidates, by the advice"),
+        flag("is_sure", "whether the advice was sure"),
+        count("n_candidates", "candidates to choose from"),
+        number("spent", "compute spent when the decision is made, FLOP"),
+        number("remaining", "compute that will still be spent, FLOP"),
+        number("loss", "loss at the end of the choice"),
+        text("best", "the candidate with the least loss"),
+        number("best_loss", "loss at the end of it"),
+        number("regret", "loss of the choice less that of the best, at the same total compute"),
+        text("truth", "observed; or modelled, if one of the losses comes from a law fitted to all finished runs"),
+        REASON,
+    ),
+    "decision_evaluation": table(
+        "the regret of each policy over models",
+        (FRACTION, POLICY),
+        count("n_decisions", "decisions"),
+        count("n_sure", "decisions in which the advice was sure"),
+        count("n_modelled", "decisions with a modelled loss"),
+        number("share_best", "share of decisions for the best candidate"),
+        *interval("regret", "mean over models"),
+        *interval("against_finish", "regret of always finishing less that of the policy, mean over models"),
+    ),
+    "comparison": table(
+        "published values beside those of this run",
+        (
+            text("source", "publication"),
+            text("table", "table or figure of the publication"),
+            MODEL,
+            STEP,
+            text("quantity", "what was published"),
+        ),
+        number("published", "published value"),
+        number("ours", "value of this run"),
+        number("difference", "ours less published"),
+        text("note", "remark of the publication"),
+        text("setting", "how this run differs from the published one"),
+    ),
+    "landscape_information": table(
+        "which features of the landscape distinguish checkpoints",
+        (MODEL, text("feature", "the feature of the landscape, of the whole model")),
+        count("n_checkpoints", "checkpoints"),
+        count("n_draws", "draws of a probe batch and directions at each"),
+        number("mean", "mean over the checkpoints"),
+        number("spread_over_draws", "standard deviation over the draws, root mean square over the checkpoints"),
+        number("spread_over_training", "standard deviation of the means over the checkpoints"),
+        number(
+            "intraclass_correlation",
+            "share of the variance of one draw that is between checkpoints, by analysis of variance",
+        ),
+        number("intraclass_correlation_trained", "the same without the first checkpoint"),
+        text("verdict", "informative, uninformative or not tested"),
+        text("reason", "why it is not informative; empty if it is"),
+    ),
+    "graph_dependence": table(
+        "how much the features of a loss surface depend on the choice of graph",
+        (MODEL, FEATURE),
+        count("n_checkpoints", "checkpoints with a surface"),
+        count("n_graphs", "graphs compared"),
+        number("lowest", "smallest mean over the checkpoints"),
+        text("lowest_graph", "graph that has it"),
+        number("highest", "largest mean over the checkpoints"),
+        text("highest_graph", "graph that has it"),
+        number("spread_over_graphs", "standard deviation over graphs at one checkpoint"),
+        number("spread_over_repeats", "standard deviation over repeated measurements"),
+        number("spread_over_training", "standard deviation over checkpoints"),
+        number("agreement", "mean Spearman correlation between two graphs"),
+        number("agreement_least", "least of these correlations"),
+    ),
+    "warnings": table(
+        "problems that affect numbers, and what can be done about them",
+        (MODEL, CONCERNS, STEPS, WARNING),
+        MODEL,
+        STEPS,
+        CONCERNS,
+        WARNING,
+        text("remedy", "what can be done about it"),
+    ),
+    "summary": table(
+        "the questions of the project, answered by this run",
+        (count("position", "order of the questions"),),
+        text("question", "the question"),
+        text("verdict", "the answer in a few words"),
+        text("answer", "the answer in at most 40 words"),
+        text("numbers", "the numbers of the answer"),
+    ),
 }
+
+TABLES: dict[str, Table] = {name: replace(unnamed, name=name) for name, unnamed in _DEFINITIONS.items()}
 """Every table by its name, in the order of docs/tables.md."""
 
 
@@ -22,14 +531,13 @@ def reference() -> str:
     lines = [
         "# Tables",
         "",
-        "Written by `make reference` from `table_definitions.py` and `analysis_table_definitions.py` in "
-        "`src/toposcale/io`; change these, not this page.",
+        "Written by `make reference` from `src/toposcale/io/schemas.py`; change that, not this page.",
         "Tables lie in `results/{run}/tables/` as Parquet, the analyses as CSV too. Columns in **bold** identify a row.",
     ]
-    for table in TABLES.values():
-        lines += ["", f"## {table.name}", "", f"{table.about.capitalize()}.", ""]
+    for name, described in TABLES.items():
+        lines += ["", f"## {name}", "", f"{described.about.capitalize()}.", ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
-        for column in table.columns:
-            name = f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
-            lines.append(f"| {name} | {kinds[column.type]} | {column.meaning} |")
+        for column in described.columns:
+            bold = "**" if column.name in described.key else ""
+            lines.append(f"| {bold}`{column.name}`{bold} | {kinds[column.type]} | {column.meaning} |")
     return "\n".join(lines) + "\n"

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
     import pandas as pd
-
-ALL_LAYERS = "all"
-"""Value of the `layer` column in a row that describes the whole model."""
-
-METRIC_SOURCE = "metric"
-"""Value of the `source` column where a table of analyses holds metrics beside features."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +24,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A named table: what a row is, its columns in order, and the columns that identify and sort a row."""
+    """A table: what a row is, its columns in order, the columns that identify and sort a row, and its name."""
 
-    name: str
     about: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    name: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -75,18 +69,10 @@ class Table:
         return frame.sort_values(list(self.key), kind="stable").reset_index(drop=True)
 
 
-class Definition(NamedTuple):
-    """A table that has no name yet."""
-
-    about: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-
-
-def table(about: str, key: tuple[Column, ...], *columns: Column) -> Definition:
-    """The definition of a table; columns of the key that `columns` does not list come first."""
+def table(about: str, key: tuple[Column, ...], *columns: Column) -> Table:
+    """A table that has no name yet; columns of the key that `columns` does not list come first."""
     leading = tuple(column for column in key if column not in columns)
-    return Definition(about, leading + columns, tuple(column.name for column in key))
+    return Table(about, leading + columns, tuple(column.name for column in key))
 
 
 def text(name: str, meaning: str) -> Column:
@@ -111,33 +97,8 @@ def number(name: str, meaning: str) -> Column:
 
 def interval(name: str, meaning: str) -> tuple[Column, Column, Column]:
     """Three columns: a number, and its 95% bounds `{name}_low` and `{name}_high`."""
-    return number(name, meaning), number(f"{name}_low", LOW.meaning), number(f"{name}_high", HIGH.meaning)
-
-
-# Columns that mean the same in every table that has them.
-MODEL = text("model", "name of the model")
-STEP = count("step", "training steps that were done")
-SOURCE = text("source", "where the feature comes from: weights, embeddings, landscape, gradients, trajectory")
-LAYER = text("layer", f'weight matrix or hidden state; "{ALL_LAYERS}" is the whole model')
-FEATURE = text("feature", "name of the feature (docs/method.md)")
-METRIC = text("metric", "name of the metric, for example validation_loss")
-QUESTION = text("question", "question of the verdicts (docs/statistics.md)")
-N_MODELS = count("n_models", "models that entered")
-N_PARAMETERS = count("n_parameters", "trained parameters")
-FRACTION = number("fraction", "share of the training that was read, 0 to 1")
-DIMENSION = count("dimension", "homology dimension")
-BIRTH = number("birth", "filtration value at which the class is born")
-DEATH = number("death", "filtration value at which the class dies")
-LOW = number("low", "lower end of its 95% interval")
-HIGH = number("high", "upper end of its 95% interval")
-REASON = text("reason", "why a number is missing; empty where none is")
-FORECAST_INTERVALS = (
-    LOW,
-    HIGH,
-    number(
-        "calibrated_to",
-        "coverage of the interval, calibrated on other finished runs; empty for an interval of the method",
-    ),
-    number("own_low", "lower end of the method's own 95% interval, before calibration"),
-    number("own_high", "upper end of that interval"),
-)
+    return (
+        number(name, meaning),
+        number(f"{name}_low", "lower end of its 95% interval"),
+        number(f"{name}_high", "upper end of its 95% interval"),
+    )
