@@ -60,8 +60,7 @@ def _strengths(
             drawn = np.abs(bootstrap_spearman(group.values, group.targets, counts))
         for pair, value, draws in zip(pairs, point.ravel(), drawn.reshape(resamples, -1).T, strict=True):
             total, total_draws, count = sums.get(pair, (0.0, np.zeros(resamples), 0))
-            # A model in which the feature is constant has no correlation: it is not counted, and n_models
-            # says so.
+            # A model in which the feature is constant has no correlation: it is not counted, and n_models says so.
             if np.isfinite(value):
                 total, total_draws, count = total + float(value), total_draws + draws, count + 1
             sums[pair] = (total, total_draws, count)

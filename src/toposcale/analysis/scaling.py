@@ -42,8 +42,7 @@ def scaling_tables(
 def _by_feature(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
 ) -> Iterator[tuple[dict[str, str], np.ndarray, np.ndarray]]:
-    """Key, sizes and final values of each whole-model feature and metric, smallest size first, finite ones
-    only."""
+    """Key, sizes and final values of each whole-model feature and metric, smallest size first, finite ones only."""
     final = final_values(whole_model(features), metrics).merge(models[["model", "n_parameters"]], on="model")
     for key, rows in final.groupby(SERIES_KEY, sort=True):
         finite = rows[np.isfinite(rows["value"])].sort_values(["n_parameters", "model"])

@@ -118,8 +118,7 @@ class Aligned:
         return cut, stretch.reason
 
     def generator(self, seed: int, purpose: int) -> np.random.Generator:
-        """Random generator for resamples of these checkpoints: one more model or feature changes no other's
-        draws."""
+        """Random generator for resamples of these checkpoints: one more model or feature changes no other's draws."""
         return np.random.default_rng([seed, purpose, self.n])
 
     def reasons(self) -> NDArray[np.object_]:
@@ -193,8 +192,7 @@ def with_metrics(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Value of every feature and metric at the last step its model has it: model, source, layer, feature,
-    step, value.
+    """Value of every feature and metric at the last step its model has it: model, source, layer, feature, step, value.
 
     Metrics come with source "metric" and layer "all".
     """

@@ -46,7 +46,7 @@ def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
     rates = None
     if len(knots):
         rates = np.interp(np.arange(final_step + 1), knots["step"], knots["learning_rate"])
-    tokens, warmup = model["tokens_per_step"], model.get("warmup_steps")
+    tokens, warmup, repeated = model["tokens_per_step"], model.get("warmup_steps"), model.get("repeated_steps")
     return Facts(
         str(model["model"]),
         int(model["n_parameters"]),
@@ -57,6 +57,7 @@ def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
         warmup_steps=None if pd.isna(warmup) else float(warmup),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
+        repeated=0 if pd.isna(repeated) else int(repeated),
     )
 
 

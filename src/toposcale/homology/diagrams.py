@@ -20,11 +20,10 @@ _NEGLIGIBLE = 1e-9  # persistence, relative to the largest coordinate, up to whi
 def summarize_diagram(diagram: ArrayLike) -> dict[str, float]:
     """count, total, total_l2, max, mean and entropy of the finite bars of a diagram (k, 2).
 
-    Over the bars whose persistence exceeds 1e-9 of the largest death (of the largest coordinate, where the
-    filtration descends): their number; sum, square root of the sum of squares, maximum and mean of the
-    persistences, in the unit of the diagram; -sum p ln p in nats with p = persistence / total. All are 0
-    where there is no bar.
-    ValueError: `diagram` not of shape (k, 2), or with NaN.
+    Over the bars whose persistence exceeds 1e-9 of the largest death (of the largest coordinate, where the filtration
+    descends): their number; sum, square root of the sum of squares, maximum and mean of the persistences, in the unit
+    of the diagram; -sum p ln p in nats with p = persistence / total. All are 0 where there is no bar. ValueError:
+    `diagram` not of shape (k, 2), or with NaN.
     """
     bars = _finite(as_diagram(diagram, "diagram"))
     persistences = np.abs(bars[:, 1] - bars[:, 0])

@@ -17,15 +17,13 @@ def persistent_homology_dimension(
 ) -> tuple[float, float]:
     """Persistent-homology dimension of `points` (n, d): mean and standard deviation over subsamplings.
 
-    One repeat draws, for each of `sizes`, that many rows without replacement and takes E = their sum of H0
-    lifetimes (alpha = 1); m is the least-squares slope of log E on log size; the dimension is 1 / (1 - m),
-    without units.
-    `sizes` defaults to eight sizes, log-spaced from n / 8 (at least 4) to n / 2. The standard deviation has
-    divisor repeats - 1 and is NaN for one repeat. A repeat with m >= 1 or E = 0 has no dimension: it makes
-    both results NaN, with a RuntimeWarning. All distances are computed once: O(n^2 d) time, O(n^2) memory.
-    Source: Birdal et al., NeurIPS 2021, arXiv:2111.13171.
-    ValueError: `points` not 2-D, empty, NaN or infinite; fewer than two distinct `sizes`, or sizes outside
-    2 .. n; `repeats` less than 1.
+    One repeat draws, for each of `sizes`, that many rows without replacement and takes E = their sum of H0 lifetimes
+    (alpha = 1); m is the least-squares slope of log E on log size; the dimension is 1 / (1 - m), without units. `sizes`
+    defaults to eight sizes, log-spaced from n / 8 (at least 4) to n / 2. The standard deviation has divisor repeats - 1
+    and is NaN for one repeat. A repeat with m >= 1 or E = 0 has no dimension: it makes both results NaN, with a
+    RuntimeWarning. All distances are computed once: O(n^2 d) time, O(n^2) memory. Source: Birdal et al., NeurIPS 2021,
+    arXiv:2111.13171. ValueError: `points` not 2-D, empty, NaN or infinite; fewer than two distinct `sizes`, or sizes
+    outside 2 .. n; `repeats` less than 1.
     """
     distances = pairwise_distances(points)
     n_points = len(distances)

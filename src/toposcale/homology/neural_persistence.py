@@ -26,11 +26,10 @@ _SMALL_ENTRIES = 512  # below this, sorting all edges costs less than looking fo
 def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = None) -> float:
     """Neural persistence of one weight matrix (n_out, n_in), without units.
 
-    With a = |weight| / scale over the n - 1 edges of the maximum spanning tree (n = n_out + n_in):
-    p = 1: sum(1 - a) / (n - 1), equation 1 of Rieck et al. 2019 (arXiv:1812.09764), at most 1;
-    p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n - 1), their code; the leading 1 is their essential class (1, 0),
-    so it can exceed 1.
-    `scale` is max|weight| by default; the published p = 2 values take the largest |weight| of all matrices.
+    With a = |weight| / scale over the n - 1 edges of the maximum spanning tree (n = n_out + n_in): p = 1: sum(1 - a) /
+    (n - 1), equation 1 of Rieck et al. 2019 (arXiv:1812.09764), at most 1; p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n -
+    1), their code; the leading 1 is their essential class (1, 0), so it can exceed 1. `scale` is max|weight| by
+    default; the published p = 2 values take the largest |weight| of all matrices.
 
     An all-zero matrix has no neural persistence: NaN, with a RuntimeWarning.
     ValueError: `weight` not 2-D, empty, NaN or infinite; `p` not 1 or 2; `scale` less than max|weight|.
@@ -59,10 +58,9 @@ def neural_persistence_of_tree(tree_weights: NDArray[np.float64], *, p: int = 1,
 def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
     """|w| on the n_out + n_in - 1 edges of the maximum spanning tree of the graph of `weight` (n_out, n_in).
 
-    Exact for every input, ties included; in no particular order. Values are compared in the precision of the
-    input and returned as float64. Time is about one pass over the matrix; memory beyond it is a few vectors
-    of length n and a block of 131,072 entries (or one row).
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    Exact for every input, ties included; in no particular order. Values are compared in the precision of the input and
+    returned as float64. Time is about one pass over the matrix; memory beyond it is a few vectors of length n and a
+    block of 131,072 entries (or one row). ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
     if matrix.strides[0] < matrix.strides[1]:
@@ -121,12 +119,10 @@ def _heavy_count(shape: tuple[int, int]) -> int:
 def _heavy_threshold(matrix: NDArray) -> float:
     """A weight that about `_heavy_count` edges reach, judged from a sample.
 
-    Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round.
-    Where so many weights tie that far more would reach it, the next larger value of the sample is taken, or
-    none.
+    Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round. Where so
+    many weights tie that far more would reach it, the next larger value of the sample is taken, or none.
     """
-    # An odd stride does not divide the power-of-two widths of real layers, so the sample walks through all
-    # columns.
+    # An odd stride does not divide the power-of-two widths of real layers, so the sample walks through all columns.
     stride = (matrix.size // _SAMPLE_ENTRIES) | 1
     rows, columns = np.divmod(np.arange(0, matrix.size, stride), matrix.shape[1])
     sample = np.abs(matrix[rows, columns].astype(np.float64))

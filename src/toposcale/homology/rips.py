@@ -22,9 +22,8 @@ _SAMPLE_PAIRS = 1 << 16
 def pairwise_distances(points: ArrayLike) -> NDArray[np.float64]:
     """Euclidean distances (n, n) of the rows of `points` (n, d), float64, by direct differences.
 
-    Not by |x|^2 + |y|^2 - 2xy, which loses half of the digits of small distances: here duplicates are at
-    distance exactly 0.
-    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    Not by |x|^2 + |y|^2 - 2xy, which loses half of the digits of small distances: here duplicates are at distance
+    exactly 0. ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
     """
     return _refuse_overflow(squareform(pdist(as_finite_float64(points, "points"))))
 
@@ -86,14 +85,13 @@ def spanning_tree_lengths(distances: NDArray[np.float64]) -> NDArray[np.float64]
 def h0_lifetimes(points: ArrayLike) -> NDArray[np.float64]:
     """Lifetimes (n - 1,) of the finite H0 classes of the rows of `points` (n, d), longest first.
 
-    They are the edge lengths of the Euclidean minimum spanning tree; duplicated points give zeros. Exact in
-    float64: inner products only rule pairs out, with a proven error margin, and every pair that is left is
-    compared by direct differences.
-    Time O(n^2 d), mostly one matrix product; memory beyond the input: one float64 copy and a few blocks of 64 MB.
-    Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6 minutes. Many points closer
-    together than the rounding of inner products (1e-6 of their norm) are slower, up to the time of all direct
-    differences.
-    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    They are the edge lengths of the Euclidean minimum spanning tree; duplicated points give zeros. Exact in float64:
+    inner products only rule pairs out, with a proven error margin, and every pair that is left is compared by direct
+    differences. Time O(n^2 d), mostly one matrix product; memory beyond the input: one float64 copy and a few blocks of
+    64 MB. Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6 minutes. Many
+    points closer together than the rounding of inner products (1e-6 of their norm) are slower, up to the time of all
+    direct differences. ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance
+    overflows.
     """
     cloud = as_finite(points, "points")
     if len(cloud) <= _DENSE_POINTS:
@@ -171,9 +169,8 @@ class _NeighbourSearch:
         self.centred = cloud.astype(np.float64)
         self.centred -= self.centred.mean(axis=0)  # shorter vectors, smaller rounding errors
         self.squares = _refuse_overflow(np.einsum("ij,ij->i", self.centred, self.centred))
-        # |x|^2 + |y|^2 - 2xy and the direct form both lie within margin (|x|^2 + |y|^2) of the true square:
-        # an inner product of d terms is off by at most d eps |x| |y|, and (|x| + |y|)^2 <= 2 (|x|^2 +
-        # |y|^2).
+        # |x|^2 + |y|^2 - 2xy and the direct form both lie within margin (|x|^2 + |y|^2) of the true square: an inner
+        # product of d terms is off by at most d eps |x| |y|, and (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2).
         self.margin = 8.0 * (cloud.shape[1] + 16) * np.finfo(np.float64).eps
 
     def exact_squares(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -51,12 +51,11 @@ def null_z_scores(
 ) -> dict[str, float]:
     """How far each feature of `weight` (n_out, n_in) lies from two nulls, in standard deviations of the null.
 
-    (observed - null mean) / null standard deviation, named
-    `{feature}_z_permuted`: the entries permuted within the matrix; `{feature}_z_gaussian`: independent normal
-    entries of the same mean and variance. `features` maps a float64 matrix to named values, and `observed`
-    saves computing them again. The standard deviation has divisor draws - 1. Where it is 0 or a value is not
-    finite the score is NaN, with a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite; `draws` less than 2.
+    (observed - null mean) / null standard deviation, named `{feature}_z_permuted`: the entries permuted within the
+    matrix; `{feature}_z_gaussian`: independent normal entries of the same mean and variance. `features` maps a float64
+    matrix to named values, and `observed` saves computing them again. The standard deviation has divisor draws - 1.
+    Where it is 0 or a value is not finite the score is NaN, with a RuntimeWarning. ValueError: `weight` not 2-D, empty,
+    NaN or infinite; `draws` less than 2.
     """
     matrix = as_finite_float64(weight, "weight")
     if draws < 2:

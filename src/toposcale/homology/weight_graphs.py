@@ -77,10 +77,9 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
     With A and B the two as |(w - mean) / sd|, S[i, j] = max over hidden k of min(A[k, i], B[j, k]): the value is
     `neural_persistence` of S, (n_in, n_out). S is never made. In the graph of inputs, hidden units and outputs let no
     edge of k be heavier than b[k], the smaller of its heaviest edges to either side: from a weight on, inputs and
-    outputs are then connected exactly where they are in S. So the spanning tree of S is that of this graph
-    without one edge b[k] for every k, and the time is that of `neural_persistence`.
-    A constant matrix has none: NaN, with a RuntimeWarning.
-    ValueError: not 2-D, empty, NaN or infinite, or the hidden units of the two differ in number.
+    outputs are then connected exactly where they are in S. So the spanning tree of S is that of this graph without one
+    edge b[k] for every k, and the time is that of `neural_persistence`. A constant matrix has none: NaN, with a
+    RuntimeWarning. ValueError: not 2-D, empty, NaN or infinite, or the hidden units of the two differ in number.
     """
     above, below = as_matrix(first, "first"), as_matrix(second, "second").T
     if len(above) != len(below):

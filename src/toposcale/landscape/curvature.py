@@ -1,8 +1,7 @@
 """Curvature of a loss: Hessian eigenpairs, traces and spectral density, and its gradient.
 
-Nothing here touches `.grad`. In all functions `loss` maps a dict of tensors to a scalar tensor, and
-`parameters` is such a dict. The Hessian is that of the loss with respect to all the tensors laid end to end,
-in the order of the dict.
+Nothing here touches `.grad`. In all functions `loss` maps a dict of tensors to a scalar tensor, and `parameters` is
+such a dict. The Hessian is that of the loss with respect to all the tensors laid end to end, in the order of the dict.
 """
 
 from __future__ import annotations
@@ -182,14 +181,12 @@ def hessian_traces(
 ) -> dict[str, tuple[float, float]]:
     """Trace of the Hessian ("all") and of each layer's diagonal block: {layer: (estimate, standard error)}.
 
-    Hutchinson (1990): the mean of v . H v over random vectors of signs, and its standard error from
-    their spread. At most `probes` vectors; after 10 of them it stops once the standard error of the whole is below
-    `accuracy` times the estimate. One probe serves all layers, so the estimates of the layers add up to that of the whole.
-    `layer_of` names the layer of a parameter; by default every tensor is its own. Units: loss per squared
-    parameter.
+    Hutchinson (1990): the mean of v . H v over random vectors of signs, and its standard error from their spread. At
+    most `probes` vectors; after 10 of them it stops once the standard error of the whole is below `accuracy` times the
+    estimate. One probe serves all layers, so the estimates of the layers add up to that of the whole. `layer_of` names
+    the layer of a parameter; by default every tensor is its own. Units: loss per squared parameter.
 
-    `ValueError`: fewer than 2 probes, or a layer named "all". NaN, with a warning, where the loss is not
-    finite.
+    `ValueError`: fewer than 2 probes, or a layer named "all". NaN, with a warning, where the loss is not finite.
     """
     if probes < 2:
         raise ValueError(f"probes: a standard error needs at least 2, got {probes}")
@@ -237,8 +234,7 @@ class SpectralDensity:
     def on(self, grid: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
         """Density on `grid`, smoothed by a Gaussian of standard deviation `width`: mean and standard error.
 
-        Both over the runs; the standard error of a single run is NaN. `ValueError`: a width that is not
-        positive.
+        Both over the runs; the standard error of a single run is NaN. `ValueError`: a width that is not positive.
         """
         if not width > 0:
             raise ValueError(f"width: need a positive number, got {width}")
@@ -255,9 +251,8 @@ def spectral_density(
 ) -> SpectralDensity:
     """Spectral density of the Hessian by stochastic Lanczos quadrature (Ubaru, Chen and Saad 2017).
 
-    Each of `runs` random Gaussian vectors gives the Ritz values of `steps` Lanczos steps, weighted by the
-    squared first coordinates of their vectors. Where the Krylov space ends early the rest of the row has
-    weight 0.
+    Each of `runs` random Gaussian vectors gives the Ritz values of `steps` Lanczos steps, weighted by the squared first
+    coordinates of their vectors. Where the Krylov space ends early the rest of the row has weight 0.
 
     `ValueError`: runs or steps below 1. NaN, with a warning, where the loss is not finite.
     """

@@ -14,15 +14,13 @@ from toposcale.landscape.curvature import Parameters
 def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int) -> list[Parameters]:
     """`count` random directions, filter-normalised (Li et al. 2018) and orthogonal to each other.
 
-    Gaussian entries; every row of a direction has the norm of the same row of the parameters (a row is what
-    feeds one output: everything but the first axis); biases and norms, that is tensors of fewer than two
-    axes, are zero.
+    Gaussian entries; every row of a direction has the norm of the same row of the parameters (a row is what feeds one
+    output: everything but the first axis); biases and norms, that is tensors of fewer than two axes, are zero.
 
-    Scaling rows after orthogonalising whole directions would make them oblique again, and the other way round
-    the norms would be lost. So directions are made orthogonal row by row before the rows are scaled: rows
-    then have exactly their norm, and the directions, whose inner product is the sum over rows, are exactly
-    orthogonal. A row of fewer than i entries has no room for an i-th orthogonal direction, which is zero
-    there.
+    Scaling rows after orthogonalising whole directions would make them oblique again, and the other way round the norms
+    would be lost. So directions are made orthogonal row by row before the rows are scaled: rows then have exactly their
+    norm, and the directions, whose inner product is the sum over rows, are exactly orthogonal. A row of fewer than i
+    entries has no room for an i-th orthogonal direction, which is zero there.
 
     The numbers depend on `seed`, the names and the shapes only, so a seed that is the same at every
     checkpoint of a model gives the same Gaussian directions with each checkpoint's own norms. `ValueError`:

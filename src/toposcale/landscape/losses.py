@@ -39,9 +39,8 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
 
     def loss(parameters: Parameters) -> Tensor:
         if not hasattr(of_thread, "applied"):
-            # functional_call swaps tensors on the module, so no two threads may share one. The tensors
-            # themselves are shared: one made inside a transform such as vmap would belong to it and could not
-            # be used again.
+            # functional_call swaps tensors on the module, so no two threads may share one. The tensors themselves are
+            # shared: one made inside a transform such as vmap would belong to it and could not be used again.
             shared = {id(t): t for t in itertools.chain(original.parameters(), original.buffers())}
             of_thread.applied = _Applied(copy.deepcopy(original, shared), function)
         named = {f"module.{name}": tensor for name, tensor in parameters.items()}

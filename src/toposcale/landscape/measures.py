@@ -52,10 +52,9 @@ def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndar
 def sharpness(values: ArrayLike) -> dict[str, float]:
     """How much the loss rises around the centre of a grid with an odd number of points an axis.
 
-    `sharpness_max`, `sharpness_mean`: largest and mean finite loss of the grid less that of the centre, in
-    units of the loss. `sharpness_relative`: 100 (largest - centre) / (1 + centre), the measure of Keskar et
-    al. (2017), over this grid. NaN where the centre is not finite. `ValueError`: an even number of
-    points along an axis.
+    `sharpness_max`, `sharpness_mean`: largest and mean finite loss of the grid less that of the centre, in units of the
+    loss. `sharpness_relative`: 100 (largest - centre) / (1 + centre), the measure of Keskar et al. (2017), over this
+    grid. NaN where the centre is not finite. `ValueError`: an even number of points along an axis.
     """
     values = np.asarray(values, dtype=np.float64)
     if not values.size or any(size % 2 == 0 for size in values.shape):

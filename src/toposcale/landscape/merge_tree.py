@@ -93,10 +93,9 @@ def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -
     what ends there, so a dropped branch carries no kept one. `ValueError`: no value, edges of another shape, a
     vertex that does not exist, or a negative threshold.
 
-    Every vertex is first led down its steepest path to a minimum, for all vertices at once. Two minima are
-    joined below a level by the graph if and only if they are joined by edges between such basins whose upper
-    end lies below it, so the merges are those of the minimum spanning tree of the basins, and only that is
-    walked edge by edge.
+    Every vertex is first led down its steepest path to a minimum, for all vertices at once. Two minima are joined below
+    a level by the graph if and only if they are joined by edges between such basins whose upper end lies below it, so
+    the merges are those of the minimum spanning tree of the basins, and only that is walked edge by edge.
     """
     if not threshold >= 0:
         raise ValueError(f"threshold: need 0 or more, got {threshold}")

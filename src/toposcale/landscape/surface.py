@@ -47,15 +47,13 @@ def loss_surface(
 ) -> LossSurface:
     """Loss at theta + a_1 d_1 + ... on a grid of `steps` points an axis, a_i evenly from -extent to extent.
 
-    One to three directions, orthogonal to each other. An odd number of steps has theta itself in its centre.
-    For random directions extent 1 is a step as long as the weights themselves; for unit eigenvectors it is a
-    distance of 1.
+    One to three directions, orthogonal to each other. An odd number of steps has theta itself in its centre. For random
+    directions extent 1 is a step as long as the weights themselves; for unit eigenvectors it is a distance of 1.
 
-    Points are dealt out to `threads` threads, each with one thread for its tensor operations, so the values
-    do not depend on the number of threads; `module_loss` and `probe_loss` may be called from several at once. `chunk`
-    points at a time go through torch.func.vmap where the loss allows it; by default one on the CPU, where
-    batched products of narrow matrices are slower than plain ones, and 16 elsewhere. See Li et al. (2018),
-    Xie et al. (2024).
+    Points are dealt out to `threads` threads, each with one thread for its tensor operations, so the values do not
+    depend on the number of threads; `module_loss` and `probe_loss` may be called from several at once. `chunk` points
+    at a time go through torch.func.vmap where the loss allows it; by default one on the CPU, where batched products of
+    narrow matrices are slower than plain ones, and 16 elsewhere. See Li et al. (2018), Xie et al. (2024).
 
     `ValueError`: a wrong number of directions, tensors that do not match the parameters, or steps, extent,
     chunk or threads out of range; a loss that gives two values at one point, or other values from several threads.

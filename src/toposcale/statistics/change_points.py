@@ -22,8 +22,7 @@ class Transition:
     """The transition by the published rule: the step that ends the largest change, its signed size, and the step it settled
     at.
 
-    settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant
-    series.
+    settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant series.
     """
 
     step: float
@@ -32,8 +31,7 @@ class Transition:
 
 
 def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
-    """Step of max |delta value| between consecutive checkpoints, and the first later step with |delta| < 10%
-    of it.
+    """Step of max |delta value| between consecutive checkpoints, and the first later step with |delta| < 10% of it.
 
     Source: the transition rule of the reproduced paper (docs/method.md), there for neural persistence. A change
     counts for the step at its end; of equal ones the first.
@@ -56,8 +54,7 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
 
 
 def change_points(values: ArrayLike) -> NDArray[np.int64]:
-    """Indices at which a new straight piece begins: PELT with a line fitted to each piece (Killick et al.
-    2012).
+    """Indices at which a new straight piece begins: PELT with a line fitted to each piece (Killick et al. 2012).
 
     Lines and not levels, so that a steady drift is no transition, while a jump or a kink is. Pieces have at
     least three points; the penalty is `PENALTY_FACTOR` log(n) times the noise variance, which is taken from
@@ -80,8 +77,7 @@ def change_points(values: ArrayLike) -> NDArray[np.int64]:
 
 
 class _LineCost(BaseCost):
-    """Residual sum of squares of a line through each piece, looked up in a table made from cumulative
-    sums."""
+    """Residual sum of squares of a line through each piece, looked up in a table made from cumulative sums."""
 
     model = "line"
     min_size = MIN_SEGMENT

@@ -33,8 +33,7 @@ def is_constant(series: Floats) -> NDArray[np.bool_]:
 
 
 def flattened(series: Floats) -> Floats:
-    """`series` with rows that vary by rounding alone made exactly constant, so that no one ranks the
-    rounding."""
+    """`series` with rows that vary by rounding alone made exactly constant, so that no one ranks the rounding."""
     return np.where(is_constant(series)[:, None], 0.0, series)
 
 
@@ -65,8 +64,7 @@ def pearson(x: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
-    """Spearman correlation (Pearson of ranks, ties averaged) of every row of x (S, T) with every row of y (M,
-    T)."""
+    """Spearman correlation (Pearson of ranks, ties averaged) of every row of x (S, T) with every row of y (M, T)."""
     first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
     return pearson(average_ranks(first), average_ranks(second))
 

@@ -6,12 +6,11 @@ sign that says nothing about the innovation of the other series. "Both fall duri
 against it; "whenever one stands above its course so does the other" is. The cosine is the course of a decaying learning
 rate, which unrelated runs of one schedule share: without it five such runs together pass in up to 13% at a level of 5%.
 
-Surrogates: each series is modelled as an autoregression of order 0 to 3 (chosen by AICc) around that trend; a
-surrogate is the same model driven by the same innovations with their signs flipped at random, so it keeps the
-autocorrelation, the drift, a unit root, and a noise that fades with the learning rate (which a permutation
-would not keep). The statistic is the Spearman correlation of the innovations. All 2^n surrogates are counted
-at once by the Lugannani-Rice formula: no random numbers, and p-values far below one in a thousand for the
-correction of many tests.
+Surrogates: each series is modelled as an autoregression of order 0 to 3 (chosen by AICc) around that trend; a surrogate
+is the same model driven by the same innovations with their signs flipped at random, so it keeps the autocorrelation,
+the drift, a unit root, and a noise that fades with the learning rate (which a permutation would not keep). The
+statistic is the Spearman correlation of the innovations. All 2^n surrogates are counted at once by the Lugannani-Rice
+formula: no random numbers, and p-values far below one in a thousand for the correction of many tests.
 
 Chosen by measurement among seven methods (`python -m studies.nulls.surrogates`; docs/statistics.md has the table).
 The price: a relation that shows only in the slow common course is not found by this test, because from one run it cannot be
@@ -167,8 +166,7 @@ def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
         sizes = np.where(sizes > _NEGLIGIBLE, sizes, 0.0)
         total, least = sizes.sum(axis=-1), np.where(sizes > 0, sizes, np.inf).min(axis=-1)
         target = observed / scale
-        # Beyond the second largest sum only the one with all signs alike is left, twice; there the
-        # saddlepoint fails.
+        # Beyond the second largest sum only the one with all signs alike is left, twice; there the saddlepoint fails.
         extreme = target > total - 2.0 * least + 1e-9
         target = np.where(extreme, 0.0, target)
         saddle = _saddlepoint(target, sizes)
@@ -186,8 +184,7 @@ def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
 
 
 def _saddlepoint(target: Floats, weights: Floats) -> Floats:
-    """Root s >= 0 of sum_t w_t tanh(s w_t) = target, by bisection on a doubling bracket (monotone, so it is
-    safe)."""
+    """Root s >= 0 of sum_t w_t tanh(s w_t) = target, by bisection on a doubling bracket (monotone, so it is safe)."""
     low = np.zeros_like(target)
     smallest = np.where(weights > 0, weights, np.inf).min(axis=-1)
     high = np.where(np.isfinite(smallest), 20.0 / smallest, 1.0)

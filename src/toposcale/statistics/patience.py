@@ -11,10 +11,9 @@ MODES = ("lower", "higher", "either")
 def patience_stop(values: ArrayLike, patience: int, *, mode: str, min_change: float = 0.0) -> int | None:
     """Index of the checkpoint at which a patience rule stops, or None where it never does.
 
-    It stops once `patience` checkpoints in a row have set no new record by more than `min_change`: mode
-    `lower` (a loss), `higher` (neural persistence, Rieck et al. 2019, section 4.2), `either` (a new largest
-    or a new smallest value, for features whose direction is not known beforehand). Reads no value after the
-    index it returns.
+    It stops once `patience` checkpoints in a row have set no new record by more than `min_change`: mode `lower` (a
+    loss), `higher` (neural persistence, Rieck et al. 2019, section 4.2), `either` (a new largest or a new smallest
+    value, for features whose direction is not known beforehand). Reads no value after the index it returns.
     """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or len(series) == 0 or not np.isfinite(series).all():

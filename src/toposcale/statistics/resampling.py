@@ -1,9 +1,8 @@
 """Bootstrap of correlations: independent and moving-block resamples, shared by all series of a model.
 
-A resample is held as multiplicities: how often each point was drawn. The average rank of point t in a
-resample is then sum_s m_s [x_s < x_t] + (sum_s m_s [x_s = x_t] + 1) / 2, one matrix product for all resamples
-instead of a sort for each. Ranks are half-integers, so every sum here is exact and the bits do not depend on
-BLAS or its threads.
+A resample is held as multiplicities: how often each point was drawn. The average rank of point t in a resample is then
+sum_s m_s [x_s < x_t] + (sum_s m_s [x_s = x_t] + 1) / 2, one matrix product for all resamples instead of a sort for
+each. Ranks are half-integers, so every sum here is exact and the bits do not depend on BLAS or its threads.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def default_block_length(n: int) -> int:
 
 
 def moving_block_counts(n: int, resamples: int, rng: np.random.Generator, block_length: int | None = None) -> Floats:
-    """Multiplicities (resamples, n) of the moving-block bootstrap (Kuensch 1989): blocks of neighbouring
-    points.
+    """Multiplicities (resamples, n) of the moving-block bootstrap (Kuensch 1989): blocks of neighbouring points.
 
     Blocks start anywhere from 0 to n - block_length; the last one is cut so that n points are drawn.
     """

@@ -18,8 +18,7 @@ CONFIDENCE = 0.95
 """Coverage that every interval in this module is made for."""
 
 EXPONENT_BOUND = 3.0
-"""Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open
-(infinite)."""
+"""Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open (infinite)."""
 
 _GRID = np.concatenate(
     [-np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)[::-1], np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)]
@@ -175,8 +174,7 @@ def _line(x: Floats, y: Floats) -> tuple[float, float, float]:
 
 
 def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float, float]:
-    """Smallest and largest exponent of the grid whose residual stays within `limit`; infinite at the grid's
-    ends."""
+    """Smallest and largest exponent of the grid whose residual stays within `limit`; infinite at the grid's ends."""
     allowed = np.flatnonzero(residuals <= limit)
     if len(allowed) == 0:
         return exponent, exponent
@@ -198,8 +196,7 @@ def _varied_counts(sizes: Floats, resamples: int, rng: np.random.Generator) -> F
 
 
 def _weighted_moments(counts: Floats, columns: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Covariance and spread (B, G) of each column with y, and the spread of y (B,), under multiplicities (B,
-    K)."""
+    """Covariance and spread (B, G) of each column with y, and the spread of y (B,), under multiplicities (B, K)."""
     n = counts.sum(axis=1)
     columns = columns - columns.mean(axis=1, keepdims=True)
     y = y - y.mean()
