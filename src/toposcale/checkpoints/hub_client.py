@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
-from toposcale.io.errors import DownloadError, SharedError, UserError
+from toposcale.io.errors import NO_ROOM, DownloadError, SharedError, UserError
 from toposcale.io.files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ FIRST_WAIT = 1.0  # seconds before the second attempt, doubled before each furth
 LONGEST_WAIT = 300.0  # the Hub's rate limits are counted over five minutes
 # 416: the end of a content was asked for that is shorter than the Hub states.
 _RETRIED_STATUS = (408, 416, 429, 500, 502, 503, 504)
-_NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
+_NOT_WRITABLE = (*NO_ROOM, errno.EACCES, errno.EROFS)
 _T = TypeVar("_T")
 
 

@@ -15,14 +15,11 @@ def amount(number: float) -> str:
     return f"{number:.3g}"
 
 
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
-
-
 def number_of(text: str) -> float:
     """The number that a text stands for: 25e6, 25M, 0.5B, 25,000,000. ValueError: none."""
     text = text.strip()
     unit = UNITS.get(text[-1:].upper(), 1.0)
     digits = text[:-1] if unit != 1 else text
-    if "," in digits and not _THOUSANDS.fullmatch(digits):
+    if "," in digits and not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", digits):
         raise ValueError(f"{text!r} is no number")
     return float(digits.replace(",", "")) * unit

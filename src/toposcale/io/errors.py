@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 
-_OF_THE_MACHINE = (*(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), *(errno.ENOMEM, errno.EMFILE, errno.ENFILE))
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_THE_MACHINE = (*NO_ROOM, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 WHEN_DAMAGED = "was it copied or downloaded whole? If the workflow made it, delete it and run again"
 """What a message about a damaged file ends with, where the file may be the user's own: that is not to be deleted."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -10,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from toposcale.io.errors import WHEN_DAMAGED, UserError
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from toposcale.io.errors import NO_ROOM, WHEN_DAMAGED, UserError
 
 
 @contextmanager
@@ -30,7 +27,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, target)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         reason = os.strerror(error.errno).lower()
         raise UserError(f"{target}: not written ({reason}); make room and run again") from error

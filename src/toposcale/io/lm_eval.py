@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toposcale.io.errors import UserError
+from toposcale.io.files import parse_json
 from toposcale.io.step_names import steps_by_name
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ def read_results(
 
     The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer shape follows where it is not
     `none`, and `5-shot` where examples were given. `tasks`: globs of those that count. Standard errors are left out.
-    UserError: no such folder, no file about any of the models, a file of another
-    shape or without a step, two values for one metric.
+    UserError: no such folder, no file about any of the models, a file of another shape or without a step, two values for
+    one metric.
     """
     files = result_files(where)
     if not files:
@@ -104,7 +104,7 @@ def _shots(results: Mapping[str, Any], task: str) -> str:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        results = json.loads(file.read_text(encoding="utf-8"))
+        results = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: not readable JSON ({' '.join(str(error).split())})") from error
     sections = [results.get(key) for key in ("results", "config")] if isinstance(results, dict) else []
@@ -125,14 +125,14 @@ def _model_arguments(results: Mapping[str, Any]) -> dict[str, str]:
 
 def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evaluated]) -> str | None:
     repo = _model_arguments(results).get("pretrained") or str(results.get("model_name") or "")
-    for name, model in models.items():
-        if model.repo is not None and model.repo == repo:
-            return name
-    for called in map(_plain, (file.parent.name, repo)):
-        for name, model in models.items():
-            if called in (_plain(name), _plain(model.repo or name)):
-                return name
-    return None
+    exact = [name for name, model in models.items() if model.repo is not None and model.repo == repo]
+    alike = [
+        name
+        for called in map(_plain, (file.parent.name, repo))
+        for name, model in models.items()
+        if called in (_plain(name), _plain(model.repo or name))
+    ]
+    return next(iter(exact + alike), None)
 
 
 def _plain(name: str) -> str:

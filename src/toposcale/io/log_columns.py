@@ -42,7 +42,10 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
     for name in there:
         if not name.endswith(("__MIN", "__MAX")):
             plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
-    column_of = {what: _chosen(what, name, there, where) for what, name in (chosen or {}).items()}
+    column_of = dict(chosen or {})
+    for what, name in column_of.items():
+        if name not in there:
+            raise UserError(f"{where}: no column {name} for the {what}; its columns are {', '.join(there[:40])}")
     for what, aliases in NAMES.items():
         if what in column_of or (what == "validation_loss" and "loss" in (chosen or {})):
             continue
@@ -62,23 +65,13 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
     return column_of
 
 
-def _chosen(what: str, name: str, there: list[str], where: str | Path) -> str:
-    if name not in there:
-        raise UserError(f"{where}: no column {name} for the {what}; its columns are {', '.join(there[:40])}")
-    return name
-
-
 def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: str | Path, how: str = "") -> None:
     """UserError: there is no column for the step, or none for a loss of training or validation.
 
     how: what else a reader of the line should know of the columns.
     """
-    missing = [
-        what
-        for what, columns in {"step": {"step"}, "loss": {"loss", "validation_loss"}}.items()
-        if not columns & column_of.keys()
-    ]
-    if missing:
+    needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
+    if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
         there = list(names)
         more = f" and {len(there) - 40} more" if len(there) > 40 else ""
         raise UserError(

@@ -6,8 +6,10 @@ left out, never made up.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,14 +41,17 @@ class LossCurve:
     """What a training left of its course.
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
-    metrics, NaN where a step has none, infinite where it has one that is no number. metrics: names of those columns that
-    are metrics. repeated: steps that have several values of one column, as a training that was resumed leaves them; the
-    last value counts.
+    metrics, NaN where a step has none, infinite where it has one that is no number. repeated: steps that have several
+    values of one column, as a training that was resumed leaves them; the last value counts.
     """
 
     columns: Mapping[str, np.ndarray]
-    metrics: tuple[str, ...]
     repeated: int = 0
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the columns that are metrics."""
+        return tuple(name for name in self.columns if name not in ("step", *_LOG))
 
     def log(self) -> pa.Table:
         """The training log: the rows that have a loss, a gradient norm or a learning rate."""
@@ -80,7 +85,7 @@ class LossCurve:
         if not len(checkpoints) and not len(measured.get("validation_loss", ())):
             spread = np.linspace(0, max(len(lost) - 1, 0), min(MOST_CHECKPOINTS, len(lost)))
             at = lost[spread.round().astype(int)]
-        rows = [(step, "training_loss", losses[row]) for row in np.intersect1d(at, lost) for step in [steps[row]]]
+        rows = [(steps[row], "training_loss", losses[row]) for row in np.intersect1d(at, lost)]
         recorded = {step for step, _, _ in rows}
         for step in sorted(set(checkpoints) - recorded):
             following = np.searchsorted(steps[lost], step)
@@ -89,16 +94,17 @@ class LossCurve:
         rows += [(steps[row], name, self.columns[name][row]) for name, places in measured.items() for row in places]
         return tables.from_rows(
             schemas.TABLES["metrics"],
-            [
-                {"model": model, "step": int(step), "metric": metric, "value": float(value)}
-                for step, metric, value in rows
-            ],
+            ({"model": model, "step": int(step), "metric": name, "value": float(value)} for step, name, value in rows),
         )
 
 
 def read(path: str | Path, *, loss_column: str | None = None, step_column: str | None = None) -> LossCurve:
     """The loss curve behind a path: a table, JSON lines, the folder or state of a Trainer, or TensorBoard files.
 
+    A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is an object a line, or a list of objects. Needed
+    are a step and a loss, of training or validation, in nats per token; the learning rate and the gradient norm are read
+    where they are. Names are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step
+    are joined, as Lightning writes a row for the training and one for the validation.
     A file may be compressed with gzip, and one without a telling ending is known by its first bytes. loss_column,
     step_column: the columns of the loss and of the step, where no usual name tells them.
     UserError: one line that names the file and what is wrong with it.
@@ -106,13 +112,14 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
     path = Path(path)
     chosen = _chosen(loss_column, step_column)
     if state := trainer_state_of(path):
-        return read_trainer_state(state)
+        return _read_trainer_state(state)
     if path.is_dir() or ".tfevents." in path.name:
-        return read_events(path, chosen)
+        return _read_events(path, chosen)
     kind = _kind(path)
-    if kind == "lines":
-        return read_json_lines(path, chosen)
-    return read_json(path, chosen) if kind == "list" else read_table(path, chosen)
+    if kind != "table":
+        return _of_objects(_json_objects(path, kind), path, chosen)
+    data, separator = tables.read_any(path)
+    return _of_columns(data, path, chosen, f" (separated by {separator})" if separator else "")
 
 
 def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
@@ -126,7 +133,7 @@ def _kind(path: Path) -> str:
     by_ending = {".jsonl": "lines", ".ndjson": "lines", ".json": "list", ".csv": "table", ".tsv": "table"}
     if suffix in by_ending or suffix == ".parquet" or not path.is_file():
         return by_ending.get(suffix, "table")
-    with tables.opened(path) as file:
+    with tables.open_plain_or_gzip(path) as file:
         first = file.read(256).lstrip()[:1]
     return {b"{": "lines", b"[": "list"}.get(first, "table")
 
@@ -151,46 +158,50 @@ def of_columns(
     return _of_columns(columns, where, _chosen(loss_column, step_column))
 
 
-def _of_columns(columns: Mapping[str, Any], where: str | Path, chosen: Mapping[str, str] | None) -> LossCurve:
-    column_of = matched(columns, where, chosen)
-    refuse_missing(column_of, columns, where)
+def _of_columns(
+    columns: Mapping[str, Any] | pa.Table, where: str | Path, chosen: Mapping[str, str], how: str = ""
+) -> LossCurve:
+    names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
+    column_of = matched(names, where, chosen)
+    refuse_missing(column_of, names, where, how)
     series = {name: _floats(columns[column], column, where) for name, column in column_of.items()}
     if len({len(values) for values in series.values()}) > 1:
         lengths = ", ".join(f"{column_of[name]} {len(values)}" for name, values in series.items())
         raise UserError(f"{where}: the columns are not of one length: {lengths}")
-    return _joined(series, where, tuple(name for name in column_of if name == "validation_loss"))
+    if not len(series["step"]):
+        raise UserError(f"{where}: no rows; a loss table has one row for each logged step")
+    if np.isnan(series["step"]).any():
+        raise UserError(f"{where}: {column_of['step']} is missing in {np.isnan(series['step']).sum()} rows")
+    return _joined(series, where)
 
 
-def read_json_lines(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
-    """One JSON object a line with a step and a loss, as W&B and many training loops write it; lines without a step
-    are no rows."""
-    rows = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+def _json_objects(path: Path, kind: str) -> list[dict[str, Any]]:
+    """JSON objects, one a "lines" as W&B and many training loops write them, or in a "list" as data frames give them."""
+    text = _text(path)
+    if kind == "list":
         try:
-            rows.append(parse_json(line) if line.strip() else {})
+            objects = parse_json(text)
+        except ValueError as error:
+            raise UserError(f"{path}: not JSON ({error})") from error
+        if not isinstance(objects, list) or not all(isinstance(entry, dict) for entry in objects):
+            raise UserError(
+                f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({TRAINER_STATE})"
+            )
+        return objects
+    objects = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            objects.append(parse_json(line) if line.strip() else {})
         except ValueError as error:
             raise UserError(f"{path}: line {number} is not JSON, one object a line ({error})") from error
-        if not isinstance(rows[-1], dict):
+        if not isinstance(objects[-1], dict):
             raise UserError(f"{path}: line {number} is not JSON, one object a line (it holds something else)")
-    return _of_rows(rows, path, chosen)
+    return objects
 
 
-def read_json(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
-    """A list of JSON objects with a step and a loss, as W&B's interface and data frames give it."""
+def _text(path: Path) -> str:
     try:
-        rows = parse_json(_text(path))
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from error
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError(
-            f"{path}: neither a list of objects with a step and a loss nor the state of a Trainer ({TRAINER_STATE})"
-        )
-    return _of_rows(rows, path, chosen)
-
-
-def _text(path: str | Path) -> str:
-    try:
-        with tables.opened(Path(path)) as file:
+        with tables.open_plain_or_gzip(path) as file:
             return file.read().decode("utf-8")
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
@@ -200,76 +211,55 @@ def _text(path: str | Path) -> str:
         raise UserError(f"{path}: not a text in UTF-8") from error
 
 
-def _of_rows(objects: Iterable[Mapping[str, Any]], path: str | Path, chosen: Mapping[str, str] | None) -> LossCurve:
-    steps = {chosen["step"].lower()} if chosen and "step" in chosen else set(NAMES["step"])
-    rows = [
-        {key: number for key, value in row.items() if (number := _number(value)) is not None}
-        for row in objects
-        if steps & {name.lower() for name in row}
-    ]
+def _of_objects(objects: Iterable[Mapping[str, Any]], path: Path, chosen: Mapping[str, str]) -> LossCurve:
+    """The loss curve of rows; those without a step are none."""
+    steps = {chosen["step"].lower()} if "step" in chosen else set(NAMES["step"])
+    return _of_columns(
+        _columns([_numbers(row) for row in objects if steps & {name.lower() for name in row}]), path, chosen
+    )
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Rows as columns, NaN where a row has no value."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return _of_columns({name: np.array([row.get(name, np.nan) for row in rows]) for name in names}, path, chosen)
+    return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
 
 
-def _number(value: Any) -> float | None:
-    """A number, also one that is written as a text; None: it is none."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    return _logged(value) if isinstance(value, int | float) else None
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row, also those that are written as texts; a NaN as infinity, for NaN is what was not logged."""
+    numbers = {}
+    for name, value in row.items():
+        with suppress(TypeError, ValueError, OverflowError):
+            numbers[name] = np.inf if math.isnan(float(value)) else float(value)
+    return numbers
 
 
 def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
     try:
+        if isinstance(values, pa.ChunkedArray):
+            numbers = pc.cast(values, pa.float64())
+            return pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
         numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{where}: column {name} contains values that are not numbers ({error})") from error
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{where}: column {name} contains values that are not numbers ({reason})") from error
     if numbers.ndim != 1:
         raise UserError(f"{where}: column {name} is not a list of numbers")
     return numbers
 
 
-def _logged(value: float) -> float:
-    """A number that was logged; of what is no number infinity, since NaN stands for what was not logged."""
-    return float(value) if value == value else np.inf
-
-
-def read_table(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
-    """A CSV file (separated by comma, semicolon or tab) or a Parquet file with a row a logged step.
-
-    Needed are a step and a loss, of training or validation, in nats per token; the learning rate and the gradient norm are
-    read where they are. Names are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one
-    step are joined, as Lightning writes a row for the training and one for the validation.
-    """
-    data, separator = tables.read_any(path)
-    column_of = matched(data.schema.names, path, chosen)
-    refuse_missing(column_of, data.schema.names, path, f" (separated by {separator})" if separator else "")
-    columns = {name: _numbers(data[column], column, path) for name, column in column_of.items()}
-    if not len(columns["step"]):
-        raise UserError(f"{path}: no rows; a loss table has one row for each logged step")
-    if np.isnan(columns["step"]).any():
-        raise UserError(f"{path}: {column_of['step']} is missing in {np.isnan(columns['step']).sum()} rows")
-    return _joined(columns, path, tuple(name for name in column_of if name == "validation_loss"))
-
-
-def read_trainer_state(path: str | Path) -> LossCurve:
+def _read_trainer_state(path: Path) -> LossCurve:
     """The log of transformers' Trainer: losses, gradient norms, learning rates, and what it evaluated.
 
     `eval_loss` is the metric validation_loss, any other `eval_NAME` that is a number the metric NAME. A logged loss is the
     mean over the steps since the log before.
     """
-    history = trainer_state(path).get("log_history") or []
-    entries: list[dict[str, float]] = []
-    for entry in history:
-        logged = {name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)}
-        numbers = {name: _logged(value) for name, value in logged.items() if isinstance(value, int | float)}
-        entries.append({"step": float(entry["step"]), **evaluated(entry), **numbers})
-    names = dict.fromkeys(name for row in entries for name in row)
-    columns = {name: np.array([row.get(name, np.nan) for row in entries]) for name in ("step", *_LOG, *names)}
-    metrics = tuple(name for name in names if name not in ("step", *_LOG))
-    return _joined(columns, path, metrics)
+    rows = [
+        {"step": float(entry["step"]), **evaluated(entry)}
+        | _numbers({name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)})
+        for entry in trainer_state(path)["log_history"]
+    ]
+    return _joined({"step": np.empty(0)} | _columns(rows), path)
 
 
 def trainer_state(path: str | Path) -> dict[str, Any]:
@@ -316,35 +306,23 @@ def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> 
     return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
 
 
-def read_events(path: str | Path, chosen: Mapping[str, str] | None = None) -> LossCurve:
+def _read_events(path: Path, chosen: Mapping[str, str]) -> LossCurve:
     """The scalars of TensorBoard event files: one file, or all of a folder. Needs the package tensorboard."""
-    points, repeated = event_files.scalars(Path(path))
+    points, repeated = event_files.scalars(path)
     tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
-    column_of = matched(tags, path, {what: name for what, name in (chosen or {}).items() if what != "step"})
+    column_of = matched(tags, path, {what: name for what, name in chosen.items() if what != "step"})
     if not column_of.keys() & {"loss", "validation_loss"}:
         raise UserError(
             f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}. Name it with --loss-column "
             "(loss_column)"
         )
-    steps = np.array(sorted({step for column in column_of.values() for step in points[column]}), dtype=np.float64)
-    columns = {
-        name: np.array([points[column].get(int(step), np.nan) for step in steps]) for name, column in column_of.items()
-    }
-    metrics = tuple(name for name in column_of if name == "validation_loss")
-    return replace(_joined({"step": steps, **columns}, path, metrics), repeated=repeated)
+    steps = sorted({step for column in column_of.values() for step in points[column]})
+    columns = {name: [points[column].get(step, np.nan) for step in steps] for name, column in column_of.items()}
+    curve = _joined({name: np.array(values, float) for name, values in {"step": steps, **columns}.items()}, path)
+    return replace(curve, repeated=repeated)
 
 
-def _numbers(column: pa.ChunkedArray, name: str, path: str | Path) -> np.ndarray:
-    try:
-        numbers = pc.cast(column, pa.float64())
-        return pc.if_else(pc.is_nan(numbers), np.inf, numbers).fill_null(np.nan).to_numpy()
-    except pa.ArrowException as error:
-        raise UserError(
-            f"{path}: column {name} contains values that are not numbers ({str(error).splitlines()[0]})"
-        ) from error
-
-
-def _joined(columns: Mapping[str, np.ndarray], path: str | Path, metrics: tuple[str, ...]) -> LossCurve:
+def _joined(columns: Mapping[str, np.ndarray], path: str | Path) -> LossCurve:
     """A curve with each step once, ascending; rows of one step are joined, and of two values the last counts."""
     steps = columns["step"]
     wrong = (steps % 1 != 0) | (steps < 0) | (steps > MOST_STEPS)
@@ -357,9 +335,7 @@ def _joined(columns: Mapping[str, np.ndarray], path: str | Path, metrics: tuple[
     order = np.argsort(steps, kind="stable")
     unique, place = np.unique(steps[order], return_inverse=True)
     joined, repeated = {"step": unique}, np.zeros(len(unique), bool)
-    for name in dict.fromkeys((*_LOG, *columns)):
-        if name == "step":
-            continue
+    for name in (*_LOG, *(name for name in columns if name not in ("step", *_LOG))):
         values = columns.get(name, np.full(len(steps), np.nan))[order]
         is_known = ~np.isnan(values)
         last = np.full(len(unique), np.nan)
@@ -371,4 +347,4 @@ def _joined(columns: Mapping[str, np.ndarray], path: str | Path, metrics: tuple[
             raise UserError(
                 f"{path}: the {name.replace('_', ' ')} is {low:g} in a row, but a loss in nats per token is above 0"
             )
-    return LossCurve(joined, metrics, int(repeated.sum()))
+    return LossCurve(joined, int(repeated.sum()))

@@ -115,6 +115,7 @@ _DEFINITIONS = {
         text("shape", "shape of the learning-rate schedule, of models trained here"),
         number("data_fraction", "share of the training text that is read, of models trained here"),
         text("plan", "source of the learning rates up to the end (given, rows, recognised), or why they are not known"),
+        count("repeated_steps", "steps that the user's log has several times, of which the last value counts"),
     ),
     "schedules": table(
         "the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between",

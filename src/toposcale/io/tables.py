@@ -24,6 +24,8 @@ from toposcale.io.errors import WHEN_DAMAGED, UserError
 from toposcale.io.files import atomic_write
 from toposcale.io.schemas import Table
 
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as dictionaries -> an Arrow table of `table`'s schema, sorted by its key. None is a null."""
@@ -50,24 +52,16 @@ def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, ste
 
 def diagram_rows(diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, step: int, source: str) -> pa.Table:
     """Diagrams by layer and dimension, `diagrams[layer][dimension]` of shape (k, 2), as a diagrams table."""
-    parts = [
-        (layer, dimension, diagram)
-        for layer, by_dimension in diagrams.items()
-        for dimension, diagram in enumerate(by_dimension)
-        if len(diagram)
-    ]
-    lengths = [len(diagram) for _, _, diagram in parts]
-    bars = np.concatenate([np.empty((0, 2)), *(diagram for _, _, diagram in parts)])
-    columns = {
-        "model": np.full(len(bars), model),
-        "step": np.full(len(bars), step),
-        "source": np.full(len(bars), source),
-        "layer": [layer for (layer, _, _), length in zip(parts, lengths, strict=True) for _ in range(length)],
-        "dimension": np.repeat([dimension for _, dimension, _ in parts], lengths),
-        "birth": bars[:, 0],
-        "death": bars[:, 1],
-    }
-    return from_columns(schemas.TABLES["diagrams"], columns)
+    where = {"model": model, "step": step, "source": source}
+    return from_rows(
+        schemas.TABLES["diagrams"],
+        (
+            {**where, "layer": layer, "dimension": dimension, "birth": birth, "death": death}
+            for layer, by_dimension in diagrams.items()
+            for dimension, diagram in enumerate(by_dimension)
+            for birth, death in diagram.tolist()
+        ),
+    )
 
 
 def sort(table: Table, data: pa.Table) -> pa.Table:
@@ -154,7 +148,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
     """
     path = Path(path)
     try:
-        with opened(path) as file:
+        with open_plain_or_gzip(path) as file:
             content = file.read()
         if content.startswith(b"PAR1") or ".parquet" in path.suffixes[-2:]:
             return pq.ParquetFile(pa.BufferReader(content)).read(), ""
@@ -179,14 +173,11 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
         raise UserError(f"{path}: not a readable Parquet or CSV table ({str(error).splitlines()[0]})") from error
 
 
-def opened(path: Path) -> BinaryIO:
+def open_plain_or_gzip(path: Path) -> BinaryIO:
     """A file of the user's to be read, with or without gzip around it."""
     with path.open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
     return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed else path.open("rb")
-
-
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def read_user_table(table: Table, path: str | Path) -> pa.Table:

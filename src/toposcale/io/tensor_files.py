@@ -50,9 +50,8 @@ def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str
         if not isinstance(value, str):
             raise ValueError(f"metadata: {key} is {value!r}, but safetensors metadata is text")
     content = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    stated = {**metadata, _DIGEST: _digest(content, metadata)}
     with atomic_write(path) as temporary, temporary.open("wb") as file:
-        file.write(save(content, {_ENTRY: _text(stated)}))
+        file.write(_serialised(content, {**metadata, _DIGEST: _digest(content, metadata)}))
         file.flush()
         os.fsync(file.fileno())
 
@@ -114,12 +113,12 @@ def rows_of(file: Any, name: str, path: str | Path) -> Any:
     return tensor(file, name, path) if stored.get_dtype() in _NOT_IN_NUMPY else stored
 
 
+def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> bytes:
+    return save(dict(arrays), {_ENTRY: json.dumps(metadata, sort_keys=True)})
+
+
 def _digest(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> str:
-    return hashlib.sha256(save(dict(arrays), {_ENTRY: _text(metadata)})).hexdigest()
-
-
-def _text(metadata: Mapping[str, str]) -> str:
-    return json.dumps(metadata, sort_keys=True)
+    return hashlib.sha256(_serialised(arrays, metadata)).hexdigest()
 
 
 def _metadata(file: Any, path: str | Path) -> dict[str, str]:
