@@ -8,12 +8,13 @@ from toposcale.io.files import read_json
 from toposcale.training.schedules import planned, schedule_of, warmup_of
 
 
-def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=()):
+def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), repeated=None):
     """A row of the models table, and the model's rows of the schedules table.
 
     What `facts` (of `plan.Model`) has counts, then what the files tell; the rest stays unknown. weights: a checkpoint.
     n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
-    state of a Trainer. steps, rates: the learning rates of the training log.
+    state of a Trainer. steps, rates: the learning rates of the training log. repeated: how many of its steps the user's
+    file has several times.
     """
     facts_known = {key: value for key, value in facts.items() if value is not None}
     logged, end = max(map(int, steps), default=None), facts_known.get("final_step")
@@ -31,6 +32,7 @@ def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, st
     if curve is not None and (checkpoint or Path(curve).suffix == ".json"):
         stated = checkpoints.trainer_facts(Path(curve), checkpoint)
         facts_of_run |= {key: value for key, value in stated.items() if value}
+    facts_of_run["repeated_steps"] = None if repeated is None else int(repeated)
     row, plan = planned({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if row.get("warmup_steps") is None and len(steps):
         warmup = warmup_of(steps, rates)

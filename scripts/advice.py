@@ -63,6 +63,7 @@ class Files:
         metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
         if curve is not None:
             metrics.append(curve.metric_rows(name))
+        self.repeated = None if curve is None else curve.repeated
         log = curve.log() if curve is not None else tables.gather(schemas.TABLES["training"], there.get("training", []))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
 
@@ -77,6 +78,7 @@ def plan_of(name, files, facts, curve):
         curve=curve,
         steps=files.log["step"].to_numpy(),
         rates=files.log["learning_rate"].to_numpy(),
+        repeated=files.repeated,
     )
 
 

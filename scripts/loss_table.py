@@ -8,7 +8,7 @@ from toposcale.io import loss_curves, notes, tables
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
-    tables.write(curve.log(), snakemake.output.log, metadata)
+    tables.write(curve.log(), snakemake.output.log, metadata | {"repeated": str(curve.repeated)})
     model = snakemake.wildcards.model
     noted = [notes.note(model, "training log", on_repeated(curve.repeated), "")] if curve.repeated else []
     rows = curve.metric_rows(model, snakemake.params.steps)

@@ -17,6 +17,7 @@ def main(snakemake):
         if name in logs:
             log = tables.read(schemas.TABLES["training"], logs[name])
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
+            sources["repeated"] = tables.read_metadata(logs[name]).get("repeated")
         row, plan = _models.row_and_plan(name, facts, **sources)
         rows.append(row)
         schedules += plan

@@ -8,7 +8,8 @@ import pytest
 import _models
 import advice
 import metrics_table
-from toposcale.io import schemas, tables
+from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 
 
@@ -44,3 +45,15 @@ def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
     stated = {"last_checkpoint": 3, "final_step": 9, "warmup_steps": 1}
     row, _ = _models.row_and_plan("m", stated, steps=steps, rates=rates)
     assert (row["final_step"], row["warmup_steps"]) == (9, 1)
+
+
+def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_training():
+    """The log keeps the last row alone, so nothing else tells of them."""
+    curve = loss_curves.of_columns({"step": [1, 2, 3, 2, 3, 4], "loss": [5.0, 4.4, 9.0, 4.0, 3.0, 2.5]})
+    files = advice.Files("m", {}, curve, [])
+    row, _ = advice.plan_of("m", files, {"n_parameters": 9, "final_step": 8, "seed": 1}, None)
+    assert row["repeated_steps"] == 2
+    features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
+    log = files.log.assign(model="m")
+    [training] = trainings_from_tables(features, files.metrics, log, models)
+    assert training.notes == ("of 2 steps that were logged again, as after a restart, the last value counts",)

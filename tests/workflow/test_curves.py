@@ -85,4 +85,16 @@ def test_steps_that_were_logged_again_count_as_logged_last_and_are_told(curves):
     log = pd.read_parquet(curves.results / "training/live.parquet")
     assert log["loss"].tolist() == [5, 4, 3, 2.5]
     table = pd.read_parquet(curves.results / "tables/warnings.parquet").set_index("model")
-    assert "of 2 steps that were logged again, as after a restart" in table.loc["live", "warning"]
+    again = "of 2 steps that were logged again, as after a restart, the last value counts"
+    assert again in table.loc["live", "warning"]
+    models = pd.read_parquet(curves.results / "tables/models.parquet").set_index("model")
+    assert models["repeated_steps"].to_dict() == {"curve-1m": 0, "curve-10m": 0, "live": 2}
+    # Advice needs more rows, and says what the call from Python says.
+    steps = np.array([*range(10, 801, 10), 700, 800])
+    losses = loss(steps, 1_000_000) + 0.01 * (np.arange(len(steps)) >= 80)
+    pd.DataFrame({"step": steps, "loss": losses}).to_csv(curves.path / "live.csv", index=False)
+    assert again in curves.snakemake("--nolock", "advice").stdout
+    [written] = json.loads((curves.results / "advice.json").read_text())["models"]
+    facts = {"n_parameters": 1_000_000, "tokens_per_step": 1000, "steps": END}
+    assert written == dict(toposcale.advise(curves.path / "live.csv", **facts, name="live"))
+    assert again in written["assumed"]
