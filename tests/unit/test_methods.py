@@ -230,8 +230,9 @@ def test_vectors_are_matched_to_checkpoints_by_their_step():
     )
     models = pd.DataFrame([{"model": "m", "n_parameters": 10, "tokens_per_step": 1, "final_step": 2}])
     nothing = pd.DataFrame()
-    image = np.array([0, 1, 2]), np.array([[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]])
-    [history] = trainings_from_tables(
-        nothing, metrics, nothing, models, vectors={"m": {"weights/persistence_image": image}}
+    images = pd.DataFrame(
+        [("m", step, "weights", "persistence_image", index, step + index / 2) for step in range(3) for index in (0, 1)],
+        columns=["model", "step", "source", "vector", "index", "value"],
     )
+    [history] = trainings_from_tables(nothing, metrics, nothing, models, vectors=images)
     assert history.features["weights/persistence_image"].tolist() == [[0.0, 0.5], [2.0, 2.5]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,6 @@ _FILTERS = ("source", "layer", "feature", "metric", "control", "law", "method", 
 Run = Mapping[str, pd.DataFrame]
 """The tables of a run that published values are looked up in, by name."""
 
-Filters = Mapping[str, Any]
-"""Values that columns of a table must have."""
-
 
 def comparison_tables(
     published: pd.DataFrame,
@@ -72,14 +69,15 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
     for record in published.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
         about = together.get((row["source"], row["model"]), {row["model"]})
-        if not about <= names:
-            continue
-        ours = look_up(row, run)
+        ours = look_up(row, about, run) if about <= names else None
         if ours is None:
             continue
-        value, note = _number_and_note(row["value"], row["note"])
-        if row["quantity"] == "h0_total":
-            note = "; ".join(filter(None, [note, _LIKE_WITH_LIKE]))
+        value = float(row["value"].removeprefix("<"))
+        notes = [
+            "" if pd.isna(row["note"]) else str(row["note"]),
+            f"published as {row['value']}" if row["value"].startswith("<") else "",
+            _LIKE_WITH_LIKE if row["quantity"] == "h0_total" else "",
+        ]
         rows.append(
             {
                 **{key: row[key] for key in ("source", "table", "model", "quantity")},
@@ -87,7 +85,7 @@ def compare(published: pd.DataFrame, run: Run, setting: str) -> pd.DataFrame:
                 "published": value,
                 "ours": ours,
                 "difference": ours - value,
-                "note": note,
+                "note": "; ".join(filter(None, notes)),
                 "setting": setting if row["source"] == PAPER and about <= trained else "",
             }
         )
@@ -108,83 +106,50 @@ def setting_differences(training: Mapping[str, Any], corpus: Mapping[str, Any], 
     return "; ".join(differences)
 
 
-def look_up(row: Mapping[str, Any], run: Run) -> float | None:
-    """This run's value of one published quantity; None where the run has no such thing.
+def look_up(row: Mapping[str, Any], about: Collection[str], run: Run) -> float | None:
+    """This run's value of one published quantity about these models; None where the run has no such thing.
 
     The row names where it stands: `our_table`, `our_column`, the values `our_source`, `our_layer`, ... that choose the rows
-    of that table, and in `take` how these become one number.
+    of that table (without a layer: those of all matrices), and in `take` how these become one number.
     """
     if pd.isna(row["our_table"]):
         return None
-    table = run[row["our_table"]]
-    filters = {name: row[f"our_{name}"] for name in _FILTERS if not pd.isna(row[f"our_{name}"])}
-    filters |= {name: row[name] for name in ("model", "step") if name in table and not pd.isna(row[name])}
-    return _TAKES[row["take"]](table, row["our_column"], filters)
+    table, column, take = run[row["our_table"]], row["our_column"], row["take"]
+    where = {name: row[f"our_{name}"] for name in _FILTERS} | {"step": row["step"]}
+    if take == "last_step":  # the run's own, which need not be the published one
+        rows = _rows(table, about, where | {"step": np.nan}).sort_values("step")
+    else:
+        rows = _rows(table, about, where)
+    if take == "mean_of_small_clouds":
+        # n points have n - 1 bars. Where their number is not known, neither is whether the clouds were small.
+        bars = _rows(table, about, where | {"feature": "h0_count"})[column]
+        rows = rows if bars.max() <= 99 else rows[:0]
+    return None if rows.empty else _TAKES[take](rows[column])
 
 
-def _only(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    values = _rows(table, filters)[column]
+def _rows(table: pd.DataFrame, about: Collection[str], where: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows of these models with these values, those that are not NaN."""
+    rows = table[table["model"].isin(about)] if "model" in table else table
+    if "layer" in table and pd.isna(where["layer"]):
+        rows = rows[rows["layer"] != ALL_LAYERS]
+    for name, value in where.items():
+        rows = rows[rows[name] == value] if name in table and not pd.isna(value) else rows
+    return rows
+
+
+def _only(values: pd.Series) -> float | None:
     return float(values.iloc[0]) if len(values) == 1 else None
 
 
-def _if_known(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    value = _only(table, column, filters)
-    return None if value is None or np.isnan(value) else value
-
-
-def _last_step(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    """The value at the run's own last step, which need not be the published one."""
-    rows = _rows(table, {name: value for name, value in filters.items() if name != "step"})
-    return float(rows.sort_values("step")[column].iloc[-1]) if len(rows) else None
-
-
-def _mean_over_matrices(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    values = _of_matrices(table, filters)[column]
-    return float(values.mean()) if len(values) else None
-
-
-def _sd_over_matrices(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    values = _of_matrices(table, filters)[column]
-    return float(values.std(ddof=0)) if len(values) else None
-
-
-def _mean_of_small_clouds(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    """The mean over matrices; None where a cloud had more than 100 points, or where it is not known."""
-    bars = _of_matrices(table, {**filters, "feature": "h0_count"})[column]
-    # n points have n - 1 bars.
-    return _mean_over_matrices(table, column, filters) if len(bars) and bars.max() <= 99 else None
-
-
-def _mean_size_over_models(table: pd.DataFrame, column: str, filters: Filters) -> float | None:
-    """Mean of the absolute values of the models of the embedding report."""
-    rows = _rows(table, {name: value for name, value in filters.items() if name != "model"})
-    values = rows[rows["model"].isin(_EMBEDDING_REPORT_MODELS)][column]
-    return float(values.abs().mean()) if len(values) == len(_EMBEDDING_REPORT_MODELS) else None
-
-
-def _rows(table: pd.DataFrame, filters: Filters) -> pd.DataFrame:
-    return table[np.logical_and.reduce([table[name] == value for name, value in filters.items()])]
-
-
-def _of_matrices(table: pd.DataFrame, filters: Filters) -> pd.DataFrame:
-    rows = _rows(table, filters)
-    return rows[rows["layer"] != ALL_LAYERS]
-
-
-_TAKES: dict[str, Callable[[pd.DataFrame, str, Filters], float | None]] = {
+_TAKES: dict[str, Callable[[pd.Series], float | None]] = {
     "only": _only,
-    "if_known": _if_known,
-    "last_step": _last_step,
-    "mean_over_matrices": _mean_over_matrices,
-    "sd_over_matrices": _sd_over_matrices,
-    "mean_of_small_clouds": _mean_of_small_clouds,
-    "mean_size_over_models": _mean_size_over_models,
+    "if_known": lambda values: _only(values.dropna()),
+    "last_step": lambda values: float(values.iloc[-1]),
+    "mean_over_matrices": lambda values: float(values.mean()),
+    "sd_over_matrices": lambda values: float(values.std(ddof=0)),
+    "mean_of_small_clouds": lambda values: float(values.mean()),
+    "mean_size_over_models": lambda values: (
+        float(values.abs().mean()) if len(values) == len(_EMBEDDING_REPORT_MODELS) else None
+    ),
 }
 """How rows of a table become one number, by the names in `take`."""
-
-
-def _number_and_note(value: str, note: Any) -> tuple[float, str]:
-    note = "" if pd.isna(note) else str(note)
-    if value.startswith("<"):
-        return float(value[1:]), "; ".join(filter(None, [note, f"published as {value}"]))
-    return float(value), note

@@ -1,15 +1,15 @@
-"""Finish, extend, or stop and start another size: judged by what each choice costs, the compute already spent included."""
+"""Finish, extend, or stop and start another size: the advice on every run, and what following it would have cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import FRACTIONS
-from toposcale.analysis.regret import POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
+from toposcale.analysis.regret import NO_OUTCOME, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 from toposcale.analysis.series import cells_of
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.advice import Advice, advise_on
@@ -21,8 +21,9 @@ from toposcale.io import schemas
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""
 
-SAME_COMPUTE = 0.05
-"""A run that was trained counts as a candidate's truth where its compute differs by at most this share."""
+SAME_COMPUTE, SAME_COURSE = 0.05, 0.1
+"""A run that was trained counts as a candidate's truth where its compute differs by at most this share, and its rate, in
+units of the peak, by at most so much."""
 
 
 def decision_tables(
@@ -37,19 +38,17 @@ def decision_tables(
     seed: int,
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
-    """The tables candidates, decisions and decision_evaluation; `decision` is that section of the configuration."""
+    """The tables advice, candidates, decisions, decision_evaluation; `decision` is that section of the configuration."""
     trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules)
-    request = Request(decision["remaining"], decision["sizes"])
-    advised = moments(trainings, fractions, request)
+    advised = moments(trainings, fractions, Request(decision["remaining"], decision["sizes"]))
     evaluated = decision_table(trainings, fractions=fractions)
     by_cell = evaluated.assign(cell=evaluated["model"].map(cells_of(models)))
     means = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
-    means = schemas.TABLES["decision_evaluation"].frame(means.drop(columns=["n_models"]))
     return {
         "advice": advice_table(advised),
         "candidates": candidate_table(advised),
         "decisions": evaluated,
-        "decision_evaluation": means,
+        "decision_evaluation": schemas.TABLES["decision_evaluation"].frame(means.drop(columns=["n_models"])),
     }
 
 
@@ -73,8 +72,8 @@ def moments(
     made = []
     for training in trainings:
         if training.is_over:
-            share, others = min(fractions), _smaller(training, trainings)
-            advice = advise_on(training.first(share), others, request)
+            share = min(fractions)
+            advice = advise_on(training.first(share), _smaller(training, trainings), request)
         else:
             share = training.last_step / training.final_step
             advice = advise_on(training, trainings, request)
@@ -82,30 +81,31 @@ def moments(
     return made
 
 
-def advice_table(rows: Sequence[Moment]) -> pd.DataFrame:
+def advice_table(advised: Iterable[Moment]) -> pd.DataFrame:
     """The `advice` table: what to do, a row a training."""
     columns = schemas.TABLES["advice"].names
-    made = []
-    for moment in rows:
-        values = {name: value for name, value in moment.advice.items() if name in columns}
-        doubts = {"sentence": moment.advice.sentence, "unsure_because": "; ".join(moment.advice.doubts)}
-        made.append(values | doubts | moment.key)
-    return schemas.TABLES["advice"].frame(made)
+    return schemas.TABLES["advice"].frame(
+        {name: value for name, value in advice.items() if name in columns}
+        | {"sentence": advice.sentence, "unsure_because": "; ".join(advice.doubts)}
+        | moment.key
+        for moment in advised
+        for advice in [moment.advice]
+    )
 
 
-def candidate_table(rows: Sequence[Moment]) -> pd.DataFrame:
+def candidate_table(advised: Iterable[Moment]) -> pd.DataFrame:
     """The `candidates` table: a row for each way to spend the compute that is left."""
-    made = []
-    for moment in rows:
-        advice = moment.advice
-        if advice.decision is None:
-            made.append(moment.key | {"candidate": "", "is_sure": False, "reason": advice.no_advice_because})
+    rows = []
+    for moment in advised:
+        advice, decision = moment.advice, moment.advice.decision
+        if decision is None:
+            rows.append(moment.key | {"candidate": "", "is_sure": False, "reason": advice.no_advice_because})
             continue
-        for option in advice.decision.options:
-            is_sure = advice.is_sure and option is advice.decision.best
-            options = option.as_row() | {"compute": option.candidate.compute}
-            made.append(moment.key | options | {"is_sure": is_sure, "reason": ""})
-    return schemas.TABLES["candidates"].frame(made)
+        for option in decision.options:
+            facts = {"compute": option.candidate.compute, "reason": ""}
+            is_sure = advice.is_sure and option is decision.best
+            rows.append(moment.key | option.as_row() | facts | {"is_sure": is_sure})
+    return schemas.TABLES["candidates"].frame(rows)
 
 
 def _finished_of_family(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[TrainingRun]:
@@ -116,6 +116,39 @@ def _smaller(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[Tr
     """What is taken as known at a moment of a finished run, beside its own beginning: the smaller sizes."""
     family = _finished_of_family(training, trainings)
     return [other for other in family if other.n_parameters < training.n_parameters]
+
+
+class Hindsight(NamedTuple):
+    """A finished run, the larger sizes of its family, and the law that was fitted to all of them."""
+
+    training: TrainingRun
+    larger: list[TrainingRun]
+    law: Joint
+
+    def outcome(self, candidate: Candidate) -> Outcome:
+        """What a candidate led to: observed where such a run was trained, else the loss that the law gives."""
+        if candidate.name == FINISH:
+            return Outcome(self.training.final_loss)
+        for other in self.larger:
+            if (
+                other.n_parameters == candidate.target.n_parameters
+                and other.plan_known
+                and abs(other.compute(other.final_step) / candidate.compute - 1) <= SAME_COMPUTE
+                and course_gap(other.whole_plan, candidate.target.learning_rates) <= SAME_COURSE
+            ):
+                return Outcome(other.final_loss)
+        return Outcome(float(self.law.predict([candidate.target])[0][0]), False)
+
+    def random_stop(self, now: TrainingRun, size: float) -> Outcome:
+        """The mean over stops at evenly spread moments of the rest, each starting this size with what is then left."""
+        plan = next(other for other in self.larger if other.n_parameters == size).unstarted()
+        outcomes = []
+        for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
+            ways = candidates(now, [plan], (1 - share) * now.compute_left, ())
+            start = next((candidate for candidate in ways if candidate.is_start), None)
+            # Too little is left to start anything: it was as good as finished.
+            outcomes.append(self.outcome(start) if start else Outcome(self.training.final_loss))
+        return Outcome(float(np.mean([o.loss for o in outcomes])), all(o.observed for o in outcomes))
 
 
 def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[float] = FRACTIONS) -> pd.DataFrame:
@@ -136,18 +169,17 @@ def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[floa
             continue
         if training.family not in laws:
             laws[training.family] = Joint().fit(family)  # to all finished runs that it reads
+        hindsight = Hindsight(training, larger, laws[training.family])
         for fraction in fractions:
-            rows += _decision(training, _smaller(training, trainings), larger, laws[training.family], fraction)
+            rows += _decision(hindsight, _smaller(training, trainings), fraction)
     return schemas.TABLES["decisions"].frame(rows)
 
 
-def _decision(
-    training: TrainingRun, smaller: Sequence[TrainingRun], larger: Sequence[TrainingRun], law: Joint, fraction: float
-) -> Iterator[dict[str, Any]]:
+def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: float) -> Iterator[dict[str, Any]]:
     """The rows of one decision, or a row of every policy with the reason why there is none."""
-    now = training.first(fraction)
+    training, now = hindsight.training, hindsight.training.first(fraction)
     # Sizes that have not started: their plan alone is known, not one loss.
-    others = [*(other.unstarted() for other in larger), *smaller]
+    others = [*(other.unstarted() for other in hindsight.larger), *smaller]
     ways = candidates(now, others, multiples=())
     starts = [candidate for candidate in ways if candidate.is_start]
     moment = {
@@ -161,47 +193,11 @@ def _decision(
         reason = "no other size can be started" if not starts else "no loss"
         yield from (moment | {"policy": policy, "reason": reason} for policy in POLICIES)
         return
-    outcomes = {candidate.name: _outcome(candidate, training, larger, law) for candidate in ways}
+    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in ways}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > training.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
     advice = advise_on(now, others, Request(sizes=()))
     choices = usual_choices(Choice.of(advice), following.name if following else "")
-    at_random = Outcome(np.nan)
-    if following:  # else the rest buys no training of a larger size
-        at_random = _random_stop(now, training, following, larger, law, outcomes[FINISH])
+    at_random = hindsight.random_stop(now, following.target.n_parameters) if following else NO_OUTCOME
     for row in judged(choices, outcomes, at_random):
         yield moment | row
-
-
-def _outcome(candidate: Candidate, training: TrainingRun, larger: Sequence[TrainingRun], law: Joint) -> Outcome:
-    if candidate.name == FINISH:
-        return Outcome(training.final_loss)
-    for other in larger:
-        whole = other.compute(other.final_step)
-        if (
-            other.n_parameters == candidate.target.n_parameters
-            and other.plan_known
-            and abs(whole / candidate.compute - 1) <= SAME_COMPUTE
-            and course_gap(other.whole_plan, candidate.target.learning_rates) <= 0.1
-        ):
-            return Outcome(other.final_loss)
-    return Outcome(float(law.predict([candidate.target])[0][0]), False)
-
-
-def _random_stop(
-    now: TrainingRun,
-    training: TrainingRun,
-    following: Candidate,
-    larger: Sequence[TrainingRun],
-    law: Joint,
-    finished: Outcome,
-) -> Outcome:
-    """Mean loss of stopping at evenly spread moments of the rest and starting the next size with what is then left."""
-    like = [other for other in larger if other.n_parameters == following.target.n_parameters]
-    truths = []
-    for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-        ways = candidates(now, [like[0].unstarted()], (1 - share) * now.compute_left, ())
-        starts = [candidate for candidate in ways if candidate.is_start]
-        # Too little is left to start anything: it was as good as finished.
-        truths.append(_outcome(starts[0], training, like, law) if starts else finished)
-    return Outcome(float(np.mean([t.loss for t in truths])), all(t.observed for t in truths))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.series import cells_of
-from toposcale.analysis.training_runs import trainings_from_tables, vectors_by_model
+from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.forecasting.calibration import calibrate_on_others
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import METHODS, Family, forecast, make
@@ -47,9 +47,7 @@ def forecast_tables(
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
     """The tables forecasts and forecast_evaluation."""
-    trainings = trainings_from_tables(
-        features, metrics, training, models, schedules=schedules, vectors=vectors_by_model(vectors)
-    )
+    trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules, vectors=vectors)
     forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
     evaluated = evaluate(forecasts, trainings, cells_of(models), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}

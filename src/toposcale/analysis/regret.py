@@ -1,4 +1,4 @@
-"""What each policy gives up: the rows of a decision whose outcomes are judged_rows, and their means."""
+"""What each policy gives up against the best choice: the rows of one decision, and means over decisions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from toposcale.analysis.forecasts import bootstrap_interval
 from toposcale.forecasting.advice import Advice
 from toposcale.forecasting.decision import FINISH
 
-ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = "advice", "always_finish", "stop_now", "stop_at_random"
-POLICIES = (ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM)
-
+ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 AT_RANDOM = "stop at random"
 """The choice of `STOP_AT_RANDOM`: no candidate, but a mean over moments."""
 
@@ -35,6 +33,9 @@ class Outcome(NamedTuple):
 
     loss: float
     observed: bool = True
+
+
+NO_OUTCOME = Outcome(np.nan)
 
 
 class Choice(NamedTuple):
@@ -70,9 +71,6 @@ def best_of(outcomes: Mapping[str, Outcome]) -> str:
     return min(outcomes, key=lambda name: (outcomes[name].loss, name))
 
 
-NO_OUTCOME = Outcome(np.nan)
-
-
 def judged(
     choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], at_random: Outcome = NO_OUTCOME
 ) -> list[dict[str, Any]]:
@@ -85,24 +83,22 @@ def judged(
     led_to = {**outcomes, AT_RANDOM: at_random, "": NO_OUTCOME}
     # Which choice was best is observed only where all of them were.
     all_observed = all(outcome.observed for outcome in outcomes.values())
-    rows = []
-    for policy, choice in choices.items():
-        outcome = led_to[choice.candidate]
-        rows.append(
-            {
-                "policy": policy,
-                "choice": choice.candidate,
-                "probability": choice.probability,
-                "is_sure": choice.is_sure,
-                "loss": outcome.loss,
-                "best": best,
-                "best_loss": outcomes[best].loss,
-                "regret": outcome.loss - outcomes[best].loss,
-                "truth": OBSERVED if outcome.observed and all_observed else MODELLED,
-                "reason": choice.reason,
-            }
-        )
-    return rows
+    return [
+        {
+            "policy": policy,
+            "choice": choice.candidate,
+            "probability": choice.probability,
+            "is_sure": choice.is_sure,
+            "loss": outcome.loss,
+            "best": best,
+            "best_loss": outcomes[best].loss,
+            "regret": outcome.loss - outcomes[best].loss,
+            "truth": OBSERVED if outcome.observed and all_observed else MODELLED,
+            "reason": choice.reason,
+        }
+        for policy, choice in choices.items()
+        for outcome in [led_to[choice.candidate]]
+    ]
 
 
 def mean_regret(
@@ -120,22 +116,22 @@ def mean_regret(
     value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
     Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
-    judged_rows = decisions.dropna(subset=["regret"])
-    finish = judged_rows.loc[judged_rows["policy"] == ALWAYS_FINISH, [*key, "regret"]]
-    finish = finish.rename(columns={"regret": "of_finishing"})
-    judged_rows = judged_rows.merge(finish, on=list(key), how="left", validate="many_to_one")
-    judged_rows["against_finish"] = judged_rows["of_finishing"] - judged_rows["regret"]
-    rows = []
-    for which, part in judged_rows.groupby([*by, "policy"], sort=True):
-        row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True))
-        row["n_decisions"] = len(part)
-        row["n_models"] = part["model"].nunique()
-        row["n_sure"] = int(part["is_sure"].sum())
-        row["n_modelled"] = int((part["truth"] == MODELLED).sum())
-        row["share_best"] = float((part["regret"] <= 0).mean())
+    rows = decisions.dropna(subset=["regret"])
+    finish = rows.loc[rows["policy"] == ALWAYS_FINISH, [*key, "regret"]].rename(columns={"regret": "of_finishing"})
+    rows = rows.merge(finish, on=list(key), how="left", validate="many_to_one")
+    rows["against_finish"] = rows["of_finishing"] - rows["regret"]
+    means = []
+    for which, part in rows.groupby([*by, "policy"], sort=True):
+        row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True)) | {
+            "n_decisions": len(part),
+            "n_models": part["model"].nunique(),
+            "n_sure": int(part["is_sure"].sum()),
+            "n_modelled": int((part["truth"] == MODELLED).sum()),
+            "share_best": float((part["regret"] <= 0).mean()),
+        }
         for column in ("regret", "against_finish"):
-            means = part.dropna(subset=[column]).groupby(group)[column].mean().to_numpy(np.float64)
-            row[column] = float(means.mean()) if len(means) else np.nan
-            row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(means, resamples, seed)
-        rows.append(row)
-    return pd.DataFrame(rows, columns=[*by, "policy", *MEANS])
+            by_group = part.dropna(subset=[column]).groupby(group)[column].mean().to_numpy(np.float64)
+            row[column] = float(by_group.mean()) if len(by_group) else np.nan
+            row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(by_group, resamples, seed)
+        means.append(row)
+    return pd.DataFrame(means, columns=[*by, "policy", *MEANS])

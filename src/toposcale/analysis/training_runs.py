@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.series import whole_model
 from toposcale.forecasting.series import Series
 from toposcale.forecasting.training_run import Facts, TrainingRun
-from toposcale.io.schemas import ALL_LAYERS
 
 
 def trainings_from_tables(
@@ -20,39 +20,39 @@ def trainings_from_tables(
     models: pd.DataFrame,
     *,
     schedules: pd.DataFrame | None = None,
-    vectors: Mapping[str, Mapping[str, Series]] | None = None,
+    vectors: pd.DataFrame | None = None,
 ) -> list[TrainingRun]:
     """One training for each row of `models`, sorted by model; whatever a table lacks is missing there too.
 
     A model whose size is not known, since none of its checkpoints could be read, has none. Features of layer "all" count.
-    `schedules`: the table of that name, the plans; a plan that is not in it is what the log's own rows tell. `vectors`: by
-    model and "source/name", the steps and the vectors there.
+    `schedules`: the table of that name, the plans; a plan that is not in it is what the log's own rows tell. `vectors`: the
+    table of that name; its vectors are features, too.
     """
-    whole = features[features["layer"] == ALL_LAYERS] if len(features) else features
-    plans = pd.DataFrame(columns=["model"]) if schedules is None else schedules
+    whole = whole_model(features) if len(features) else features
     return [
         TrainingRun.of(
-            _facts(row, plans[plans["model"] == row["model"]]),
-            _log(training[training["model"] == row["model"]] if len(training) else training),
-            _series(metrics[metrics["model"] == row["model"]], "metric"),
-            {**_features(whole, row["model"]), **(vectors or {}).get(str(row["model"]), {})},
+            _facts(row, _rows_of(row["model"], schedules)),
+            _log(_rows_of(row["model"], training)),
+            _series(_rows_of(row["model"], metrics), ["metric"]),
+            _series(_rows_of(row["model"], whole), ["source", "feature"]) | _vectors(_rows_of(row["model"], vectors)),
         )
         for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records")
     ]
 
 
+def _rows_of(model: str, table: pd.DataFrame | None) -> pd.DataFrame:
+    return pd.DataFrame() if table is None or table.empty else table[table["model"] == model]
+
+
 def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
-    final_step = int(model["final_step"])
-    rates = None
-    if len(knots):
-        rates = np.interp(np.arange(final_step + 1), knots["step"], knots["learning_rate"])
+    steps = np.arange(int(model["final_step"]) + 1)
     tokens, warmup, repeated = model["tokens_per_step"], model.get("warmup_steps"), model.get("repeated_steps")
     return Facts(
         str(model["model"]),
         int(model["n_parameters"]),
-        final_step,
+        int(model["final_step"]),
         np.nan if pd.isna(tokens) else float(tokens),
-        rates=rates,
+        rates=np.interp(steps, knots["step"], knots["learning_rate"]) if len(knots) else None,
         plan=str(model.get("plan", "")),
         warmup_steps=None if pd.isna(warmup) else float(warmup),
         family=str(model.get("family", "")),
@@ -62,31 +62,22 @@ def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
 
 
 def _log(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    columns = ("step", "loss", "gradient_norm", "learning_rate")
-    there = rows.reindex(columns=columns)
-    return {name: there[name].to_numpy(dtype=np.float64) for name in columns}
+    columns = rows.reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
+    return {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
 
 
-def _features(rows: pd.DataFrame, model: str) -> dict[str, Series]:
-    if rows.empty:
-        return {}
-    measured = rows[rows["model"] == model]
-    return _series(measured.assign(name=measured["source"] + "/" + measured["feature"]), "name")
-
-
-def _series(rows: pd.DataFrame, name: str) -> dict[str, Series]:
-    """Steps and values of each name."""
+def _series(rows: pd.DataFrame, key: list[str]) -> dict[str, Series]:
+    """Steps and values by name, "metric" or "source/feature"."""
     return {
-        str(which): (part["step"].to_numpy(np.float64), part["value"].to_numpy(np.float64))
-        for which, part in rows.groupby(name, sort=True)
+        "/".join(map(str, name)): (part["step"].to_numpy(np.float64), part["value"].to_numpy(np.float64))
+        for name, part in (rows.groupby(key, sort=True) if len(rows) else ())
     }
 
 
-def vectors_by_model(vectors: pd.DataFrame) -> dict[str, dict[str, Series]]:
-    """The vectors table as what `trainings_from_tables` takes."""
-    by_model: dict[str, dict[str, Series]] = {}
-    for (model, source, name), rows in vectors.groupby(["model", "source", "vector"]):
-        wide = rows.pivot(index="step", columns="index", values="value").sort_index()
-        series = wide.index.to_numpy(np.float64), wide.to_numpy(np.float64)
-        by_model.setdefault(str(model), {})[f"{source}/{name}"] = series
-    return by_model
+def _vectors(rows: pd.DataFrame) -> dict[str, Series]:
+    """Steps and vectors by "source/name"."""
+    by_name: dict[str, Series] = {}
+    for (source, name), part in rows.groupby(["source", "vector"]) if len(rows) else ():
+        wide = part.pivot(index="step", columns="index", values="value").sort_index()
+        by_name[f"{source}/{name}"] = wide.index.to_numpy(np.float64), wide.to_numpy(np.float64)
+    return by_name
