@@ -5,9 +5,6 @@ import numpy as np
 from toposcale.features.divergences import Cloud
 from toposcale.io import tensor_files
 
-SEED = 42
-"""Of the random halves of the texts from which the spread of a divergence is computed."""
-
 
 def write(path, clouds, metadata):
     """clouds: by step."""

@@ -17,29 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from toposcale import checkpoints
+from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
 from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
 from toposcale.io.files import atomic_write, read_json
 from toposcale.io.notes import gaps, note, repeated
 
 # Packages whose version can change a number.
-_PACKAGES = (
-    "numpy",
-    "scipy",
-    "gudhi",
-    "torch",
-    "pandas",
-    "pyarrow",
-    "persim",
-    "ruptures",
-    "transformers",
-    "tokenizers",
-)
-
-
-_EVERY = 5.0  # seconds between two lines of progress
-
+PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "ruptures", "transformers", "tokenizers")
 CAUSE = ".cause.txt"
 """What stands in this file beside a job's log is why it failed, in one line."""
 
@@ -68,7 +53,7 @@ def provenance(snakemake: Any) -> dict[str, str]:
     """Metadata of a table: the settings that it was made with, the code, the revision and the package versions."""
     # The state of the user's files says when to measure anew, not how it is done.
     settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "files")}
-    versions = {name: metadata.version(name) for name in _PACKAGES}
+    versions = {name: metadata.version(name) for name in PACKAGES}
     return {
         "rule": snakemake.rule,
         "settings": json.dumps(settings, sort_keys=True, default=dict),
@@ -92,23 +77,17 @@ def measured(
         measurements = None
         try:
             measurements = measure(checkpoint, *arguments)
-            noted += _moved(model, checkpoint)
+            if change := moved(checkpoint):
+                noted.append(note(model, "checkpoint", change, "set hub.keep: true, which keeps what was fetched"))
         except LeftOutError as error:
             noted.append(repeated(model, step, error.original, leave_out=True))
         except BaseException as error:
             if is_shared(error) or not snakemake.params.leave_gaps:
                 raise
-            reason = checkpoints.readable(reason_of(error), checkpoint)
+            reason = readable(reason_of(error), checkpoint)
             logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
             noted += gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
         yield step, measurements
-
-
-def _moved(model: str, checkpoint: str) -> list[dict[str, Any]]:
-    """A row for a published checkpoint that is another commit than at first."""
-    change = checkpoints.moved(checkpoint)
-    remedy = "set hub.keep: true, which keeps what was fetched"
-    return [note(model, "checkpoint", change, remedy)] if change else []
 
 
 def _remedy(model: str, checkpoint: str) -> str:
@@ -132,12 +111,23 @@ def write(snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequen
         tables.write(tables.joined(table, pieces), snakemake.output[name], metadata)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file that is whole whenever it is there."""
+    with atomic_write(path) as file:
+        file.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, content: Any, **options: Any) -> None:
+    """The same of JSON; options: those of `json.dumps`."""
+    write_text(path, json.dumps(content, **options) + "\n")
+
+
 def progress(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
     """Pass items on; work of more than five seconds tells the log how far it is, at most every five seconds."""
     start = last_line = time.monotonic()
     for number, item in enumerate(items):
         now = time.monotonic()
-        if now - last_line >= _EVERY:
+        if now - last_line >= 5:
             logging.info("%d of %d %s after %.0f s", number, total, what, now - start)
             last_line = now
         yield item
@@ -166,14 +156,8 @@ def _alone(log: Path) -> Iterator[None]:
 
 def _write_cost(path: Path, seconds: float) -> None:
     """What the job took, for the report. Not Snakemake's `benchmark`: that asks too late about jobs of under a second."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    cost = {
-        "wall_seconds": seconds,
-        "cpu_seconds": time.process_time(),
-        "peak_memory_mb": used.ru_maxrss / 1024,  # Linux counts in kilobytes
-    }
-    with atomic_write(path) as file:
-        file.write_text(json.dumps(cost), encoding="utf-8")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in kilobytes
+    write_json(path, {"wall_seconds": seconds, "cpu_seconds": time.process_time(), "peak_memory_mb": peak})
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

@@ -21,7 +21,12 @@ def load(checkpoint, settings, tokenizer_folder=None):
 
 def probe_losses(model, tokenizer, text, settings):
     """A loss for each probe batch: the first is what is measured, the others tell how sure it is."""
-    tokens = text_tokens(tokenizer, text) if tokenizer else text.validation
+    import torch
+
+    tokens = text.validation
+    if tokenizer:
+        pieces = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]
+        tokens = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
     length = min(settings["max_tokens"], model.context)
     size, batches = settings["batch_size"], 1 + settings["repeats"]
     windows = ()
@@ -32,21 +37,10 @@ def probe_losses(model, tokenizer, text, settings):
             f"corpus.validation: {len(windows)} probe windows of {length} tokens, but landscape.batch_size and "
             f"landscape.repeats ask for {size * batches}; give a longer text, or lower one of them"
         )
-    return [batch_loss(model, windows[place::batches]) for place in range(batches)]
-
-
-def batch_loss(model, windows):
-    """The loss on windows (n, length + 1) of tokens."""
-    import torch
-
-    batch = torch.from_numpy(windows).to(next(model.module.parameters()).device)
-    return probe_loss(model.module, batch[:, :-1], batch[:, 1:])
-
-
-def text_tokens(tokenizer, text):
-    """The probe texts by the model's own tokenizer, one after the other."""
-    pieces = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]
-    return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
+    tokens = torch.from_numpy(windows).to(next(model.module.parameters()).device)
+    return [
+        probe_loss(model.module, batch[:, :-1], batch[:, 1:]) for batch in (tokens[i::batches] for i in range(batches))
+    ]
 
 
 def surface_rows(surface, **where):

@@ -33,24 +33,16 @@ def read_published(path):
     return pd.read_csv(path, dtype={"value": str, "table": str})
 
 
-def if_there(reader):
-    """The same reader, for a file that may not be there yet: then the frame is empty."""
-    return lambda path: reader(path) if path else pd.DataFrame()
-
-
-_READERS = {
-    "features": read_features,
-    "training": read_training,
-    "published": read_published,
-    "fresh_features": if_there(read_features),
-    "fresh_metrics": if_there(read),
-    "fresh_models": if_there(read),
-}
+_READERS = {"features": read_features, "training": read_training, "published": read_published}
 
 
 def read_inputs(snakemake, names):
-    """The inputs of those names as frames."""
-    return {name: _READERS.get(name, read)(snakemake.input[name]) for name in names}
+    """The inputs of those names as frames; empty for a table of the fresh run while that is not there."""
+    frames = {}
+    for name in names:
+        read_it, path = _READERS.get(name.removeprefix("fresh_"), read), snakemake.input[name]
+        frames[name] = read_it(path) if path or not name.startswith("fresh_") else pd.DataFrame()
+    return frames
 
 
 def write(snakemake, frames, **more):

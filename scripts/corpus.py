@@ -1,10 +1,8 @@
 """The text, tokenised; and in a small file for people, what it is and what was dropped from it."""
 
-import json
 import logging
 
 import _job
-from toposcale.io import files
 from toposcale.training import corpus
 
 
@@ -29,8 +27,7 @@ def main(snakemake):
         "dropped_characters": dict(text.dropped),
         "sha256": dict(text.sha256),
     }
-    with files.atomic_write(snakemake.output.description) as path:
-        path.write_text(json.dumps(facts, indent=2) + "\n")
+    _job.write_json(snakemake.output.description, facts, indent=2)
     corpus.save_corpus(text, snakemake.output.tokens)
 
 

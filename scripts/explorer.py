@@ -2,25 +2,24 @@
 
 import _job
 import _tables
-from toposcale.io import files, schemas, tables
+from toposcale.io import schemas, tables
 from toposcale.pages import explorer
 
 
 def main(snakemake):
     inputs = snakemake.input
-    read = {name: _tables.read(inputs[name]) for name in ("models", "metrics")}
     features = _tables.read_features(inputs.features)
     diagrams = tables.gather(schemas.TABLES["diagrams"], inputs.diagrams).to_pandas(strings_to_categorical=True)
     page = explorer.explorer(
         run=snakemake.params.run,
+        models=_tables.read(inputs.models),
+        metrics=_tables.read(inputs.metrics),
         features=features,
         # Revisions that are left out of the tables are left out here as well.
         diagrams=diagrams.merge(features[["model", "step"]].drop_duplicates()),
         surfaces=_tables.read(inputs.surfaces) if inputs.surfaces else None,
-        **read,
     )
-    with files.atomic_write(snakemake.output[0]) as path:
-        path.write_text(page)
+    _job.write_text(snakemake.output[0], page)
 
 
 if __name__ == "__main__":

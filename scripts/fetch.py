@@ -4,7 +4,6 @@ The file of its size stays from one attempt to the next: it also holds the commi
 download. The rule has that number as a param, so that the next run after such an attempt is another one.
 """
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +22,7 @@ def main(snakemake):
         )
     facts = fetched.sizes._asdict() if fetched.sizes else dict.fromkeys(Sizes._fields)
     facts |= {"commit": fetched.commit, "damaged": snakemake.params.damaged + fetched.damaged}
-    with files.atomic_write(snakemake.output.size) as path:
-        path.write_text(json.dumps(facts) + "\n")
+    _job.write_json(snakemake.output.size, facts)
 
 
 def commit_in(size):

@@ -25,9 +25,8 @@ def main(snakemake):
             name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
             for name, settings in params.evaluated.items()
         }
-        parts.append(
-            tables.from_rows(schemas.TABLES["metrics"], lm_eval.read_results(folder, models, tasks=params.tasks))
-        )
+        scores = lm_eval.read_results(folder, models, tasks=params.tasks)
+        parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))
     rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
     metadata = tables.with_warnings(_job.provenance(snakemake), noted)
@@ -65,15 +64,9 @@ def training_losses(path, steps):
     """The loss of each checkpoint's weights on the batch of its step."""
     log = tables.read(schemas.TABLES["training"], path)
     log = log.filter(pc.is_in(log["step"], pa.array(steps)))
-    return pa.table(
-        {
-            "model": [Path(path).stem] * len(log),
-            "step": log["step"],
-            "metric": ["training_loss"] * len(log),
-            "value": log["loss"],
-        },
-        schema=schemas.TABLES["metrics"].schema,
-    )
+    where = {"model": Path(path).stem, "metric": "training_loss"}
+    rows = [{**where, "step": row["step"], "value": row["loss"]} for row in log.to_pylist()]
+    return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 
 if __name__ == "__main__":

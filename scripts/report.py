@@ -12,38 +12,37 @@ from toposcale import figures
 from toposcale.io import files, tables
 from toposcale.pages import provenance, report
 
-PARTS = ("models", "summary", "metrics", "features")
-
 
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
-    config = yaml.safe_load(Path(inputs.configuration).read_text())
+    config_text = Path(inputs.configuration).read_text()
+    config = yaml.safe_load(config_text)
     corpus = files.read_json(inputs.corpus) if inputs.corpus else None
-    read = _tables.read_inputs(snakemake, PARTS)
+    read = _tables.read_inputs(snakemake, ("models", "summary", "metrics", "features"))
+    made = {Path(path).stem: path for path in inputs.made}
     patch = uncommitted(Path(params.lock).parent)
     with files.atomic_write(snakemake.output.changes) as path:
         path.write_bytes(patch)
     page = report.report(
         run=config["run"],
-        config_text=Path(inputs.configuration).read_text(),
+        config_text=config_text,
         **provenance.what_was_run(config, corpus, read["models"], read["features"]),
         **read,
         pictures=[picture(Path(path)) for path in inputs.figures],
-        listings=listings(inputs.made),
+        listings=[listing(made[name]) for name in report.LISTED if name in made],
         warnings=listing(inputs.warnings),
         comparison=listing(inputs.comparison),
         agreement=provenance.agreement(files.read_json(inputs.ripser[0]) if inputs.ripser else None),
         runtimes=provenance.runtimes(params.logs, list(read["models"]["model"])),
         rerun=provenance.rerun(
-            {Path(path).stem: tables.read_metadata(path) for path in inputs.made},
+            {name: tables.read_metadata(path) for name, path in made.items()},
             run=config["run"],
             patch=snakemake.output.changes if patch else "",
             lock_name=Path(params.lock).name,
             lock_hash=hashlib.sha256(Path(params.lock).read_bytes()).hexdigest(),
         ),
     )
-    with files.atomic_write(snakemake.output.page) as path:
-        path.write_text(page)
+    _job.write_text(snakemake.output.page, page)
 
 
 def uncommitted(home):
@@ -62,12 +61,6 @@ def picture(path):
 
 def listing(path):
     return report.listing(Path(path).stem, _tables.read(path))
-
-
-def listings(paths):
-    """Those of the tables that the page lists, in its order."""
-    files_by_name = {Path(path).stem: path for path in paths}
-    return [listing(files_by_name[name]) for name in report.LISTED if name in files_by_name]
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ from pathlib import Path
 import yaml
 
 import _job
-from toposcale.io import files
 
 
 def main(snakemake):
-    with files.atomic_write(snakemake.output[0]) as path:
-        path.write_text(yaml.safe_dump(snakemake.params.config, sort_keys=False))
+    _job.write_text(snakemake.output[0], yaml.safe_dump(snakemake.params.config, sort_keys=False))
     # Lost together with Snakemake's records: see workflow/recorded.py.
     mark = Path(snakemake.params.mark)
     mark.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,11 @@
 """A few diagrams of the weights of one checkpoint, held against those that ripser computes of the same rows."""
 
-import json
 from importlib import metadata
 
 import _job
 from toposcale import checkpoints
 from toposcale.features import diagram_distances, ripser_check, weights
-from toposcale.io import files, schemas, tables
+from toposcale.io import schemas, tables
 
 
 def main(snakemake):
@@ -18,8 +17,7 @@ def main(snakemake):
         diagrams = diagram_distances.by_layer_and_dimension(rows[step])
         settings = weights.WeightSettings(**snakemake.params.settings)
         record["clouds"] = ripser_check.check(matrices, diagrams, settings, model)
-    with files.atomic_write(snakemake.output[0]) as path:
-        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    _job.write_json(snakemake.output[0], record)
 
 
 if __name__ == "__main__":

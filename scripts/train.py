@@ -15,24 +15,7 @@ from toposcale.training.schedules import schedule_of
 
 
 def main(snakemake):
-    params = snakemake.params
-    device = trainer.configure_torch(params.device)
-    text = corpus.load_corpus(snakemake.input.corpus)
-    shape = shape_of(params, text.vocab_size)
-    plan = plan_of(params)
-    metadata = {
-        "seed": str(params.seed),
-        "configuration": _job.digest(
-            [params.architecture, params.seed, params.training, text.sha256, text.tokenizer_json]
-        ),
-        **{name: str(size) for name, size in vars(shape).items()},
-    }
-    TrainingJob(snakemake, text, shape, plan, device, metadata).run()
-
-
-def shape_of(params, vocab_size):
-    sizes = {key: params.architecture[key] for key in ("d_model", "n_layers", "n_heads")}
-    return GPTShape(vocab_size, params.training["context"], **sizes)
+    TrainingJob(snakemake).run()
 
 
 def plan_of(params):
@@ -46,19 +29,22 @@ def plan_of(params):
 class TrainingJob:
     """One job: from the checkpoint before, or from the start, through every checkpoint of its span."""
 
-    def __init__(self, snakemake, text, shape, plan, device, metadata):
-        self.snakemake, self.shape, self.plan = snakemake, shape, plan
-        self.device, self.metadata = device, metadata
-        self.name, self.steps = snakemake.wildcards.model, snakemake.params.steps
-        settings = snakemake.params.sketch
+    def __init__(self, snakemake):
+        self.snakemake, params = snakemake, snakemake.params
+        self.name, self.steps = snakemake.wildcards.model, params.steps
+        self.device = trainer.configure_torch(params.device)
+        text, training = corpus.load_corpus(snakemake.input.corpus), params.training
+        self.shape, self.plan = GPTShape(text.vocab_size, training["context"], **params.architecture), plan_of(params)
+        made_with = [params.architecture, params.seed, training, text.sha256, text.tokenizer_json]
+        self.metadata = {"seed": str(params.seed), "configuration": _job.digest(made_with)}
+        self.metadata |= {name: str(size) for name, size in vars(self.shape).items()}
         self.sketch = None
-        if settings:
-            self.sketch = callbacks.WeightSketch(shape.n_parameters, seed=plan.seed, **settings)
-        training = snakemake.params.training
-        self.tokens = trainer.share_of_text(text.train, training["data_fraction"], shape.context)
-        count = training["validation_windows"]
+        if params.sketch:
+            self.sketch = callbacks.WeightSketch(self.shape.n_parameters, seed=params.seed, **params.sketch)
+        self.tokens = trainer.share_of_text(text.train, training["data_fraction"], self.shape.context)
         self.windows, self.seen = (
-            trainer.validation_windows(tokens, shape.context, count) for tokens in (text.validation, self.tokens)
+            trainer.validation_windows(tokens, self.shape.context, training["validation_windows"])
+            for tokens in (text.validation, self.tokens)
         )
         # What is done lies in a folder of its own, from which a killed job goes on.
         self.folder = Path(snakemake.output.checkpoints[0]).parent / "unfinished"

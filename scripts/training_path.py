@@ -37,12 +37,9 @@ def main(snakemake):
         line = surface.segment_losses(loss, points[earlier], points[later], steps=settings["resolution"])
         where = {"model": name, "step": later}
         profiles += _landscape.profile_rows(profile_of(line), "from the checkpoint before", **where)
-    rows = {
-        "path_surfaces": [tables.from_rows(schemas.TABLES["path_surfaces"], window)],
-        "trajectories": [tables.from_rows(schemas.TABLES["trajectories"], trajectory)],
-        "profiles": [tables.from_rows(schemas.TABLES["profiles"], profiles)],
-    }
-    _job.write(snakemake, rows)
+    rows_of = {"path_surfaces": window, "trajectories": trajectory, "profiles": profiles}
+    parts = {name: [tables.from_rows(schemas.TABLES[name], rows)] for name, rows in rows_of.items()}
+    _job.write(snakemake, parts)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,11 @@ def main(snakemake):
     noted = [row for model, reasons in params.gaps.items() for row in notes.gaps(model, reasons)]
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
-    noted += [row for path in inputs.duplicates for row in repeated(files.read_json(path), params.leave_out)]
+    noted += [
+        notes.repeated(fact["model"], int(step), revision, leave_out=params.leave_out)
+        for fact in map(files.read_json, inputs.duplicates)
+        for step, revision in fact["duplicates"].items()
+    ]
     if inputs.corpus:
         noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])
     features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
@@ -27,12 +31,6 @@ def not_runnable(model, reason):
         f"not measured: {reason}, so the model cannot read a text",
         "put config.json and the tokenizer beside the weights; what needs weights alone is measured",
     )
-
-
-def repeated(fact, leave_out):
-    """Warnings: the revisions of a repository that serve another one's weights."""
-    for step, revision in fact["duplicates"].items():
-        yield notes.repeated(fact["model"], int(step), revision, leave_out=leave_out)
 
 
 def dropped(characters):

@@ -9,7 +9,7 @@ import _models
 import advice
 import metrics_table
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.io import loss_curves, schemas, tables
+from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 
 
@@ -33,7 +33,7 @@ def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path
     path.write_text(json.dumps({"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}))
     missing = tmp_path / "pythia" / "step-00000016.size.json"
     files = advice.Files("pythia", {"sizes": [str(path), str(missing)]}, None, [])
-    row, knots = advice.plan_of("pythia", files, {"family": "pythia", "final_step": 8}, None)
+    row, knots = files.row_and_plan({"family": "pythia", "final_step": 8})
     assert (row["n_parameters"], row["final_step"]) == (70, 8)
     assert knots == []
 
@@ -47,11 +47,11 @@ def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
     assert (row["final_step"], row["warmup_steps"]) == (9, 1)
 
 
-def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_training():
+def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_training(tmp_path):
     """The log keeps the last row alone, so nothing else tells of them."""
-    curve = loss_curves.of_columns({"step": [1, 2, 3, 2, 3, 4], "loss": [5.0, 4.4, 9.0, 4.0, 3.0, 2.5]})
-    files = advice.Files("m", {}, curve, [])
-    row, _ = advice.plan_of("m", files, {"n_parameters": 9, "final_step": 8, "seed": 1}, None)
+    (tmp_path / "losses.csv").write_text("step,loss\n1,5\n2,4.4\n3,9\n2,4\n3,3\n4,2.5\n")
+    files = advice.Files("m", {}, str(tmp_path / "losses.csv"), [])
+    row, _ = files.row_and_plan({"n_parameters": 9, "final_step": 8, "seed": 1})
     assert row["repeated_steps"] == 2
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
     log = files.log.assign(model="m")
