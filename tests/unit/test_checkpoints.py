@@ -299,7 +299,7 @@ def test_an_index_that_is_damaged_is_named(tmp_path):
     ],
 )
 def test_one_format_is_chosen(names, chosen):
-    assert checkpoints.choose_weight_files(names) == chosen
+    assert checkpoints.matrices.choose_weight_files(names) == chosen
 
 
 # Damage.
@@ -313,7 +313,7 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
     save_file({"w": MATRIX, "v": MATRIX}, file)
     whole = file.read_bytes()
     file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    for read in (matrices, checkpoints.weight_files, checkpoints.count_parameters):
+    for read in (matrices, checkpoints.matrices.weight_files, checkpoints.count_parameters):
         with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
             read(folder)
 

@@ -77,9 +77,19 @@ def load_model(checkpoint: str | Path, *, dtype: str = "float32", device: str = 
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     path = Path(checkpoint)
     files = weight_files(path)
-    load = _load_gpt if path.is_file() else _load_pretrained
     with torch.inference_mode():
-        return load(path, files, DTYPES[dtype], torch.device(device))
+        if path.is_file():
+            gpt = _gpt(path, torch.device(device)).to(DTYPES[dtype])
+
+            def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
+                return [gpt.hidden_states(tokens)] if last_only else gpt.all_hidden_states(tokens)
+
+            return LanguageModel(hidden_states, gpt.token_embedding.weight.detach(), None, gpt.shape.context)
+        with _errors_of(path, "transformers cannot load it"):
+            model = _pretrained(path, files, DTYPES[dtype], device)
+            loaded = wrap_pretrained(model, str(path))
+            _check_logits(path, model, loaded, device)
+            return loaded
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,7 @@ def load_module(checkpoint: str | Path, *, device: str = "cpu") -> LanguageModul
         gpt = _gpt(path, torch.device(device))
         return LanguageModule(gpt, gpt.shape.context, gpt.shape.vocab_size)
     with _errors_of(path, "transformers cannot load it"):
-        model = _pretrained(path, files, torch.float32, torch.device(device))
+        model = _pretrained(path, files, torch.float32, device)
         model.config.use_cache = False
         loaded = wrap_pretrained(model, str(path))
         return LanguageModule(model, loaded.context, loaded.vocab_size)
@@ -177,24 +187,7 @@ def _gpt(path: Path, device: torch.device) -> GPT:
     return load_weights(path, shape, device).eval()
 
 
-def _load_gpt(path: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> LanguageModel:
-    model = _gpt(path, device).to(dtype)
-
-    def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
-        return [model.hidden_states(tokens)] if last_only else model.all_hidden_states(tokens)
-
-    return LanguageModel(hidden_states, model.token_embedding.weight.detach(), None, model.shape.context)
-
-
-def _load_pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> LanguageModel:
-    with _errors_of(folder, "transformers cannot load it"):
-        model = _pretrained(folder, files, dtype, device)
-        loaded = wrap_pretrained(model, str(folder))
-        _check_logits(folder, model, loaded, device)
-        return loaded
-
-
-def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: torch.device) -> Any:
+def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str) -> Any:
     # Else a thread asks the Hub to convert `.bin` weights.
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
@@ -224,7 +217,6 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
         output = body(tokens, use_cache=False, output_hidden_states=not last_only)
         return [output.last_hidden_state] if last_only else list(output.hidden_states)
 
-    bias = None if head.bias is None else head.bias.detach()
     config = model.config.get_text_config()
     # BLOOM and Mamba have no position limit, and say so by having no such entry.
     context = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
@@ -233,7 +225,7 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     return LanguageModel(
         hidden_states,
         head.weight.detach(),
-        bias,
+        None if head.bias is None else head.bias.detach(),
         context,
         # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
         getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0),
@@ -288,7 +280,7 @@ def _refuse_guessed_weights(folder: Path, info: Any) -> None:
             raise UserError(f"{folder}: weights are {what}: {', '.join(names[:3])}{more}")
 
 
-def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch.device) -> None:
+def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: str) -> None:
     """Some architectures do more to the product of the head; their perplexity would come out wrong."""
     tokens = torch.arange(4, device=device)[None] % loaded.vocab_size
     expected = model(tokens, use_cache=False).logits.float()
@@ -306,7 +298,7 @@ def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: torch
 
 @contextmanager
 def _errors_of(folder: str | Path, what: str) -> Iterator[None]:
-    """Any error of a library over files that others wrote is a UserError about their folder; a full memory is not."""
+    """Any error of a library over a user's files is a UserError about their folder; a full memory is not."""
     try:
         yield
     except BaseException as error:

@@ -85,26 +85,6 @@ def read_manifest(path: str | Path) -> Path:
     return folder
 
 
-def moved(path: str | Path) -> str:
-    """Between which commits a revision moved since it was last fetched, in words; empty where it did not."""
-    facts = read_json(path)
-    if "commit_before" not in facts:
-        return ""
-    return (
-        f"{facts['repo']}, revision {facts['revision']}: it was commit {facts['commit_before'][:12]} when it was fetched "
-        f"first, and was {facts['commit'][:12]} when it was fetched again; what is measured now is of the second"
-    )
-
-
-def readable(message: str, path: str | Path) -> str:
-    """A message about a fetched checkpoint with its repository and revision in place of the folder in the cache."""
-    facts = read_json(path)
-    if "folder" not in facts:
-        return message
-    name = f"{facts['repo']}, revision {facts['revision']}"
-    return message.replace(f"{facts['folder']}/", f"{name}: ").replace(facts["folder"], name)
-
-
 def release_manifest(path: str | Path) -> None:
     """Remove the weights that a manifest points to from the cache."""
     facts = read_json(path)

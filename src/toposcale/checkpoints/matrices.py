@@ -108,26 +108,26 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
     copies = tied_copies(files)
     transposed = stored_transposed({name: shape for file in files for name, shape in _shapes(file).items()})
     tensors = (pair for file in files for pair in _tensors(file) if pair[0] not in copies)
-    for name, values in _weights_among(tensors, f"{checkpoint}: "):
-        yield name, values.T if name in transposed else values
+    yield from _weights_among(tensors, transposed, f"{checkpoint}: ")
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     """As `iterate_matrices`, of tensors by name that are in memory: of NumPy, or of PyTorch on any device."""
     transposed = stored_transposed({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    for name, values in _weights_among(_each_once(tensors), ""):
-        yield name, values.T if name in transposed else values
+    yield from _weights_among(_each_once(tensors), transposed, "")
 
 
-def _weights_among(tensors: Iterable[tuple[str, np.ndarray]], where: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Those that are matrices of weights. UserError, beginning with `where`: none is, with what they are instead."""
+def _weights_among(
+    tensors: Iterable[tuple[str, np.ndarray]], transposed: set[str], where: str
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Those that are matrices of weights, rows as outputs. UserError, beginning with `where`: none is; what they are."""
     others, empty = [], True
     for name, values in tensors:
         if values.ndim != 2:
             continue
         if values.size and values.dtype.kind == "f":
             empty = False
-            yield name, values
+            yield name, values.T if name in transposed else values
             continue
         kind = values.dtype if values.size else "without an entry"
         others.append(f"{name} ({' x '.join(map(str, values.shape))}) is {kind}")
@@ -300,19 +300,19 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
     else:
         for name, stored in _load_bin(file).items():
             if not is_buffer(name):
-                yield name, _torch_values(name, stored, file)
+                yield name, _torch_values(name, stored, f"{file}: ")
 
 
-def _torch_values(name: str, tensor: Any, file: Path | str = "") -> np.ndarray:
+def _torch_values(name: str, tensor: Any, where: str = "") -> np.ndarray:
     """A tensor of PyTorch as an array; bfloat16 and float8 as float32, which holds them exactly."""
     if reason := _not_plain(tensor):
-        raise UserError(f"{file}{': ' if file else ''}{name} {reason}, which is not read")
+        raise UserError(f"{where}{name} {reason}, which is not read")
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     in_numpy = not plain.is_floating_point() or plain.itemsize > 2 or str(plain.dtype) == "torch.float16"
     try:
         return (plain if in_numpy else plain.float()).numpy()
     except (TypeError, RuntimeError) as error:
-        raise UserError(f"{file}{': ' if file else ''}{name} is {plain.dtype}, which is not read") from error
+        raise UserError(f"{where}{name} is {plain.dtype}, which is not read") from error
 
 
 def _not_plain(tensor: Any) -> str:

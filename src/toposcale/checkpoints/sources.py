@@ -12,10 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from toposcale.checkpoints.matrices import count_parameters, tensor_shapes
 from toposcale.io import loss_curves
 from toposcale.io.errors import UserError, is_shared, reason_of
+from toposcale.io.files import read_json
 from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
 from toposcale.io.tensor_files import read_metadata
 
@@ -88,15 +90,13 @@ class FolderSource:
             except UserError:
                 continue
             log_here, last_here = repr(state["log_history"]), state.get("max_steps")
-            contradiction = ""
-            if not log_here.startswith(log[:-1]):
-                contradiction = "the log of the second does not begin as that of the first"
-            elif before and log == "[]" and last_here != last:
-                contradiction = f"{last} and {last_here} steps"
-            if contradiction:
+            is_another = before and log == "[]" and last_here != last
+            if is_another or not log_here.startswith(log[:-1]):
+                steps = f"{last} and {last_here} steps"
+                why = steps if is_another else "the log of the second does not begin as that of the first"
                 raise UserError(
-                    f"{self.path}: {before} and {checkpoint.name} are of two trainings ({contradiction}); give each a "
-                    "folder of its own, or name the steps of one (steps: [...])"
+                    f"{self.path}: {before} and {checkpoint.name} are of two trainings ({why}); give each a folder of its "
+                    "own, or name the steps of one (steps: [...])"
                 )
             before, log, last = checkpoint.name, log_here, last_here
 
@@ -164,17 +164,24 @@ def locate(path: str | Path) -> Path:
 
 def moved(path: str | Path) -> str:
     """Between which commits the revision behind `path` moved since it was last fetched; empty where it did not."""
-    if Path(path).suffix != ".json":
+    facts = _manifest(path)
+    if "commit_before" not in facts:
         return ""
-    from toposcale.checkpoints import manifests
-
-    return manifests.moved(path)
+    return (
+        f"{facts['repo']}, revision {facts['revision']}: it was commit {facts['commit_before'][:12]} when it was fetched "
+        f"first, and was {facts['commit'][:12]} when it was fetched again; what is measured now is of the second"
+    )
 
 
 def readable(message: str, path: str | Path) -> str:
     """A message about the checkpoint behind `path`: of a download it names repository and revision, no cache."""
-    if Path(path).suffix != ".json":
+    facts = _manifest(path)
+    if "folder" not in facts:
         return message
-    from toposcale.checkpoints import manifests
+    name = f"{facts['repo']}, revision {facts['revision']}"
+    return message.replace(f"{facts['folder']}/", f"{name}: ").replace(facts["folder"], name)
 
-    return manifests.readable(message, path)
+
+def _manifest(path: str | Path) -> dict[str, Any]:
+    """What the manifest of a download holds; nothing where `path` is none."""
+    return read_json(path) if Path(path).suffix == ".json" else {}

@@ -68,19 +68,16 @@ def compare(
     on) belongs to both checkpoints: it stands under change alone. A layer of one checkpoint only has a NaN for the other.
     UserError as in `describe`, and for two checkpoints without a common layer.
     """
-    (earlier, first), (later, second) = (_measured(one, layers, model, progress, settings) for one in (before, after))
+    (earlier, first), (later, second) = (
+        _measured(source, layers, model, progress, settings) for source in (before, after)
+    )
     common = first.keys() & second.keys()
     if not common:
         raise UserError(
             f"the two have no layer in common; the first has {_listed(first)}, the second {_listed(second)}"
         )
     bars = (
-        tables.diagram_rows(
-            {layer: of_layer for layer, of_layer in diagrams.items() if layer in common},
-            model=model,
-            step=step,
-            source="weights",
-        )
+        tables.diagram_rows({layer: diagrams[layer] for layer in common}, model=model, step=step, source="weights")
         for step, diagrams in enumerate((first, second))
     )
     rows: dict[tuple[str, str], dict[str, float]] = {}
@@ -111,11 +108,11 @@ def _measured(
         heads = head_counts(os.fspath(source))
         matrices, names = with_heads(matrices, heads), head_names(shapes, heads)
     wanted = [name for name in names if chosen.wants(name)]
-    what = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
         there = f"its layers are {_listed(names)}" if names else "it has none"
-        raise UserError(f"{what}: no weight matrix is called {' or '.join(include)}; {there}")
-    matrices = _wanted(matrices, chosen, what)
+        raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")
+    matrices = _wanted(matrices, chosen, where)
     return weights.compute_features(progress(matrices, len(wanted)) if progress else matrices, chosen, model=model)
 
 
@@ -152,15 +149,13 @@ def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
-def _wanted(matrices: Matrices, chosen: weights.WeightSettings, what: str) -> Matrices:
+def _wanted(matrices: Matrices, chosen: weights.WeightSettings, where: str) -> Matrices:
     """The matrices that are chosen. UserError: none of them holds weights."""
-    none = True
-    for name, matrix in matrices:
-        if chosen.wants(name):
-            none = False
-            yield name, matrix
-    if none:
-        raise UserError(f"{what}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers")
+    name = ""
+    for name, matrix in filter(lambda pair: chosen.wants(pair[0]), matrices):
+        yield name, matrix
+    if not name:
+        raise UserError(f"{where}: nothing that is called {' or '.join(chosen.include)} holds floating-point numbers")
 
 
 def _refuse_several(folder: Path) -> None:

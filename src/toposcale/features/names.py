@@ -27,12 +27,12 @@ _METRICS = {
 
 def metric_name(metric: str) -> str:
     """`validation_loss` -> `validation loss`."""
-    return _METRICS.get(metric, (metric.replace("_", " "), ""))[0]
+    return _METRICS[metric][0] if metric in _METRICS else metric.replace("_", " ")
 
 
 def metric_label(metric: str) -> str:
     """Axis label of a metric, with its unit where it is known."""
-    return _with_unit(*_METRICS.get(metric, (metric.replace("_", " "), "")))
+    return _with_unit(*_METRICS.get(metric, (metric_name(metric), "")))
 
 
 def feature_name(feature: str, source: str = "weights") -> str:

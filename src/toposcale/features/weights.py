@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,15 @@ Diagrams = list[np.ndarray]
 CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
 
+# Of feed-forward blocks whose second matrix was not read yet; in a model of another layout it may never come.
+_MOST_WAITING = 4
+
 # One head of an attention matrix. The whole matrix is measured too, so heads stay out of the value of the model.
 _HEAD = re.compile(r"\.head-\d+(\.weight)?$")
 
 # The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
 # one it is the branch without the gate.
-_FEED_FORWARD = {
+_PROJECTION_OF = {
     "dense_h_to_4h": "dense_4h_to_h",
     "c_fc": "c_proj",
     "fc1": "fc2",
@@ -40,7 +44,7 @@ _FEED_FORWARD = {
     "up_proj": "down_proj",
     "expansion": "projection",
 }
-_EXPANSION_OF = {projection: expansion for expansion, projection in _FEED_FORWARD.items()}
+_EXPANSION_OF = {projection: expansion for expansion, projection in _PROJECTION_OF.items()}
 
 
 @dataclass(frozen=True)
@@ -60,11 +64,9 @@ class WeightSettings:
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> WeightSettings:
         """Settings as they stand in the configuration, `layers` with its keys inside."""
-        layers = settings["layers"]
-        groups = tuple(settings.get("features", CHOOSABLE_GROUPS))
-        rest = {key: value for key, value in settings.items() if key not in ("layers", "features")}
-        globs = tuple(layers["include"]), tuple(layers["exclude"])
-        return cls(*globs, layers.get("heads", False), groups, **rest)
+        flat = {"features": CHOOSABLE_GROUPS, **settings, **settings["layers"]}
+        tuples = {key: tuple(flat[key]) for key in ("include", "exclude", "features")}
+        return cls(**{key: value for key, value in (flat | tuples).items() if key != "layers"})
 
     def wants(self, layer: str) -> bool:
         """Whether the matrix of that name counts."""
@@ -154,26 +156,29 @@ def compute_features(
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
+    describe = partial(_describe_matrix, settings=settings, model=model)
     for layer, weight in matrices:
         seen.append(layer)
         if not settings.wants(layer):
             continue
         if np.isfinite(weight).all():
-            features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
+            features[layer], diagrams[layer], trees[layer] = describe(weight, layer)
         else:
             warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2)
-            features[layer], diagrams[layer], trees[layer] = _undefined(weight, layer, settings, model)
+            features[layer], diagrams[layer] = homology.nan_features(
+                lambda matrix, layer=layer: describe(matrix, layer)[:2], weight.shape
+            )
+            trees[layer] = np.full(1, np.nan)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
             projection, first, second = pair
             finite = np.isfinite(first).all() and np.isfinite(second).all()
             value = homology.deep_graph_persistence(first, second) if finite else float("nan")
             features[projection]["deep_graph_persistence"] = value
+    if not seen:
+        raise UserError("there is no matrix of weights in it")
     if not features:
-        raise UserError(
-            f"no matrix is left: weights.layers chooses none of {', '.join(seen[:4])}{' ...' if len(seen) > 4 else ''}"
-            if seen
-            else "there is no matrix of weights in it"
-        )
+        names = ", ".join(seen[:4]) + (" ..." if len(seen) > 4 else "")
+        raise UserError(f"no matrix is left: weights.layers chooses none of {names}")
     if settings.computes(TOPOLOGY):
         # The second convention of neural persistence shares one scale among all matrices, known only now.
         scale = float(np.max([tree.max() for tree in trees.values()]))
@@ -194,13 +199,6 @@ def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str)
     return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, model, layer))
 
 
-_MOST_WAITING = 4
-"""The first matrix of a feed-forward block is kept until the second one is read; so many are kept at the most.
-
-If the second one never comes, as in a model of another layout, memory stays bounded.
-"""
-
-
 def _feed_forward_pair(
     layer: str, weight: np.ndarray, waiting: dict[tuple[str, str], tuple[str, np.ndarray]]
 ) -> tuple[str, np.ndarray, np.ndarray] | None:
@@ -209,7 +207,7 @@ def _feed_forward_pair(
     waiting: (layer, matrix) of those whose other one was not read yet, by block and name in it; this one may join them.
     """
     block, _, name = layer.removesuffix(".weight").rpartition(".")
-    other = _FEED_FORWARD.get(name) or _EXPANSION_OF.get(name)
+    other = _PROJECTION_OF.get(name) or _EXPANSION_OF.get(name)
     if other is None:
         return None
     if (block, other) not in waiting:
@@ -225,43 +223,29 @@ def _feed_forward_pair(
 def _describe_matrix(
     weight: np.ndarray, layer: str, settings: WeightSettings, model: str
 ) -> tuple[Features, Diagrams, np.ndarray]:
+    """Features, diagrams and the weights of the spanning tree; the last two are empty where no topology is computed."""
     features: Features = {}
     diagrams: Diagrams = []
     tree = np.empty(0)
     if settings.computes(TOPOLOGY):
-        tree = homology.spanning_tree_weights(weight)
-        features, diagrams = _topology_against_chance(weight, layer, tree, settings, model)
+        rows = rows_of_cloud(len(weight), layer, settings, model)
+        features, diagrams, tree = _topology(weight, rows, settings)
+        if settings.null_draws:
+            features |= homology.null_z_scores(
+                weight,
+                lambda matrix: _compared_with_nulls(_topology(matrix, rows, settings)[0]),
+                draws=settings.null_draws,
+                seed=(settings.seed, model, layer),
+                observed=_compared_with_nulls(features),
+            )
+        if settings.whole_layers:  # of all rows, without a subsample: exact by a spanning tree
+            lifetimes = homology.h0_lifetimes(weight)
+            summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
+            features |= {f"h0_{name}_whole": value for name, value in summary.items()}
     for group, function in MATRIX_FUNCTIONS:
         if settings.computes(group):
             features |= function(weight)
     return features, diagrams, tree
-
-
-def _topology_against_chance(
-    weight: np.ndarray, layer: str, tree: np.ndarray, settings: WeightSettings, model: str
-) -> tuple[Features, Diagrams]:
-    rows = rows_of_cloud(len(weight), layer, settings, model)
-    features, diagrams = _topology(weight, rows, tree, settings.max_dimension)
-    if settings.null_draws:
-        features |= homology.null_z_scores(
-            weight,
-            lambda matrix: _compared_with_nulls(
-                _topology(matrix, rows, homology.spanning_tree_weights(matrix), settings.max_dimension)[0]
-            ),
-            draws=settings.null_draws,
-            seed=(settings.seed, model, layer),
-            observed=_compared_with_nulls(features),
-        )
-    if settings.whole_layers:
-        features |= _whole_layer(weight)
-    return features, diagrams
-
-
-def _whole_layer(weight: np.ndarray) -> Features:
-    """The H0 features of all rows of a matrix, without a subsample: exact by a spanning tree."""
-    lifetimes = homology.h0_lifetimes(weight)
-    summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
-    return {f"h0_{name}_whole": value for name, value in summary.items()}
 
 
 def _compared_with_nulls(features: Features) -> Features:
@@ -269,17 +253,8 @@ def _compared_with_nulls(features: Features) -> Features:
     return {name: value for name, value in features.items() if name != "h0_count"}
 
 
-def _topology(weight: np.ndarray, rows: np.ndarray, tree: np.ndarray, max_dimension: int) -> tuple[Features, Diagrams]:
-    """Neural persistence and the Vietoris-Rips features of some rows, plain and scaled by the mean distance."""
-    features, diagrams = homology.cloud_features(weight[rows], maxdim=max_dimension)
-    return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams
-
-
-def _undefined(
-    weight: np.ndarray, layer: str, settings: WeightSettings, model: str
-) -> tuple[Features, Diagrams, np.ndarray]:
-    """The same names as for a healthy matrix of that shape, every value NaN."""
-    features, diagrams = homology.nan_features(
-        lambda matrix: _describe_matrix(matrix, layer, settings, model)[:2], weight.shape
-    )
-    return features, diagrams, np.full(1, np.nan)
+def _topology(weight: np.ndarray, rows: np.ndarray, settings: WeightSettings) -> tuple[Features, Diagrams, np.ndarray]:
+    """Neural persistence and the Vietoris-Rips features of some rows, their diagrams, and the spanning tree."""
+    tree = homology.spanning_tree_weights(weight)
+    features, diagrams = homology.cloud_features(weight[rows], maxdim=settings.max_dimension)
+    return {"neural_persistence": homology.neural_persistence_of_tree(tree), **features}, diagrams, tree
