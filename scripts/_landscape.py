@@ -37,10 +37,9 @@ def probe_losses(model, tokenizer, text, settings):
             f"corpus.validation: {len(windows)} probe windows of {length} tokens, but landscape.batch_size and "
             f"landscape.repeats ask for {size * batches}; give a longer text, or lower one of them"
         )
-    tokens = torch.from_numpy(windows).to(next(model.module.parameters()).device)
-    return [
-        probe_loss(model.module, batch[:, :-1], batch[:, 1:]) for batch in (tokens[i::batches] for i in range(batches))
-    ]
+    probes = torch.from_numpy(windows).to(next(model.module.parameters()).device)
+    parts = [probes[place::batches] for place in range(batches)]
+    return [probe_loss(model.module, part[:, :-1], part[:, 1:]) for part in parts]
 
 
 def surface_rows(surface, **where):

@@ -67,9 +67,7 @@ _BOUNDS = {
     "exclusiveMinimum": "more than",
     "maximum": "at most",
     "exclusiveMaximum": "less than",
-    "minItems": "of length at least",
-    "minLength": "of length at least",
-    "minProperties": "of length at least",
+    **dict.fromkeys(("minItems", "minLength", "minProperties"), "of length at least"),
 }
 
 

@@ -13,14 +13,13 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.validators import extend
 
-SCHEMA_PATH = Path(__file__).parent / "schemas" / "config.schema.yaml"
 Schema = Mapping[str, Any]
 
 
 @cache
 def schema() -> dict[str, Any]:
     """The schema, read once."""
-    return yaml.safe_load(SCHEMA_PATH.read_text(encoding="utf-8"))
+    return yaml.safe_load((Path(__file__).parent / "schemas/config.schema.yaml").read_text(encoding="utf-8"))
 
 
 def of_its_kind(part: Schema, value: Any) -> Schema:

@@ -14,6 +14,7 @@ from config_errors import allowed, explain, join
 from config_files import read, rebased
 from config_schema import TYPES, Schema, Validator, of_its_kind, of_key, schema
 from contradictions import contradictions
+from environment import mistakes_in_a_line
 from toposcale.io.errors import UserError
 
 
@@ -127,23 +128,14 @@ def outputs(path: str) -> str:
     from toposcale.io import tables
 
     run = Path("results", resolve(rebased(read(path), [path]))["run"])
-    lines = [
-        f"{name + ':':9s} {run}/{made}"
-        for name, made in (
-            ("Explorer", "explorer.html"),
-            ("Figures", "figures/"),
-            ("Tables", "tables/"),
-            ("Report", "report.html"),
-        )
-    ]
     count = int(tables.read_metadata(run / "tables/warnings.parquet")["left_out"])
-    if count:
-        lines[-1] += f" ({count:,} checkpoint{'s' * (count > 1)} left out; its warnings say why)"
-    return "\n".join(lines) + "\n"
+    left_out = f" ({count:,} checkpoint{'s' * (count > 1)} left out; its warnings say why)" if count else ""
+    pages = f"Explorer: {run}/explorer.html\nFigures:  {run}/figures/\nTables:   {run}/tables/\n"
+    return f"{pages}Report:   {run}/report.html{left_out}\n"
 
 
 if __name__ == "__main__":
-    try:
+    with mistakes_in_a_line():
         match sys.argv[1:]:
             case ["reference"]:
                 print(reference(), end="")
@@ -153,5 +145,3 @@ if __name__ == "__main__":
                 print(outputs(file), end="")
             case _:
                 sys.exit("usage: configuration.py reference | configuration.py (check | outputs) FILE")
-    except UserError as error:
-        sys.exit(f"toposcale: {error}")

@@ -11,6 +11,20 @@ from pathlib import Path
 
 from toposcale.io.errors import UserError
 
+NONE_LEFT = (
+    "toposcale: interrupted, or a job was killed (out of memory?): the lines above name it; the same command goes on from "
+    "here"
+)
+
+
+def cause(run: str, since: float) -> str:
+    """The last line of a run that failed: what its first job to fail after a time says, and how many more did."""
+    # scripts/_job.py writes them beside the logs.
+    files = [path for path in Path(run, "logs").rglob("*.cause.txt") if path.stat().st_mtime >= since - 1]
+    files.sort(key=lambda path: (path.stat().st_mtime, path))
+    more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
+    return files[0].read_text(encoding="utf-8").strip() + more if files else NONE_LEFT
+
 
 @contextmanager
 def mistakes_in_a_line() -> Iterator[None]:

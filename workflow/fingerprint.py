@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "src"
 SCRIPTS = ROOT / "scripts"
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
@@ -38,16 +39,15 @@ def fingerprint(script: str, *modules: str) -> str:
 def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
     """The hash of a module's code, and the project's modules that it imports."""
     tree = ast.parse(path.read_bytes())
-    imports: set[Path] = set()
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                imports.update(_files(alias.name))
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            imports.update(_files(node.module))
-            for alias in node.names:
-                imports.update(_files(f"{node.module}.{alias.name}"))
-        _drop_docstring(node)
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, _DOCUMENTED) and len(node.body) > 1 and ast.get_docstring(node) is not None:
+            del node.body[0]
+    imports = {path for name in names for path in _files(name)}
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imports))
 
 
@@ -55,19 +55,5 @@ def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
 def _files(module: str) -> list[Path]:
     """The files that `import module` runs, packages above it included; none where it is not the project's."""
     parts = module.split(".")
-    files = []
-    for base in (LIBRARY, SCRIPTS):
-        for depth in range(1, len(parts) + 1):
-            stem = base.joinpath(*parts[:depth])
-            here = [path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
-            if not here:
-                break  # nothing can lie below it either
-            files += here
-    return files
-
-
-def _drop_docstring(node: ast.AST) -> None:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        match node.body:
-            case [ast.Expr(ast.Constant()), _, *_]:
-                del node.body[0]
+    stems = [base.joinpath(*parts[:depth]) for base in (LIBRARY, SCRIPTS) for depth in range(1, len(parts) + 1)]
+    return [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]

@@ -18,7 +18,7 @@ import yaml
 
 from config_files import read, rebased, with_paths_from
 from configuration import resolve
-from toposcale.io.errors import UserError
+from environment import mistakes_in_a_line
 from toposcale.io.files import atomic_write, read_json
 
 SUFFIX = "-confirm"
@@ -35,17 +35,14 @@ def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> 
 
     Every cell has as many runs as before. Tables of metrics are about the old runs, so they are left out.
     """
-    swept = config["sweep"]["seeds"]
-    of_sweep = (
-        {"seeds": _fresh(swept)} if isinstance(swept, list) else {"first_seed": config["sweep"]["first_seed"] + swept}
-    )
+    swept, first = config["sweep"]["seeds"], config["sweep"]["first_seed"]
     in_landscape = not {"landscape", "gradients"}.isdisjoint(sources)
     switched = {
         "embeddings": {"enabled": config["embeddings"]["enabled"] and "embeddings" in sources},
         "landscape": {"enabled": config["landscape"]["enabled"] and in_landscape},
         "trajectory": {"enabled": config["trajectory"]["enabled"] and "trajectory" in sources},
         "metrics": {"tables": [], "harness": ""},
-        "sweep": of_sweep,
+        "sweep": {"seeds": _fresh(swept)} if isinstance(swept, list) else {"first_seed": first + swept},
         "confirm": {"run": ""},
     }
     return {
@@ -70,12 +67,12 @@ def write(file: str) -> str:
     config = resolve(rebased(read(file), [file]))
     folder = Path("results", config["run"])
     record = read_json(folder / "confirm.json")
-    if not record["findings"]:
-        print("toposcale: the search found nothing, so there is nothing to confirm", file=sys.stderr)
-        return ""
-    if config["confirm"]["run"] or record["obstacle"]:
-        named = f"{config['confirm']['run']} is the fresh run" if config["confirm"]["run"] else ""
-        print(f"toposcale: {named or record['obstacle']}; nothing is trained", file=sys.stderr)
+    named = config["confirm"]["run"]
+    obstacle = f"{named} is the fresh run" if named else record["obstacle"]
+    if obstacle or not record["findings"]:
+        nothing_found = "the search found nothing, so there is nothing to confirm"
+        reason = f"{obstacle}; nothing is trained" if record["findings"] else nothing_found
+        print(f"toposcale: {reason}", file=sys.stderr)
         return ""
     fresh = fresh_configuration(config, {finding["source"] for finding in record["findings"]})
     fresh = with_paths_from(resolve(fresh), os.path.relpath(".", folder))
@@ -88,8 +85,6 @@ def write(file: str) -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: fresh.py FILE")
-    try:
-        if made := write(sys.argv[1]):
-            print(made)
-    except UserError as error:
-        sys.exit(f"toposcale: {error}")
+    with mistakes_in_a_line():
+        if path := write(sys.argv[1]):
+            print(path)

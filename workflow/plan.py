@@ -17,10 +17,7 @@ from toposcale.io.model_kinds import ModelKind
 STEP_DIGITS = 8
 ALL = "all"
 # What the models table says of a model, as far as it is known before anything is read.
-_FACTS = (
-    *("d_model", "n_layers", "n_heads", "tokens_per_step", "n_parameters"),
-    *("final_step", "schedule", "warmup_steps"),
-)
+_FACTS = ("d_model", "n_layers", "n_heads", "tokens_per_step", "n_parameters", "final_step", "schedule", "warmup_steps")
 # A size in a repository's name: -70m, _1.4B.
 _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 

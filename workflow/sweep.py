@@ -70,10 +70,9 @@ def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     if "schedule" in run.training:
         schedule = {**(schedule if isinstance(schedule, Mapping) else {}), "shape": run.training["schedule"]}
     training |= run.training
-    if schedule is not None:
-        whole = trained_schedule(schedule, training) if isinstance(schedule, Mapping) else schedule
-        training["schedule"] = whole
-    return training
+    if isinstance(schedule, Mapping):
+        schedule = trained_schedule(schedule, training)
+    return training if schedule is None else {**training, "schedule": schedule}
 
 
 def trained_schedule(stated: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What jobs inherit: the revision that tables name is the same wherever a job runs."""
+"""What jobs inherit, such as the revision that tables name; and why a run failed: the first cause, of this run alone."""
+
+import os
 
 import environment
 from paths import ROOT
@@ -13,3 +15,22 @@ def test_a_node_without_git_names_the_revision_of_the_start(monkeypatch, tmp_pat
     assert environment.revision(ROOT) == here
     monkeypatch.delenv("TOPOSCALE_REVISION")
     assert environment.revision(ROOT) == "unknown"
+
+
+def left(run, name, text, at):
+    path = run / "logs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+    os.utime(path, (at, at))
+
+
+def test_the_first_job_that_failed_in_this_run_is_named(tmp_path):
+    left(tmp_path, "features/one.cause.txt", "toposcale: features: of another day", 100)
+    left(tmp_path, "train/two.cause.txt", "toposcale: train: out of room", 1005)
+    left(tmp_path, "train/one.cause.txt", "toposcale: train: first", 1001)
+    assert environment.cause(str(tmp_path), 1000) == "toposcale: train: first (and 1 more)"
+    assert environment.cause(str(tmp_path), 1003) == "toposcale: train: out of room"
+
+
+def test_a_run_that_left_no_cause(tmp_path):
+    assert environment.cause(str(tmp_path), 0) == environment.NONE_LEFT

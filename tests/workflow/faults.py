@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import causes
+from environment import NONE_LEFT
 from workspace import Workspace, new_workspace
 
 PLANTED = Path(__file__).parent / "planted"
@@ -66,7 +66,7 @@ def complaints(said: str) -> list[str]:
     found = [line for line in lines if line.startswith("toposcale: ")]
     if found and found[-1] == lines[-1]:
         repeated = re.sub(r" \(and \d+ more\)$", "", found[-1])
-        if repeated in found[:-1] or repeated == causes.NONE_LEFT:
+        if repeated in found[:-1] or repeated == NONE_LEFT:
             return found[:-1]
     return found
 

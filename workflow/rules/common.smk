@@ -1,5 +1,4 @@
 # Paths, wildcards and the helper functions that rules share. What models and steps there are is in workflow/plan.py.
-import causes
 import fresh
 import plan
 import re
@@ -120,7 +119,7 @@ environment.prepare(HOME)
 
 onerror:
     # Snakemake ends with this line, and not with lines of its own below the cause.
-    sys.exit(causes.cause(RUN, START))
+    sys.exit(environment.cause(RUN, START))
 
 
 def without(section, *keys):
