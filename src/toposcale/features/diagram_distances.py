@@ -19,16 +19,11 @@ _NO_BARS = np.empty((0, 2))
 
 def by_layer_and_dimension(diagrams: pa.Table) -> dict[tuple[str, int], np.ndarray]:
     """One checkpoint's diagrams table -> its diagrams, (k, 2) each, by (layer, dimension); bars that never die left out."""
-    layers = diagrams["layer"].to_numpy()
-    dimensions = diagrams["dimension"].to_numpy()
+    keys = list(zip(diagrams["layer"].to_pylist(), diagrams["dimension"].to_pylist(), strict=True))
     bars = np.column_stack([diagrams["birth"].to_numpy(), diagrams["death"].to_numpy()])
-    keys = list(zip(layers, dimensions, strict=True))
-    by_key = {}
     # Rows are sorted by layer and dimension, so a diagram is one stretch of rows.
-    for (layer, dimension), rows in groupby(range(len(keys)), keys.__getitem__):
-        diagram = bars[list(rows)]
-        by_key[layer, int(dimension)] = diagram[diagram[:, 1] != np.inf]
-    return by_key
+    by_key = {key: bars[list(rows)] for key, rows in groupby(range(len(keys)), keys.__getitem__)}
+    return {key: diagram[diagram[:, 1] != np.inf] for key, diagram in by_key.items()}
 
 
 def distances(earlier: pa.Table, later: pa.Table) -> dict[str, dict[str, float]]:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from toposcale import homology
 from toposcale.features import spectra
+from toposcale.homology.validation import as_finite_float64
 from toposcale.io.schemas import ALL_LAYERS
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 Features = dict[str, float]
 Diagrams = list[NDArray[np.float64]]
-
-# Logits exist for the tokens of a batch and a block of the vocabulary at a time: 4 MB, which stay in the cache.
-_BATCH_TOKENS = 1024
-_VOCABULARY_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -44,15 +41,9 @@ class EmbeddingSettings:
     seed: int = 42
 
 
-# The texts.
-
-
 def tokenize(texts: Sequence[str], tokenizer: Any, *, tokens: int = 128) -> list[list[int]]:
     """The texts as integers by a transformers tokenizer, each cut after that many `tokens`."""
     return [list(ids) for ids in tokenizer(list(texts), truncation=True, max_length=tokens)["input_ids"]]
-
-
-# The forward pass.
 
 
 @dataclass(frozen=True)
@@ -83,17 +74,18 @@ def forward_pass(
     texts: Sequence[Sequence[int]],
     *,
     all_layers: bool = False,
-    batch_tokens: int = _BATCH_TOKENS,
-    vocabulary_block: int = _VOCABULARY_BLOCK,
+    batch_tokens: int = 1024,
+    vocabulary_block: int = 1024,
     progress: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
 ) -> ForwardPass:
     """Embeddings and cross-entropies of tokenised texts in one pass.
 
     Texts of like length share a batch of at most `batch_tokens` tokens, padding included, and of their logits those of
-    `vocabulary_block` tokens of the vocabulary exist at a time. The first token of a text is not predicted.
+    `vocabulary_block` tokens of the vocabulary exist at a time (4 MB, which stay in the cache). The first token of a text
+    is not predicted.
     progress: is handed the batches and their number, and passes them on.
-    ValueError: no texts, an empty one, one longer than the context or with a token that the model does not have,
-    or none with two tokens. What a model with NaN weights gives is NaN.
+    ValueError: no texts, an empty one, one longer than the context or with a token that the model does not have, or none
+    with two tokens. What a model with NaN weights gives is NaN.
     """
     import torch
 
@@ -134,12 +126,11 @@ def _checked_lengths(model: LanguageModel, texts: Sequence[Sequence[int]]) -> ND
 
 def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[NDArray[np.intp]]:
     """Indices of the texts of each batch, longest texts first, so that the first batch needs the most memory."""
-    order = np.argsort(-lengths, kind="stable")
-    first = 0
-    while first < len(order):
-        count = max(1, batch_tokens // int(lengths[order[first]]))
-        yield order[first : first + count]
-        first += count
+    rest = np.argsort(-lengths, kind="stable")
+    while len(rest):
+        count = max(1, batch_tokens // int(lengths[rest[0]]))
+        yield rest[:count]
+        rest = rest[count:]
 
 
 def _mean_over_tokens(states: Sequence[Tensor], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -162,8 +153,7 @@ def _cross_entropies(
     kept = np.arange(tokens.shape[1] - 1) < lengths[:, None] - 1
     mask = torch.from_numpy(kept).to(tokens.device)
     losses = _token_losses(model, hidden[:, :-1][mask], tokens[:, 1:][mask], vocabulary_block)
-    sums = np.bincount(np.nonzero(kept)[0], weights=losses.double().cpu().numpy(), minlength=len(lengths))
-    return sums.astype(np.float64)
+    return np.bincount(np.nonzero(kept)[0], weights=losses.double().cpu().numpy(), minlength=len(lengths))
 
 
 def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabulary_block: int) -> Tensor:
@@ -191,9 +181,6 @@ def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabul
     return total.log() + (largest - chosen)
 
 
-# Features of the embedded texts.
-
-
 def compute_features(
     embeddings: Mapping[str, ArrayLike], settings: EmbeddingSettings, *, model: str, precision: float | None = None
 ) -> tuple[dict[str, Features], dict[str, Diagrams]]:
@@ -211,14 +198,12 @@ def compute_features(
             values |= feature_spread(points, settings, rng, precision)
         return values, bars
 
-    features: dict[str, Features] = {}
-    diagrams: dict[str, Diagrams] = {}
-    for layer, points in embeddings.items():
-        finite = np.isfinite(points).all()
-        features[layer], diagrams[layer] = (
-            described(points) if finite else homology.nan_features(described, np.shape(points))
-        )
-    return features, diagrams
+    descriptions = {
+        layer: described(points) if np.isfinite(points).all() else homology.nan_features(described, np.shape(points))
+        for layer, points in embeddings.items()
+    }
+    features = {layer: values for layer, (values, _) in descriptions.items()}
+    return features, {layer: bars for layer, (_, bars) in descriptions.items()}
 
 
 def embedding_features(
@@ -252,10 +237,10 @@ def feature_spread(
     size = round(settings.subset * len(points))
     if settings.repeats < 2 or size < 3:
         raise ValueError(f"a spread needs 2 repeats of 3 texts, got {settings.repeats} of {size}")
-    draws = []
-    for _ in range(settings.repeats):
-        rows = np.sort(rng.choice(len(points), size, replace=False))
-        draws.append(embedding_features(points[rows], components=settings.components, precision=precision)[0])
+    subsets = [np.sort(rng.choice(len(points), size, replace=False)) for _ in range(settings.repeats)]
+    draws = [
+        embedding_features(points[rows], components=settings.components, precision=precision)[0] for rows in subsets
+    ]
     return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
 
 
@@ -265,9 +250,7 @@ def principal_components(embeddings: ArrayLike, components: int) -> tuple[NDArra
     Points that are all the same have no variance: a share of NaN. ValueError: not 2-D, empty, NaN, infinite; or
     `components` below 1.
     """
-    points = np.asarray(embeddings, dtype=np.float64)
-    if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
-        raise ValueError("embeddings must be finite numbers of shape (n, d), not empty")
+    points = as_finite_float64(embeddings, "embeddings")
     if components < 1:
         raise ValueError(f"components must be 1 or more, got {components}")
     points = points - points[0]  # makes equal points exactly 0, which subtracting the mean alone may not

@@ -24,9 +24,6 @@ from toposcale.landscape.surface import LossSurface
 Features = dict[str, dict[str, float]]
 Diagrams = dict[str, list[np.ndarray]]
 
-DENSITY_POINTS = 200
-DENSITY_WIDTH = 0.01
-"""Standard deviation of the bells that smooth the spectral density, as a share of the width of the spectrum."""
 PROFILE_LEVELS = 40
 
 
@@ -65,9 +62,8 @@ def compute_features(
     degree 0, and a RuntimeWarning.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
-        warnings.warn(
-            "the weights hold NaN or infinity: the features of the landscape are NaN", RuntimeWarning, stacklevel=2
-        )
+        what = "the weights hold NaN or infinity: the features of the landscape are NaN"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
         return _undefined(parameters, settings, model, draws=len(losses))
     measured, gradients = [], []
     for place, loss in enumerate(losses):
@@ -130,16 +126,15 @@ def _density(
     loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
-    if not settings.density_runs:
+    runs, steps = settings.density_runs, settings.density_steps
+    if not runs:
         return None
-    density = spectral_density(
-        loss, parameters, runs=settings.density_runs, steps=settings.density_steps, seed=settings.measured.seed
-    )
+    density = spectral_density(loss, parameters, runs=runs, steps=steps, seed=settings.measured.seed)
     if not np.isfinite(density.nodes).all():
         return None
     low, high = density.nodes.min(), density.nodes.max()
-    width = DENSITY_WIDTH * (high - low) or 1.0
-    grid = np.linspace(low - 4 * width, high + 4 * width, DENSITY_POINTS)
+    width = 0.01 * (high - low) or 1.0  # the standard deviation of the bells that smooth the density
+    grid = np.linspace(low - 4 * width, high + 4 * width, 200)
     return grid, *density.on(grid, width)
 
 
@@ -172,15 +167,12 @@ def _undefined(
         warnings.simplefilter("ignore")  # what the stand-in lacks is not what the checkpoint lacks
         # An even number of points has no centre, and so no sharpness.
         fewest = 3 if settings.measured.resolution % 2 else 4
-        probes = min(2, settings.measured.trace_probes)
-        small = replace(settings.measured, resolution=fewest, trace_probes=probes)
+        small = replace(settings.measured, resolution=fewest, trace_probes=min(2, settings.measured.trace_probes))
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
-    missing = [
+    missing = (
         mean_and_spread([{layer: dict.fromkeys(values, math.nan) for layer, values in by_layer.items()}] * draws)
         for by_layer in (features, gradient_features)
-    ]
-    nothing = [np.full((1, 2), math.nan)]
-    return Description(
-        missing[0], missing[1], {WHOLE: nothing}, dict.fromkeys(gradient_diagrams, nothing), {}, {}, None
     )
+    nothing = [np.full((1, 2), math.nan)]
+    return Description(*missing, {WHOLE: nothing}, dict.fromkeys(gradient_diagrams, nothing), {}, {}, None)

@@ -61,9 +61,8 @@ NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
 class Feature:
     """One feature, or several that differ in a part of their names.
 
-    name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane
-    and the graph of a loss surface.
-    title: as people read it. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
+    name: as in the features table; `{k}` stands for a homology dimension, `{plane}` and `{graph}` for the plane and the
+    graph of a loss surface. title: as people read it. unit: text, "" for none, `OF_SOURCE`. group: one of `GROUPS`.
     over_layers: a key of `OVER_LAYERS`. rescaling_of: the feature that this one is in another unit, "" for none.
     when_nan: what can be done about a NaN of it, where a healthy checkpoint can have one.
     """
@@ -173,14 +172,11 @@ def aggregate(features: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     model's Frobenius norm is the norm of its weights; the largest for maxima; the mean for all that is left, neural
     persistence among it. The order of the layers does not matter, to the last bit.
     """
-    features = {layer: features[layer] for layer in sorted(features)}
-    names = dict.fromkeys(name for layer in features.values() for name in layer)
-    return {
-        name: float(
-            OVER_LAYERS[lookup(name).over_layers]([layer[name] for layer in features.values() if name in layer])
-        )
-        for name in names
-    }
+    by_name: dict[str, list[float]] = {}
+    for layer in sorted(features):
+        for name, value in features[layer].items():
+            by_name.setdefault(name, []).append(value)
+    return {name: float(OVER_LAYERS[lookup(name).over_layers](values)) for name, values in by_name.items()}
 
 
 def _homology(statistic: str, title: str, unit: str, over_layers: str, rescaling_of: str = "") -> Feature:

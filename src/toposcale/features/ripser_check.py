@@ -19,8 +19,6 @@ from toposcale.features.weights import WeightSettings, is_head, rows_of_cloud
 Diagrams = Mapping[tuple[str, int], NDArray[np.float64]]
 """The finite bars (k, 2) of each layer and dimension that has any."""
 
-CLOUDS = 3
-
 ROUNDING = 1e-5
 """The largest difference that float32 explains, as a share of the mean distance between rows: its precision is 6e-8."""
 
@@ -46,13 +44,9 @@ def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]])
 
 def chosen_layers(diagrams: Diagrams) -> list[str]:
     """The first, the middle and the last of the weight matrices with finite diagrams, by name, or all of fewer."""
-    layers = sorted({layer for layer, _ in diagrams if not is_head(layer)})
-    finite = [
-        layer
-        for layer in layers
-        if all(np.isfinite(diagram).all() for (of, _), diagram in diagrams.items() if of == layer)
-    ]
-    places = np.linspace(0, len(finite) - 1, min(CLOUDS, len(finite))).round().astype(int)
+    damaged = {layer for (layer, _), diagram in diagrams.items() if not np.isfinite(diagram).all()}
+    finite = sorted({layer for layer, _ in diagrams if not is_head(layer)} - damaged)
+    places = np.linspace(0, len(finite) - 1, min(3, len(finite))).round().astype(int)
     return [finite[place] for place in places]
 
 
@@ -68,9 +62,7 @@ def check(
         if layer in waiting:
             waiting.remove(layer)
             points = weight[rows_of_cloud(len(weight), layer, settings, model)]
-            by_dimension = [
-                diagrams.get((layer, dimension), np.empty((0, 2))) for dimension in range(settings.max_dimension + 1)
-            ]
+            by_dimension = [diagrams.get((layer, k), np.empty((0, 2))) for k in range(settings.max_dimension + 1)]
             difference = largest_difference(points, by_dimension)
             clouds.append({"layer": layer, "points": len(points), "difference": difference})
         if not waiting:

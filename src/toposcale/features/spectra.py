@@ -1,14 +1,17 @@
 """Spectra of weight matrices and of embeddings, each as one number without units.
 
-Weights: eigenvalues are squared singular values of the matrix as it is. Embeddings (n, d): singular values of
-the matrix with its column means taken off. What rounding alone leaves of them is not counted: it depends on the precision
-of the numbers as they were stored, not on that of the arithmetic, which is float64.
+Weights: eigenvalues are squared singular values of the matrix as it is. Embeddings (n, d): singular values of the matrix
+with its column means taken off. What rounding alone leaves of them is not counted: it depends on the precision of the
+numbers as they were stored (`precision`, by default that of the type of `points`), not on that of the arithmetic, which is
+float64. Where nothing is left to compute a number from it is NaN, with a RuntimeWarning. ValueError: a matrix that is not
+2-D, empty, NaN or infinite.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+from contextlib import suppress
 
 import ml_dtypes
 import numpy as np
@@ -26,9 +29,8 @@ _EPSILON = float(np.finfo(np.float64).eps)
 def effective_rank(points: ArrayLike, precision: float | None = None) -> float:
     """RankMe: exp(-sum p ln p), p = sigma / sum sigma over the singular values of the centred matrix (n, d).
 
-    Between 1 and min(n, d). Identical rows leave nothing: NaN, with a RuntimeWarning.
+    Between 1 and min(n, d); NaN for identical rows.
     Source: Garrido et al., ICML 2023, arXiv:2210.02885, without its smoothing constant.
-    ValueError: `points` not 2-D, empty, NaN or infinite.
     """
     values = _centred_singular_values(points, precision)
     if len(values) == 0:
@@ -40,8 +42,7 @@ def effective_rank(points: ArrayLike, precision: float | None = None) -> float:
 def participation_ratio(points: ArrayLike, precision: float | None = None) -> float:
     """(sum lambda)^2 / sum lambda^2 over the eigenvalues of the covariance of the rows of `points` (n, d).
 
-    Between 1 and min(n, d). Identical rows leave nothing: NaN, with a RuntimeWarning.
-    ValueError: `points` not 2-D, empty, NaN or infinite.
+    Between 1 and min(n, d); NaN for identical rows.
     """
     values = _centred_singular_values(points, precision)
     if len(values) == 0:
@@ -53,11 +54,9 @@ def participation_ratio(points: ArrayLike, precision: float | None = None) -> fl
 def eigenspectrum_decay(points: ArrayLike, precision: float | None = None) -> float:
     """alpha of lambda_i ~ i^-alpha: minus the least-squares slope of ln lambda_i on ln i, positive for decay.
 
-    lambda are the covariance eigenvalues of `points` (n, d) in descending order; those that are 0 up to
-    rounding are left out: of states behind a LayerNorm, which takes one dimension away, the last. `precision`: relative
-    rounding of the numbers, by default that of the type of `points`. Fewer than two are left: NaN, with a
-    RuntimeWarning. Source: Stringer et al., Nature 571, 2019.
-    ValueError: `points` not 2-D, empty, NaN or infinite.
+    lambda are the covariance eigenvalues of `points` (n, d) in descending order; those that are 0 up to rounding are left
+    out: of states behind a LayerNorm, which takes one dimension away, the last. NaN where fewer than two are left.
+    Source: Stringer et al., Nature 571, 2019.
     """
     values = _centred_singular_values(points, precision)
     if len(values) < 2:
@@ -74,7 +73,6 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
     two Gram matrices and a block. The absolute error is about 1e-15 of the largest: eigenvalues below
     max(n_out, n_in) eps of it count as zero and are left out. An all-zero matrix has none.
     From `_MKL_FROM` on they come from torch's LAPACK where torch is installed; they differ by that error.
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
     if matrix.shape[0] < matrix.shape[1]:
@@ -88,7 +86,12 @@ def weight_eigenvalues(weight: ArrayLike) -> NDArray[np.float64]:
         gram /= largest**2
     else:
         gram, _ = _gram(matrix, largest)
-    eigenvalues = _symmetric_eigenvalues(gram)[::-1]
+    if len(gram) >= _MKL_FROM and importlib.util.find_spec("torch"):  # by size alone: the same bytes in every job
+        import torch
+
+        eigenvalues = torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy()[::-1]
+    else:
+        eigenvalues = np.linalg.eigvalsh(gram)[::-1]
     return eigenvalues[eigenvalues > max(matrix.shape) * _EPSILON * eigenvalues[0]]
 
 
@@ -106,21 +109,11 @@ def _gram(matrix: NDArray, unit: float = 1.0) -> tuple[NDArray[np.float64], floa
     return gram, largest
 
 
-def _symmetric_eigenvalues(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ascending eigenvalues; by size alone, so that the same matrix gives the same bytes in every job."""
-    if len(gram) >= _MKL_FROM and importlib.util.find_spec("torch"):
-        import torch
-
-        return torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy()
-    return np.asarray(np.linalg.eigvalsh(gram), dtype=np.float64)
-
-
 def singular_values(weight: ArrayLike) -> NDArray[np.float64]:
     """Singular values (min(n_out, n_in),) of a matrix, descending, in its unit; absolute error about 1e-15 of the largest.
 
     Not the roots of `weight_eigenvalues`, whose error grows to 1e-8 for small ones. A long matrix is first reduced by QR
     over blocks of rows, so that the memory is that of a few blocks and squares of the shorter side.
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_finite(weight, "weight")
     if matrix.shape[0] < matrix.shape[1]:
@@ -128,22 +121,19 @@ def singular_values(weight: ArrayLike) -> NDArray[np.float64]:
     reduced = matrix[:_BLOCK_ROWS].astype(np.float64)
     for first in range(_BLOCK_ROWS, matrix.shape[0], _BLOCK_ROWS):
         block = matrix[first : first + _BLOCK_ROWS].astype(np.float64)
-        reduced = np.asarray(np.linalg.qr(np.vstack([reduced, block]), mode="r"), dtype=np.float64)
-    return np.asarray(np.linalg.svd(reduced, compute_uv=False), dtype=np.float64)
+        reduced = np.linalg.qr(np.vstack([reduced, block]), mode="r")
+    return np.linalg.svd(reduced, compute_uv=False)
 
 
 def nuclear_norm(weight: ArrayLike) -> float:
-    """Sum of the singular values of a matrix (n_out, n_in), in the unit of its entries; 0 for a matrix of zeros.
-
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
-    """
+    """Sum of the singular values of a matrix (n_out, n_in), in the unit of its entries; 0 for a matrix of zeros."""
     return float(singular_values(weight).sum())
 
 
 def stable_rank(eigenvalues: NDArray[np.float64]) -> float:
     """Squared Frobenius norm over squared spectral norm of a matrix, from its `weight_eigenvalues`: between 1 and its rank.
 
-    An all-zero matrix has none: NaN, with a RuntimeWarning. Relative error about 1e-14.
+    NaN for an all-zero matrix. Relative error about 1e-14.
     """
     if len(eigenvalues) == 0:
         return undefined("an all-zero matrix has no stable rank")
@@ -153,11 +143,9 @@ def stable_rank(eigenvalues: NDArray[np.float64]) -> float:
 def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
     """Exponent of a power law fitted to the largest of a matrix's `weight_eigenvalues`, lambda = sigma^2.
 
-    alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of
-    those with at least one larger, that gives the least Kolmogorov-Smirnov distance
-    sup |F_empirical - F_fitted| (both sides of each step).
-    Source: Clauset, Shalizi and Newman, SIAM Review 51, 2009.
-    Fewer than two different eigenvalues above rounding: NaN, with a RuntimeWarning.
+    alpha = 1 + n / sum ln(lambda / x_min) over the n eigenvalues from x_min on. x_min is the eigenvalue, of those with at
+    least one larger, that gives the least Kolmogorov-Smirnov distance sup |F_empirical - F_fitted| (both sides of each
+    step). NaN for fewer than two different eigenvalues. Source: Clauset, Shalizi and Newman, SIAM Review 51, 2009.
     """
     logs = np.log(np.sort(eigenvalues))
     # A tail needs a larger value after its first, and one start is enough for equal values.
@@ -194,14 +182,8 @@ def _centred_singular_values(points: ArrayLike, precision: float | None) -> NDAr
     """
     matrix = as_finite_float64(points, "points")
     values = np.linalg.svd(matrix - matrix.mean(axis=0), compute_uv=False)
-    precision = _precision_of(points) if precision is None else precision
+    if precision is None:
+        precision = _EPSILON
+        with suppress(TypeError, ValueError):  # integers are exact
+            precision = float(ml_dtypes.finfo(getattr(points, "dtype", None)).eps)
     return values[values > 2.0 * precision * float(np.linalg.norm(matrix))]
-
-
-def _precision_of(points: ArrayLike) -> float:
-    """Distance from 1 to the next number of the type that the points are stored in; integers are exact."""
-    dtype = getattr(points, "dtype", None)
-    try:
-        return float(ml_dtypes.finfo(dtype).eps)
-    except (TypeError, ValueError):
-        return _EPSILON

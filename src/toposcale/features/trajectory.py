@@ -21,10 +21,10 @@ def compute_features(
 ) -> dict[int, dict[str, dict[str, float]]]:
     """Features of the path up to each of `checkpoints`, by checkpoint and layer ("all").
 
-    steps (m,), ascending, and sketches (m, d): see `callbacks.WeightSketch`. Of the last `window` sketches
-    before a checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation
-    over the subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint
-    with fewer sketches before it has no features, since those of a shorter window would mean something else.
+    steps (m,), ascending, and sketches (m, d): see `callbacks.WeightSketch`. Of the last `window` sketches before a
+    checkpoint: `persistent_homology_dimension` (Birdal et al. 2021) and its `_spread`, the standard deviation over the
+    subsamplings; and the Vietoris-Rips features of `homology.cloud_features`, in weight units. A checkpoint with fewer
+    sketches before it has no features, since those of a shorter window would mean something else.
     """
     steps, sketches = np.asarray(steps), np.asarray(sketches, dtype=np.float64)
     features = {}
