@@ -24,9 +24,14 @@ from PIL import Image
 
 import figure_tables
 from toposcale.figures import FIGURES, load, statistics, verdicts
-from toposcale.figures.decisions import decision_candidates, forecast_fans
 from toposcale.figures.embeddings import rate_of_change
-from toposcale.figures.forecasting import forecast_comparison, loss_against_compute, with_compute
+from toposcale.figures.forecasting import (
+    decision_candidates,
+    forecast_comparison,
+    forecast_fans,
+    loss_against_compute,
+    with_compute,
+)
 from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
 from toposcale.figures.statistics import correlation_heat_map, scaling

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.layers import draw_layers
-from toposcale.figures.style import Appearance, mark_of, model_appearances, styled
+from toposcale.figures.style import styled
 from toposcale.figures.verdicts import ranking_bars
 
 SOURCE = "embeddings"
@@ -28,29 +27,19 @@ def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, m
     usable = [panels.finite(rows, ["value", "perplexity"]) for rows in series]
     if all(rows.empty for rows in usable):
         return panels.missing_figure(title, "no checkpoint has both a perplexity and embedding features")
-    appearances = model_appearances(models)
     figure, axes_of = panels.new_grid(title, len(chosen), 2)
     panels.lettered(axes_of, [panels.sentence(feature_name(feature, SOURCE)) for feature in chosen])
     for axes, feature, rows in zip(axes_of, chosen, usable, strict=True):
         if rows.empty:
             panels.say_missing(axes, f"no values of: {feature_name(feature, SOURCE)}")
             continue
-        _paths(axes, rows, appearances)
+        panels.draw_paths(axes, rows, "perplexity", models, ring=11, linewidth=0.9, markersize=3.5)
         axes.set(xscale="log", xlabel=metric_label(PERPLEXITY), ylabel=feature_label(feature, SOURCE))
         panels.plain_log_ticks(axes.xaxis)
-    panels.model_legend(figure, pd.concat(series)["model"], appearances)
+    panels.model_legend(figure, pd.concat(series)["model"], models)
     left_out = sum(map(len, series)) - sum(map(len, usable))
     panels.add_note(figure, ["A ring marks the last checkpoint.", panels.left_out_note(left_out)])
     return figure
-
-
-def _paths(axes: Axes, rows: pd.DataFrame, appearances: dict[str, Appearance]) -> None:
-    """One line per model in the order of its steps, with a ring at the end."""
-    for model, look in panels.in_order(rows["model"], appearances):
-        path = rows[rows["model"] == model].sort_values("step")
-        style = look.line | {"linewidth": 0.9, "markersize": 3.5, "gid": mark_of(model)}
-        axes.plot(path["perplexity"], path["value"], **style)
-        panels.ring(axes, path.iloc[-1], "perplexity", look, markersize=11, gid=mark_of(model))
 
 
 @styled

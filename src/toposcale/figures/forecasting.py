@@ -1,4 +1,4 @@
-"""Figures of the forecasts and of the decision to train on or to scale up."""
+"""Figures of the forecasts, and of the decision to train on or to scale up."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, TRAINING_LOSS, VALIDATION_LOSS, feature_name
-from toposcale.features.registry import LOSS_UNIT, NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAINING_LOSS, VALIDATION_LOSS
+from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import INK, MUTED, SEVERAL_LOOKS, mark_of, model_appearances, styled
+from toposcale.figures.style import INK, MUTED, STRIKING, mark_of, styled
 from toposcale.forecasting.decision import flop
+from toposcale.forecasting.methods import DEFAULTS
 
-_FRACTION_MARKERS = ("o", "s", "^", "D")
-_FRACTION_COLOURS = ("#e08e0b", "#b0347a", "#0b2f6b")  # light to dark as more of the training is read
+_MOST_PANELS = 12
+_COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
+"""Of the shares of training that forecasts read."""
 
 
 @styled
@@ -35,12 +37,9 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     offsets = np.linspace(0.24, -0.24, len(fractions)) if len(fractions) > 1 else np.zeros(1)
     for index, (fraction, offset) in enumerate(zip(fractions, offsets, strict=True)):
         rows = usable[usable["fraction"] == fraction]
-        look = {
-            "color": _FRACTION_COLOURS[min(index, len(_FRACTION_COLOURS) - 1)],
-            "marker": _FRACTION_MARKERS[index % len(_FRACTION_MARKERS)],
-        }
+        look = {"color": _COLOURS[min(index, 2)], "marker": "os^D"[index % 4], "label": f"{fraction:.0%}"}
         heights, ends = rows["method"].map(position).to_numpy() + offset, (rows["mae_low"], rows["mae_high"])
-        panels.draw_intervals(axes, heights, rows["mae"], *ends, label=f"{fraction:.0%}", **look)
+        panels.draw_intervals(axes, heights, rows["mae"], *ends, **look)
     axes.set_yticks(range(len(order)), [method.replace("_", " ") for method in order])
     axes.set_xscale("log")
     panels.plain_log_ticks(axes.xaxis)
@@ -63,22 +62,19 @@ def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     if usable.empty:
         unknown = not panels.finite(losses).empty
         return panels.missing_figure(title, "no tokens_per_step is known" if unknown else "no loss after step 0")
-    appearances = model_appearances(models)
     figure = panels.new_figure(4.4, title)
     axes = figure.subplots()
-    drawn = panels.in_order(curves["model"], appearances)
-    for model, look in drawn:
-        rows = usable[usable["model"] == model].sort_values("compute")
+    for model, look, rows in panels.by_model(usable.sort_values("compute"), models):
         axes.plot(rows["compute"], rows["value"], **(look.line | {"marker": ""}), gid=mark_of(model))
         panels.draw_band(axes, rows["compute"], rows, look.color)
     axes.set(xscale="log", yscale="log", ylabel=LOSS_LABEL, xlabel=COMPUTE_LABEL)
     panels.plain_log_ticks(axes.yaxis)
-    names = {model for model, _ in drawn}
-    panels.model_legend(figure, names, appearances, marker="")
+    names = set(curves["model"])
+    panels.model_legend(figure, names, models, marker="")
     by_training = names & set(losses.loc[losses["is_training_loss"], "model"])
-    note = "Training loss: no validation loss was measured." if by_training == names else ""
-    if by_training and not note:
-        note = f"Training loss of {len(by_training)} models that have no validation loss."
+    note = f"Training loss of {len(by_training)} models that have no validation loss." if by_training else ""
+    if by_training == names:
+        note = "Training loss: no validation loss was measured."
     panels.add_note(figure, [note, panels.left_out_note(len(curves) - len(usable))])
     return figure
 
@@ -98,10 +94,6 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 
-HIGHLIGHTED = ("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature)
-"""Features of the weights whose early-stopping rules are named; the others are drawn faintly."""
-
-
 @styled
 def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     """Steps saved against loss given up by patience on each feature, relative to patience on the validation loss."""
@@ -113,30 +105,135 @@ def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     count = len(patience)
     figure, axes_of = panels.new_grid(title, count, count, row_height=3.1, sharex=True, sharey=True)
     panels.lettered(axes_of, [f"Patience {wait} checkpoints" for wait in patience])
-    keys: dict[str, Line2D] = {}
     for axes, wait in zip(axes_of, patience, strict=True):
-        _trade_off(axes, table[table["patience"] == wait], keys)
+        _trade_off(axes, table[table["patience"] == wait])
         axes.set_xlabel("steps saved (optimiser updates)")
     axes_of[0].set_ylabel(f"loss given up ({LOSS_UNIT})")
     others = panels.mark_key("other\nfeatures", marker=".", color="#b5b5b5")
     reference = panels.mark_key("validation\nloss", marker="+", markersize=9, color=INK)
-    panels.key_legend(figure, [*keys.values(), others, reference], "patience on")
+    there = set(table.loc[table["source"] == "weights", "feature"])
+    keys = [panels.compared_key(feature) for feature in panels.COMPARED if feature in there]
+    panels.key_legend(figure, [*keys, others, reference], "patience on")
     panels.add_note(figure, ["Means over models; bars are 95% intervals."])
     return figure
 
 
-def _trade_off(axes: Axes, rows: pd.DataFrame, keys: dict[str, Line2D]) -> None:
+def _trade_off(axes: Axes, rows: pd.DataFrame) -> None:
+    """The rules of one patience; those of `panels.COMPARED` have colours and intervals."""
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.plot(0, 0, "+", markersize=9, color=INK)
     axes.plot(rows["steps_saved"], rows["loss_given_up"], ".", color="#b5b5b5")
-    for look, feature in zip(SEVERAL_LOOKS, HIGHLIGHTED, strict=False):
+    for feature, look in panels.COMPARED.items():
         rule = rows[(rows["source"] == "weights") & (rows["feature"] == feature)]
-        if rule.empty:
-            continue
         x, y = rule["steps_saved"], rule["loss_given_up"]
-        axes.hlines(y, rule["steps_saved_low"], rule["steps_saved_high"], color=look["color"], linewidth=1.2)
+        panels.draw_intervals(axes, y, x, rule["steps_saved_low"], rule["steps_saved_high"], markersize=6, **look)
         axes.vlines(x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2)
-        axes.plot(x, y, linestyle="", markersize=6, **look)
-        name = feature_name(feature)
-        keys[name] = panels.mark_key(name.replace(" persistence", "\npersistence"), **look)
+
+
+@styled
+def forecast_fans(
+    forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
+) -> Figure:
+    """Each model's loss with the forecasts of its end as fans from where they were made, and the plan's rate beneath."""
+    title = title_of("forecast_fans")
+    losses = panels.finite(final_losses(metrics))
+    made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
+    made = panels.finite(made, ["forecast", "low", "high"])
+    names = [name for name, _ in panels.in_order(made["model"], models)]
+    if not names:
+        return panels.missing_figure(title, "no forecast could be made")
+    shown = names[:_MOST_PANELS]
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = panels.new_figure(0.6 + 2.9 * rows, title)
+    grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
+    fractions = sorted(made["fraction"].unique())
+    colours = {fraction: _COLOURS[place % 4] for place, fraction in enumerate(fractions)}
+    if len(fractions) > len(_COLOURS):
+        colours = dict.fromkeys(fractions, _COLOURS[0])
+    pairs = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
+    for (upper, lower), model in zip(pairs, shown, strict=False):
+        final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
+        curve = losses[(losses["model"] == model) & (losses["step"] > 0)]
+        _fans(upper, curve, made[made["model"] == model], final, colours)
+        upper.set_title(model, fontsize=9)
+        _rate(lower, schedules[schedules["model"] == model], final)
+    for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
+        axes.set_axis_off()
+    if len(set(colours.values())) == len(colours):
+        keys = [Line2D([], [], color=colour, label=f"at {share:.0%}") for share, colour in colours.items()]
+        panels.key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
+    panels.add_note(figure, [_more(names, "forecasts")])
+    return figure
+
+
+def _more(names: list[str], table: str) -> str:
+    more = len(names) - _MOST_PANELS
+    return f"{more} more models are in the table {table}." if more > 0 else ""
+
+
+def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int, colours: dict[float, str]) -> None:
+    axes.plot(losses["step"], losses["value"], color=INK, linewidth=1.0)
+    tail = losses[losses["step"] >= 0.1 * final]["value"]
+    lowest, highest = tail.min(), tail.max()
+    by_default = forecasts.sort_values("method", key=lambda names: names.map(DEFAULTS.index))
+    for row in by_default.drop_duplicates("fraction").sort_values("fraction").to_dict("records"):
+        colour, start = colours[row["fraction"]], row["fraction"] * final
+        at = float(np.interp(start, losses["step"], losses["value"])) if len(losses) > 1 else np.nan
+        axes.fill([start, final, final], [at, row["high"], row["low"]], color=colour, alpha=0.2, linewidth=0)
+        axes.plot([start, final], [at, row["forecast"]], color=colour, linewidth=0.9)
+        lowest, highest = min(lowest, row["low"]), max(highest, min(row["high"], 1.1 * highest))
+    if np.isfinite([lowest, highest]).all() and lowest < highest:
+        margin = 0.05 * (highest - lowest)
+        axes.set_ylim(lowest - margin, highest + margin)
+    axes.set_xlim(0, 1.02 * final)
+    axes.set_ylabel("loss (nats)")
+    axes.tick_params(labelbottom=False)
+
+
+def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
+    axes.set_xlim(0, 1.02 * final)
+    axes.set_xlabel(STEP_LABEL)
+    axes.set_ylabel("rate\n(per step)")
+    if schedule.empty:
+        axes.text(0.5, 0.5, "plan not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+        axes.set_yticks([])
+        return
+    axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED, linewidth=1.2)
+    axes.set_ylim(0, 1.1 * schedule["learning_rate"].max())
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+
+
+@styled
+def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """For each run, the loss at the end of every candidate against its compute, with intervals; live runs come alone."""
+    title = title_of("decision_candidates")
+    usable = panels.finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
+    live = usable[usable["is_live"].astype(bool)]
+    usable, when = (live, "") if len(live) else (usable, " (finished since)")
+    names = [name for name, _ in panels.in_order(usable["model"], models)]
+    if not names:
+        return panels.missing_figure(
+            title, "no run has anything to decide, or its curve allows no forecast: the table decisions says why"
+        )
+    shown = names[:_MOST_PANELS]
+    heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
+    figure = panels.new_figure(0.7 + sum(heights), title)
+    rows_of = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, model in zip(rows_of, shown, strict=True):
+        rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
+        _candidates(axes, rows)
+        axes.set_title(f"{model} at {rows['fraction'].iloc[0]:.0%}{when}", fontsize=9, loc="left")
+    rows_of[-1].set_xlabel(f"loss at the end of the remaining compute ({LOSS_UNIT}), the law's 95% interval")
+    panels.add_note(figure, [_more(names, "candidates")])
+    return figure
+
+
+def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
+    place = np.arange(len(rows))
+    colours = [STRIKING if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
+    axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
+    axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
+    about = rows[["candidate", "compute", "probability"]].itertuples(index=False)
+    panels.name_rows(axes, [f"{name}  ({flops:.1e} FLOP, best with {p:.0%})" for name, flops, p in about])

@@ -175,7 +175,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecasts and decisions",
     ),
     "forecast_fans": _figure(
-        "decisions",
+        "forecasting",
         ("forecasts", "metrics", "models", "schedules"),
         "Forecasts of the final loss, with intervals",
         "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
@@ -184,7 +184,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecasts and decisions",
     ),
     "decision_candidates": _figure(
-        "decisions",
+        "forecasting",
         ("candidates", "models"),
         "Forecast loss of each way to spend the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training): the "

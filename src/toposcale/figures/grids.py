@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from toposcale.features.names import PERPLEXITY, metric_label
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES, title_of
-from toposcale.figures.style import model_appearances, styled
+from toposcale.figures.style import styled
 
 
 @styled
@@ -56,11 +56,10 @@ def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axe
 
     series: axes, rows (model, step, value), and label of the vertical axis.
     """
-    appearances = model_appearances(models)
     drawn: set[str] = set()
     left_out = 0
     for axes, rows, label in series:
-        names, missing = panels.draw_lines(axes, rows, appearances)
+        names, missing = panels.draw_lines(axes, rows, models)
         drawn.update(names)
         left_out += missing
         if not names:
@@ -70,5 +69,5 @@ def line_panels(figure: Figure, models: pd.DataFrame, series: Iterable[tuple[Axe
         if label.endswith("(count)"):
             axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         panels.step_axis(axes, rows["step"])
-    panels.model_legend(figure, drawn, appearances)
+    panels.model_legend(figure, drawn, models)
     panels.add_note(figure, [panels.left_out_note(left_out)])

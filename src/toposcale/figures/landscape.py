@@ -22,7 +22,7 @@ from toposcale.figures.landscape_comparison import (
     draw_tree,
     loss_grid,
 )
-from toposcale.figures.style import INK, MUTED, SEQUENTIAL, Appearance, model_appearances, styled
+from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
@@ -141,20 +141,17 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
     if usable.empty:
         return panels.missing_figure(title, "no spectral density was computed")
     usable = usable[usable["step"] == usable.groupby("model")["step"].transform("max")]
-    appearances = model_appearances(models)
     figure = panels.new_figure(4.0, title)
     axes = figure.subplots()
-    for model, look in panels.in_order(usable["model"], appearances):
-        curve = usable[usable["model"] == model].sort_values("eigenvalue")
-        every = max(1, len(curve) // 10)
-        axes.plot(curve["eigenvalue"], curve["density"], **look.line, markevery=every)
+    for _, look, curve in panels.by_model(usable.sort_values("eigenvalue"), models):
+        axes.plot(curve["eigenvalue"], curve["density"], **look.line, markevery=max(1, len(curve) // 10))
     axes.set_yscale("log")
     # Below this share of the peak there are only the tails of the smoothing kernel.
     peak = usable["density"].max()
     axes.set_ylim(peak * 1e-7, peak * 3)
     axes.set_xlabel("Hessian eigenvalue (nats per squared weight)")
     axes.set_ylabel("density (share per unit of eigenvalue)")
-    panels.model_legend(figure, usable["model"], appearances)
+    panels.model_legend(figure, usable["model"], models)
     return figure
 
 
@@ -274,10 +271,8 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
     tables = {"features": features, "metrics": metrics}
     columns = {metric_name(VALIDATION_LOSS): panels.labelled(tables, METRIC_SOURCE, VALIDATION_LOSS)}
     columns |= {feature_name(name, SOURCE): panels.labelled(tables, SOURCE, name) for name in CURVATURE_FEATURES}
-    appearances = model_appearances(models)
-    size = len(SHAPES) * len(columns)
-    figure, axes_of = panels.new_grid(title, size, len(columns), row_height=1.75, sharex="col", sharey="row")
-    grid = np.reshape(np.array(axes_of, dtype=object), (len(SHAPES), len(columns)))
+    figure = panels.new_figure(1.75 * len(SHAPES) + 0.8, title)
+    grid = figure.subplots(len(SHAPES), len(columns), squeeze=False, sharex="col", sharey="row")
     drawn: set[str] = set()
     left_out = 0
     for row, feature in enumerate(SHAPES):
@@ -288,24 +283,15 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
             left_out += len(joined) - len(usable)
             if usable.empty:
                 panels.say_missing(axes, f"no {name}\nat these checkpoints")
-            drawn.update(_scatter(axes, usable, appearances))
+            panels.draw_paths(axes, usable, "value_other", models, ring=9, linestyle="", markersize=4)
+            drawn.update(usable["model"])
             if feature_unit(feature, SOURCE) == "count":
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
     for axes, (_, label) in zip(grid[-1], columns.values(), strict=True):
         axes.set_xlabel(label)
-    panels.model_legend(figure, drawn, appearances, linestyle="")
+    panels.model_legend(figure, drawn, models, linestyle="")
     end = panels.mark_key("last\ncheckpoint", marker="o", markersize=9, fillstyle="none", color=MUTED)
     panels.key_legend(figure, [end], "")
     panels.add_note(figure, [panels.left_out_note(left_out)])
     return figure
-
-
-def _scatter(axes: Axes, rows: pd.DataFrame, appearances: dict[str, Appearance]) -> list[str]:
-    """One marker per checkpoint, the last of each model ringed; returns the models drawn."""
-    models = panels.in_order(rows["model"], appearances)
-    for model, look in models:
-        points = rows[rows["model"] == model].sort_values("step")
-        axes.plot(points["value_other"], points["value"], look.marker, color=look.color, markersize=4)
-        panels.ring(axes, points.iloc[-1], "value_other", look, markersize=9)
-    return [model for model, _ in models]

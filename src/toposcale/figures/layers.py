@@ -49,15 +49,8 @@ def draw_layers(name: str, features: pd.DataFrame, models: pd.DataFrame, chosen:
         table = rows[rows["feature"] == feature].pivot(index="layer", columns="step", values="value")
         table = table.reindex(index=layers)
         undefined += int((~np.isfinite(table.to_numpy())).sum())
-        panels.heat_map(
-            axes,
-            table,
-            label=feature_label(feature, source),
-            colours=SEQUENTIAL,
-            location="bottom",
-            shrink=0.9,
-            aspect=25,
-        )
+        colour_bar = {"label": feature_label(feature, source), "location": "bottom", "shrink": 0.9, "aspect": 25}
+        panels.heat_map(axes, table, colour_bar, cmap=SEQUENTIAL, yticklabels=False)
         _step_columns(axes, [int(step) for step in table.columns])
     axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
     panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])

@@ -15,13 +15,23 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from toposcale.analysis.series import headline_metric, whole_model
-from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, VALIDATION_LOSS, feature_label, metric_label
-from toposcale.figures.style import MUTED, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
+from toposcale.features.names import (
+    SPEARMAN_LABEL,
+    STEP_LABEL,
+    VALIDATION_LOSS,
+    feature_label,
+    feature_name,
+    metric_label,
+)
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_MARKERS = 12
 MAX_DECADE_TICKS = 5
 MAX_LEGEND = 24
+COMPARED = dict(zip(("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature), SEVERAL_LOOKS, strict=False))
+"""Features of the weights that figures set side by side, and how they are drawn there."""
 
 
 def feature_series(features: pd.DataFrame, feature: str, source: str = "weights") -> pd.DataFrame:
@@ -49,7 +59,7 @@ def _over_training(table: pd.DataFrame) -> pd.DataFrame:
 
 def of_the_largest(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The rows of the largest model that the table has, and its name; no rows and "" where there is none."""
-    names = [name for name, _ in in_order(table["model"], model_appearances(models))]
+    names = [name for name, _ in in_order(table["model"], models)]
     listed = [name for name in names if name in set(models["model"])]
     chosen = (listed or names or [""])[-1]
     return table[table["model"] == chosen], chosen
@@ -65,11 +75,6 @@ def last_checkpoint(table: pd.DataFrame, models: pd.DataFrame) -> tuple[pd.DataF
 def chosen_metric(present: Iterable[str], wanted: str | None = None) -> str:
     """The metric a figure is about: `wanted`, or the one that the answers are about, too."""
     return wanted or headline_metric(present) or VALIDATION_LOSS
-
-
-def last_step(series: pd.DataFrame) -> pd.DataFrame:
-    """The row of each model's last step."""
-    return series.sort_values("step").groupby("model", as_index=False).tail(1)
 
 
 def finite(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:
@@ -112,17 +117,14 @@ def left_out_note(count: int) -> str:
     return f"{count} value{'s' if count > 1 else ''} not finite (NaN or infinite), left out of the lines."
 
 
-def draw_lines(
-    axes: Axes, series: pd.DataFrame, appearances: Mapping[str, Appearance], **style: Any
-) -> tuple[list[str], int]:
+def draw_lines(axes: Axes, series: pd.DataFrame, models: pd.DataFrame, **style: Any) -> tuple[list[str], int]:
     """One line per model over the step; returns the models drawn, in order, and the count of values left out.
 
     A value that is not finite leaves a gap in its line. With the columns low and high there is a band behind it.
     """
     drawn: list[str] = []
     left_out = 0
-    for model, appearance in in_order(series["model"], appearances):
-        rows = series[series["model"] == model]
+    for model, look, rows in by_model(series, models):
         values = rows["value"].to_numpy(dtype=float)
         bad = ~np.isfinite(values)
         left_out += int(bad.sum())
@@ -130,11 +132,19 @@ def draw_lines(
             continue
         every = max(1, len(values) // MAX_MARKERS)
         marks = {"markevery": (len(drawn) % every, every), "label": model, "gid": mark_of(model)}
-        settings: dict[str, Any] = appearance.line | marks
-        axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(settings | style))
-        draw_band(axes, rows["step"], rows, appearance.color)
+        axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(look.line | marks | style))
+        draw_band(axes, rows["step"], rows, look.color)
         drawn.append(model)
     return drawn, left_out
+
+
+def draw_paths(axes: Axes, rows: pd.DataFrame, across: str, models: pd.DataFrame, ring: float, **style: Any) -> None:
+    """Each model's values against the column `across`, in the order of the steps, with a ring at the last checkpoint."""
+    for model, look, points in by_model(rows.sort_values("step"), models):
+        gid = mark_of(model)
+        axes.plot(points[across], points["value"], **(look.line | style), gid=gid)
+        last = points.iloc[-1]
+        axes.plot(last[across], last["value"], "o", fillstyle="none", color=look.color, markersize=ring, gid=gid)
 
 
 def draw_band(axes: Axes, places: pd.Series, rows: pd.DataFrame, color: str) -> None:
@@ -143,11 +153,16 @@ def draw_band(axes: Axes, places: pd.Series, rows: pd.DataFrame, color: str) -> 
         axes.fill_between(places, rows["low"], rows["high"], color=color, alpha=0.15, linewidth=0)
 
 
-def in_order(names: Iterable[str], appearances: Mapping[str, Appearance]) -> list[tuple[str, Appearance]]:
-    """The models among `names`, smallest first, with their appearance; unknown ones last, in grey."""
-    present = set(names)
-    listed = [(model, appearance) for model, appearance in appearances.items() if model in present]
-    return listed + [(model, UNKNOWN_MODEL) for model in sorted(present - set(appearances))]
+def in_order(names: Iterable[str], models: pd.DataFrame) -> list[tuple[str, Appearance]]:
+    """The names with the appearance of their model, smallest model first; those that `models` lacks come last, in grey."""
+    present, looks = set(names), model_appearances(models)
+    listed = [(model, look) for model, look in looks.items() if model in present]
+    return listed + [(model, UNKNOWN_MODEL) for model in sorted(present - set(looks))]
+
+
+def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appearance, pd.DataFrame]]:
+    """Each model of a table, in this order, with its appearance and its rows."""
+    return [(model, look, table[table["model"] == model]) for model, look in in_order(table["model"], models)]
 
 
 def new_grid(
@@ -209,14 +224,10 @@ def short_number(value: float, position: float | None = None) -> str:
 
 
 def model_legend(
-    figure: Figure,
-    models: Iterable[str],
-    appearances: Mapping[str, Appearance],
-    extra: Sequence[Line2D] = (),
-    **style: Any,
+    figure: Figure, drawn: Iterable[str], models: pd.DataFrame, extra: Sequence[Line2D] = (), **style: Any
 ) -> None:
     """One legend for the whole figure at its right: the models drawn, smallest first, then `extra`."""
-    named = in_order(models, appearances)
+    named = in_order(drawn, models)
     if len(named) > MAX_LEGEND:
         # Models of one size have one colour, and share an entry.
         by_colour: dict[str, list[tuple[str, Appearance]]] = {}
@@ -233,35 +244,24 @@ def mark_key(label: str, **look: Any) -> Line2D:
     return Line2D([], [], linestyle="", label=label, **look)
 
 
+def compared_key(feature: str) -> Line2D:
+    """The entry of a legend for one of `COMPARED`."""
+    return mark_key(feature_name(feature).replace(" persistence", "\npersistence"), **COMPARED[feature])
+
+
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:
     """A second legend at the lower right, for what is not a model."""
     if handles:
         figure.legend(handles=handles, loc="outside right lower", title=title, alignment="left")
 
 
-def draw_intervals(
-    axes: Axes,
-    position: Any,
-    estimate: Any,
-    low: Any,
-    high: Any,
-    *,
-    color: str,
-    marker: str,
-    label: str = "",
-    **style: Any,
-) -> None:
+def draw_intervals(axes: Axes, position: Any, estimate: Any, low: Any, high: Any, *, color: str, **style: Any) -> None:
     """Estimates as markers at heights `position`, with their intervals as horizontal bars.
 
     An interval whose end is not finite draws no bar; one that misses its estimate is drawn where it is.
     """
     axes.hlines(position, np.asarray(low), np.asarray(high), color=color, linewidth=1.2)
-    axes.plot(estimate, position, linestyle="", marker=marker, color=color, label=label, **style)
-
-
-def ring(axes: Axes, end: pd.Series, across: str, look: Appearance, **style: Any) -> None:
-    """A ring around the last checkpoint of a model: the columns `across` and value of its row."""
-    axes.plot(end[across], end["value"], "o", fillstyle="none", color=look.color, **style)
+    axes.plot(estimate, position, linestyle="", color=color, **style)
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -298,38 +298,15 @@ def plain_log_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def heat_map(
-    axes: Axes,
-    table: pd.DataFrame,
-    *,
-    label: str,
-    colours: str,
-    rows: Sequence[str] | bool = False,
-    limits: tuple[float | None, float | None] = (None, None),
-    texts: np.ndarray | None = None,
-    **colour_bar: Any,
-) -> None:
-    """`table` as a seaborn heat map, cells without a value empty; `rows` names its rows, `texts` stands in its cells.
+def heat_map(axes: Axes, table: pd.DataFrame, colour_bar: Mapping[str, Any], **options: Any) -> None:
+    """`table` as a seaborn heat map, cells without a value empty.
 
-    `label` is that of the colour bar, and `colour_bar` goes to matplotlib's `Figure.colorbar`.
+    `colour_bar` goes to matplotlib's `Figure.colorbar`, `options` go to `seaborn.heatmap`.
     """
     # Imported here: seaborn brings pyplot and scipy.stats with it, two seconds for the figures that need neither.
     import seaborn
 
-    seaborn.heatmap(
-        table,
-        ax=axes,
-        cmap=colours,
-        vmin=limits[0],
-        vmax=limits[1],
-        annot=texts,
-        fmt="",
-        annot_kws={"fontsize": 7.5},
-        xticklabels=False,
-        yticklabels=rows,
-        rasterized=True,
-        cbar_kws={"label": label, **colour_bar},
-    )
+    seaborn.heatmap(table, ax=axes, xticklabels=False, rasterized=True, cbar_kws=dict(colour_bar), **options)
     axes.set(xlabel="", ylabel="")
     axes.tick_params(axis="y", length=0, rotation=0)
     axes.grid(visible=False)

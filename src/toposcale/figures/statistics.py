@@ -23,7 +23,7 @@ from toposcale.features.names import (
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import DIVERGING, MUTED, Appearance, mark_of, model_appearances, styled
+from toposcale.figures.style import DIVERGING, MUTED, mark_of, styled
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_ROWS = 36
@@ -37,7 +37,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     if panels.finite(chosen, ["spearman"]).empty:
         return panels.missing_figure(title, f"no correlations with {metric_name(metric)}")
-    order = [name for name, _ in panels.in_order(chosen["model"], model_appearances(models))]
+    order = [name for name, _ in panels.in_order(chosen["model"], models)]
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
     shown = _strongest(table)
@@ -45,16 +45,10 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     figure = panels.new_figure(1.4 + 0.215 * len(shown), title)
     axes = figure.subplots()
     panels.heat_map(
-        axes,
-        shown,
-        label=SPEARMAN_LABEL,
-        colours=DIVERGING,
-        rows=[series_name(source, feature) for source, feature in shown.index],
-        limits=(-1, 1),
-        texts=_texts(shown.to_numpy()),
-        aspect=40,
-        pad=0.02,
-    )
+        axes, shown, {"label": SPEARMAN_LABEL, "aspect": 40, "pad": 0.02}, cmap=DIVERGING, vmin=-1, vmax=1,
+        yticklabels=[series_name(*key) for key in shown.index],
+        annot=_texts(shown.to_numpy()), fmt="", annot_kws={"fontsize": 7.5},
+    )  # fmt: skip
     axes.set_xticks(np.arange(len(order)) + 0.5, order)
     axes.tick_params(length=0)
     undefined = int(shown.isna().sum().sum())
@@ -91,7 +85,6 @@ SCALED = {
 @styled
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
-    appearances = model_appearances(models)
     figure, axes_of = panels.new_grid(title_of("scaling"), len(SCALED), 2, row_height=2.7)
     panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()
@@ -99,7 +92,7 @@ def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame
     left_out = 0
     for axes, (source, name) in zip(axes_of, SCALED, strict=True):
         series, label = panels.labelled({"metrics": metrics, "features": features}, source, name)
-        last = panels.last_step(series).merge(models[["model", "n_parameters"]], on="model")
+        last = series.sort_values("step").groupby("model").tail(1).merge(models[["model", "n_parameters"]], on="model")
         points = panels.finite(last)
         points = points[points["value"] > 0]
         left_out += len(last) - len(points)
@@ -107,22 +100,17 @@ def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame
             panels.say_missing(axes, f"no values of: {label}")
             continue
         drawn.update(points["model"])
-        _scaling_panel(axes, points, appearances, label)
+        for model, look, point in panels.by_model(points, models):
+            style = look.line | {"linestyle": "", "markersize": 7, "gid": mark_of(model)}
+            axes.plot(point["n_parameters"], point["value"], **style)
+        axes.set(xscale="log", yscale="log", xlabel=PARAMETERS_LABEL, ylabel=label)
+        for axis in (axes.xaxis, axes.yaxis):
+            panels.plain_log_ticks(axis)
         _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
-    panels.model_legend(figure, drawn, appearances, linestyle="")
+    panels.model_legend(figure, drawn, models, linestyle="")
     note = f"{left_out} final values not finite or not positive, left out."
     panels.add_note(figure, [note if left_out else ""])
     return figure
-
-
-def _scaling_panel(axes: Axes, points: pd.DataFrame, appearances: dict[str, Appearance], label: str) -> None:
-    for model, look in panels.in_order(points["model"], appearances):
-        point = points[points["model"] == model]
-        style = look.line | {"linestyle": "", "markersize": 7, "gid": mark_of(model)}
-        axes.plot(point["n_parameters"], point["value"], **style)
-    axes.set(xscale="log", yscale="log", xlabel=PARAMETERS_LABEL, ylabel=label)
-    for axis in (axes.xaxis, axes.yaxis):
-        panels.plain_log_ticks(axis)
 
 
 def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None:
@@ -164,8 +152,7 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
     rows = panels.finite(rows, ["transition_step"])
     if rows.empty and points.empty:
         return panels.missing_figure(title, "no transition of the losses, norms or persistences was found")
-    appearances = model_appearances(models)
-    present = panels.in_order([*rows["model"], *points["model"]], appearances)
+    present = panels.in_order([*rows["model"], *points["model"]], models)
     places = [key for key in wanted if key in {*rows["key"], *points["key"]}]
     figure = panels.new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)), title)
     axes = figure.subplots()
@@ -180,7 +167,7 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
     panels.name_rows(axes, [series_name(*key) for key in places])
     panels.stripe_rows(axes, len(places))
     panels.step_axis(axes, [*rows["transition_step"], *rows["settled_step"].dropna(), *points["step"]])
-    panels.model_legend(figure, [model for model, _ in present], appearances, linestyle="")
+    panels.model_legend(figure, [model for model, _ in present], models, linestyle="")
     keys = [
         Line2D([], [], color=MUTED, marker="o", markevery=[0], label="largest change,\nuntil settled"),
         panels.mark_key("change point", color=MUTED, marker="|", markersize=7),

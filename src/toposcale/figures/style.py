@@ -74,9 +74,8 @@ GROUP_HATCHES = {"topology": "", "spectrum": "///", "norm": "xxx", "curvature": 
 STRIKING = "#b0347a"
 """The colour of what a reader should see first."""
 SEVERAL_COLOURS = ("#0b4f8a", "#1a1a1a", "#5aa6d6", "#e08e0b")
-SEVERAL_MARKERS = ("o", "X", "s", "D")
 SEVERAL_LOOKS: list[dict[str, Any]] = [
-    {"color": color, "marker": marker} for color, marker in zip(SEVERAL_COLOURS, SEVERAL_MARKERS, strict=True)
+    {"color": color, "marker": marker} for color, marker in zip(SEVERAL_COLOURS, "oXsD", strict=True)
 ]
 """For a few things side by side that have no order."""
 
@@ -129,35 +128,25 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     """Model -> its appearance, smallest first.
 
     Colour and marker stand for the size (and the family, where two families have the same): light and warm is
-    small, dark and cold is large, so that the order survives greyscale. The line style stands for the seed. Give
-    the WHOLE models table also where few of its models are drawn: it decides the colours.
-    """
-    ordered = _ordered(models)
-    sizes = list(dict.fromkeys(ordered["copy_of"]))
-    colour_map = colormaps[_SIZE_COLOURS]
-    last = max(len(sizes) - 1, 1)
-    appearances = {}
-    for model, size, number in zip(ordered["model"], ordered["copy_of"], ordered["copy"], strict=True):
-        rank = sizes.index(size)
-        shade = _SMALLEST + (_LARGEST - _SMALLEST) * rank / last if len(sizes) > 1 else 0.3
-        appearances[str(model)] = Appearance(
-            to_hex(colour_map(shade)), _MARKERS[rank % len(_MARKERS)], _SEED_LINES[int(number) % len(_SEED_LINES)]
-        )
-    return appearances
-
-
-def _ordered(models: pd.DataFrame) -> pd.DataFrame:
-    """Models by size, family and seed; copies with another seed share `copy_of` and are counted in `copy`.
-
-    A model without one usable checkpoint has no size: it comes last.
+    small, dark and cold is large, so that the order survives greyscale. The line style stands for the seed. A model
+    without one usable checkpoint has no size, and comes last. Give the WHOLE models table also where few of its models
+    are drawn: it decides the colours.
     """
     models = models.drop_duplicates("model")
     family = models["family"] if "family" in models else models["model"]
     models = models.assign(family=family, seed=models.get("seed", 0))
     models = models.sort_values(["n_parameters", "family", "seed", "model"])
-    copy_of = list(zip(models["n_parameters"], models["family"], strict=True))
-    models = models.assign(copy_of=pd.Series(copy_of, index=models.index, dtype=object))
-    return models.assign(copy=models.groupby(["n_parameters", "family"], dropna=False).cumcount())
+    copies = models.groupby(["n_parameters", "family"], dropna=False)
+    ranks, numbers = copies.ngroup(), copies.cumcount()
+    appearances = {}
+    for model, rank, number in zip(models["model"], ranks, numbers, strict=True):
+        shade = _SMALLEST + (_LARGEST - _SMALLEST) * rank / ranks.max() if ranks.max() else 0.3
+        appearances[str(model)] = Appearance(
+            to_hex(colormaps[_SIZE_COLOURS](shade)),
+            _MARKERS[rank % len(_MARKERS)],
+            _SEED_LINES[number % len(_SEED_LINES)],
+        )
+    return appearances
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tuple[Path, Path]:

@@ -12,15 +12,12 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, feature_name, metric_name
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, metric_name
+from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import MUTED, SEVERAL_LOOKS, model_appearances, styled
+from toposcale.figures.style import MUTED, styled
 from toposcale.io.schemas import METRIC_SOURCE
-
-COMPARED = ("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature)
-"""Features of the weights whose correlation with the loss the overview sets side by side."""
 
 
 @styled
@@ -45,7 +42,7 @@ def overview(
     series = [(axes, *panels.labelled(tables, *key)) for axes, key in zip(axes_of, titles, strict=False)]
     panels.lettered(axes_of, [*titles.values(), f"Correlation with {metric_name(metric)}"])
     grids.line_panels(figure, models, series)
-    present = [name for name, _ in panels.in_order(correlations["model"], model_appearances(models))]
+    present = [name for name, _ in panels.in_order(correlations["model"], models)]
     panels.key_legend(figure, _correlation_panel(axes_of[3], correlations, present, metric), "in panel d")
     return figure
 
@@ -56,14 +53,14 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
     rows = panels.finite(rows[rows["source"] == "weights"], ["spearman"])
     position = {model: place for place, model in enumerate(reversed(models))}
     keys: list[Line2D] = []
-    for index, feature in enumerate(COMPARED):
+    for index, (feature, look) in enumerate(panels.COMPARED.items()):
         chosen = rows[(rows["feature"] == feature) & rows["model"].isin(position)]
         if chosen.empty:
             continue
         heights = chosen["model"].map(position).to_numpy() + 0.22 * (1 - index)
-        look, ends = SEVERAL_LOOKS[index], (chosen["spearman_block_low"], chosen["spearman_block_high"])
+        ends = chosen["spearman_block_low"], chosen["spearman_block_high"]
         panels.draw_intervals(axes, heights, chosen["spearman"], *ends, **look)
-        keys.append(panels.mark_key(feature_name(feature).replace(" persistence", "\npersistence"), **look))
+        keys.append(panels.compared_key(feature))
     if not keys:
         panels.say_missing(axes, f"no correlations with {metric_name(metric)}")
         return keys
@@ -79,14 +76,12 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
     validation = panels.metric_series(metrics, VALIDATION_LOSS)
     if training.empty and validation.empty:
         return panels.missing_figure(title, "no training log and no validation loss")
-    appearances = model_appearances(models)
     figure = panels.new_figure(5.6, title)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     smoothed, window = smooth(training)
-    drawn, left_out = panels.draw_lines(upper, smoothed, appearances, marker="")
-    points, points_left_out = panels.draw_lines(
-        upper, validation, appearances, linestyle="", markerfacecolor="white", markevery=None
-    )
+    drawn, left_out = panels.draw_lines(upper, smoothed, models, marker="")
+    markers = {"linestyle": "", "markerfacecolor": "white", "markevery": None}
+    points, points_left_out = panels.draw_lines(upper, validation, models, **markers)
     upper.set(yscale="log", ylabel=LOSS_LABEL)
     panels.plain_log_ticks(upper.yaxis)
     _learning_rate_panel(lower, training)
@@ -95,7 +90,7 @@ def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFr
         Line2D([], [], color=MUTED, label=f"training, median\nof {window} steps"),
         panels.mark_key("validation", color=MUTED, marker="o", markerfacecolor="white"),
     ]
-    panels.model_legend(figure, [*drawn, *points], appearances, keys)
+    panels.model_legend(figure, [*drawn, *points], models, keys)
     panels.add_note(figure, [panels.left_out_note(left_out + points_left_out)])
     return figure
 
@@ -114,16 +109,12 @@ def smooth(training: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _learning_rate_panel(axes: Axes, training: pd.DataFrame) -> None:
-    """The learning rate: one black line if all models have the same, else one for each different schedule."""
-    schedules: list[tuple[np.ndarray, np.ndarray]] = []
-    for _, rows in training.sort_values("step").groupby("model"):
-        steps, rates = rows["step"].to_numpy(), rows["learning_rate"].to_numpy(dtype=float)
-        if not any(np.array_equal(steps, s) and np.array_equal(rates, r) for s, r in schedules):
-            schedules.append((steps, rates))
-    if not schedules:
+    """The learning rate: one line if all models have the same, else one for each different schedule."""
+    if training.empty:
         panels.say_missing(axes, "no training log: learning rate unknown")
         return
-    for steps, rates in schedules:
-        axes.plot(steps, rates, color=MUTED)
+    logs = training.sort_values("step").groupby("model")[["step", "learning_rate"]]
+    for schedule in {rows.to_numpy(dtype=float).tobytes(): rows for _, rows in logs}.values():
+        axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("learning rate\n(per step)")
