@@ -26,10 +26,9 @@ _SKETCH_CHUNK = 16384
 class WeightSketch:
     """Callback that keeps a seeded Gaussian projection of the weights every few steps.
 
-    `size` numbers stand for n parameters: entries N(0, 1 / size), so squared distances between sketches are
-    those between weights on average (Johnson-Lindenstrauss), with relative spread sqrt(2 / size). The
-    projection is held in memory: 4 size n bytes, 25 MB for xl-97k at size 64. It depends on the seed, n and
-    `size` only.
+    `size` numbers stand for n parameters: entries N(0, 1 / size), so squared distances between sketches are those between
+    weights on average (Johnson-Lindenstrauss), with relative spread sqrt(2 / size). The projection is held in memory:
+    4 size n bytes, 25 MB for xl-97k at size 64. It depends on the seed, n and `size` only.
     """
 
     def __init__(self, n_parameters: int, *, every: int, seed: int, size: int = 64) -> None:

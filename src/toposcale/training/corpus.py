@@ -1,8 +1,4 @@
-"""The text that models are trained on: where it comes from, and how it becomes tokens.
-
-A corpus holds uint16 tokens of a training and a validation text, what was dropped on the way, and checksums
-of the text.
-"""
+"""The text that models are trained on: where it comes from, and how it becomes tokens."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -34,20 +31,12 @@ TOKENIZERS = ("characters", "bpe")
 N_CHARACTERS = 128
 """Vocabulary of the `characters` tokenizer: ASCII."""
 
-WIKITEXT_REPOSITORY = "Salesforce/wikitext"
-WIKITEXT_FILES = {
-    "train": "wikitext-2-raw-v1/train-00000-of-00001.parquet",
-    "validation": "wikitext-2-raw-v1/validation-00000-of-00001.parquet",
-}
-
 # Parts of the standard library that hold tests, vendored tools or installed packages, not documentation.
 _SKIPPED_FOLDERS = {
     "test", "tests", "idlelib", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib2to3",
     "ensurepip", "turtledemo", "_vendor",
 }  # fmt: skip
 _VALIDATION_SHARE = 10
-_BYTES_IN_BPE_ALPHABET = 256
-_LARGEST_VOCABULARY = 65536
 
 
 @dataclass(frozen=True)
@@ -96,9 +85,9 @@ def build_corpus(
 ) -> Corpus:
     """Read, tokenize and check a corpus.
 
-    `train` and `validation` are paths or globs, read for the source `files` only; `vocab_size` is used by
-    `bpe` only. Raises UserError for a text that is missing, empty, not UTF-8 or not longer than `context`
-    tokens, and ValueError for a source or tokenizer that does not exist.
+    `train` and `validation` are paths or globs, read for the source `files` only; `vocab_size` is used by `bpe` only.
+    UserError: a text that is missing, empty, not UTF-8 or not longer than `context` tokens. ValueError: a source or
+    tokenizer that does not exist.
     """
     if source not in SOURCES:
         raise ValueError(f"source: {source!r}, but it is one of {', '.join(SOURCES)}")
@@ -111,39 +100,29 @@ def build_corpus(
     for split, text in texts.items():
         if not text.strip():
             raise UserError(f"corpus.{split}: the {split} text is empty; give a text of more than {context} tokens")
-    tokens, dropped, tokenizer_json = _tokenize(texts, tokenizer, vocab_size)
-    for split, array in tokens.items():
-        if len(array) <= context:
+    if tokenizer == "characters":
+        bpe, vocab_size = None, N_CHARACTERS
+        encoded = {split: encode_characters(text) for split, text in texts.items()}
+    else:
+        bpe = train_bpe(texts["train"], vocab_size)
+        encoded = {split: (_encode_bpe(bpe, text), 0) for split, text in texts.items()}
+    for split, (tokens, _) in encoded.items():
+        if len(tokens) <= context:
             raise UserError(
-                f"corpus.{split}: the {split} text has {len(array)} tokens, but a context of {context} needs "
+                f"corpus.{split}: the {split} text has {len(tokens)} tokens, but a context of {context} needs "
                 f"at least {context + 1}; give more text or a shorter context"
             )
     return Corpus(
         source=source,
         tokenizer=tokenizer,
-        vocab_size=N_CHARACTERS if tokenizer == "characters" else vocab_size,
-        train=tokens["train"],
-        validation=tokens["validation"],
-        dropped=dropped,
+        vocab_size=vocab_size,
+        train=encoded["train"][0],
+        validation=encoded["validation"][0],
+        dropped={split: dropped for split, (_, dropped) in encoded.items()},
         sha256={split: hashlib.sha256(text.encode()).hexdigest() for split, text in texts.items()},
         probe_texts=tuple(probe_texts(texts["validation"], count=probes)),
-        tokenizer_json=tokenizer_json,
+        tokenizer_json=None if bpe is None else bpe.to_str(),
     )
-
-
-def _tokenize(
-    texts: Mapping[str, str], tokenizer: str, vocab_size: int
-) -> tuple[dict[str, NDArray[np.uint16]], dict[str, int], str | None]:
-    if tokenizer == "characters":
-        encoded = {split: encode_characters(text) for split, text in texts.items()}
-        return (
-            {split: tokens for split, (tokens, _) in encoded.items()},
-            {split: dropped for split, (_, dropped) in encoded.items()},
-            None,
-        )
-    trained = train_bpe(texts["train"], vocab_size)
-    tokens = {split: _encode_bpe(trained, text) for split, text in texts.items()}
-    return tokens, dict.fromkeys(texts, 0), trained.to_str()
 
 
 def encode_characters(text: str) -> tuple[NDArray[np.uint16], int]:
@@ -155,14 +134,10 @@ def encode_characters(text: str) -> tuple[NDArray[np.uint16], int]:
 def train_bpe(text: str, vocab_size: int) -> Tokenizer:
     """Byte-level byte-pair encoding of exactly `vocab_size` tokens; the 256 bytes are among them.
 
-    Raises UserError for a size outside 256 to 65,536, or one that the text has too few repeated pairs to
-    fill.
+    UserError: a size outside 256 to 65,536, or one that the text has too few repeated pairs to fill.
     """
-    if not _BYTES_IN_BPE_ALPHABET <= vocab_size <= _LARGEST_VOCABULARY:
-        raise UserError(
-            f"corpus.vocab_size: {vocab_size}, but bpe takes {_BYTES_IN_BPE_ALPHABET} (the bytes) to "
-            f"{_LARGEST_VOCABULARY}"
-        )
+    if not 256 <= vocab_size <= 65536:
+        raise UserError(f"corpus.vocab_size: {vocab_size}, but bpe takes 256 (the bytes) to 65536")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -188,7 +163,7 @@ def _encode_bpe(tokenizer: Tokenizer, text: str) -> NDArray[np.uint16]:
 def read_files(patterns: str | Sequence[str], split: str) -> str:
     """The text of files in UTF-8, given by path or glob, in sorted order and joined by line ends.
 
-    Raises UserError for a file that is missing, a glob that matches nothing, or bytes that are not UTF-8.
+    UserError: a file that is missing, a glob that matches nothing, or bytes that are not UTF-8.
     """
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     if not patterns:
@@ -224,10 +199,15 @@ def _read_utf8(path: Path) -> str:
 def python_docs() -> dict[str, str]:
     """English text that every Python brings along: pydoc's topics and the standard library's docstrings.
 
-    About 2 MB; the same for the same Python build. Every tenth document (a topic, or one module's
-    docstrings) is validation text. Raises UserError where this Python comes without its sources.
+    About 2 MB; the same for the same Python build. Every tenth document (a topic, or one module's docstrings) is validation
+    text. UserError: this Python comes without its sources.
     """
-    documents = [*_topics(), *_standard_library_docstrings()]
+    documents: list[str] = []
+    with suppress(ImportError):
+        from pydoc_data.topics import topics
+
+        documents += [topics[name].strip() for name in sorted(topics)]
+    documents += _standard_library_docstrings()
     if not documents:
         raise UserError(
             "corpus.source: this Python comes without the sources of its library, which python-docs needs; "
@@ -238,14 +218,6 @@ def python_docs() -> dict[str, str]:
     return {"train": "\n\n".join(documents), "validation": "\n\n".join(validation)}
 
 
-def _topics() -> list[str]:
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        return []
-    return [topics[name].strip() for name in sorted(topics)]
-
-
 def _standard_library_docstrings() -> Iterator[str]:
     """One document for each module that has docstrings, in the order of paths."""
     root = Path(sysconfig.get_paths()["stdlib"])
@@ -254,8 +226,7 @@ def _standard_library_docstrings() -> Iterator[str]:
         folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
         paths += [Path(folder, name) for name in files if name.endswith(".py")]
     for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
-        docstrings = list(_docstrings(path.read_bytes()))
-        if docstrings:
+        if docstrings := list(_docstrings(path.read_bytes())):
             yield "\n\n".join(docstrings)
 
 
@@ -281,36 +252,35 @@ def _docstrings(source: bytes) -> Iterator[str]:
 def wikitext_2() -> dict[str, str]:
     """WikiText-2 (Merity et al. 2016, arXiv 1609.07843), raw, from the Hugging Face Hub or its local cache.
 
-    Raises UserError, which says how to give files instead, where it can neither be fetched nor found.
+    UserError: it can neither be fetched nor found; it says how to give files instead.
     """
-    return {split: _wikitext_split(name) for split, name in WIKITEXT_FILES.items()}
-
-
-def _wikitext_split(name: str) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from huggingface_hub import hf_hub_download
 
-    try:
-        path = hf_hub_download(WIKITEXT_REPOSITORY, name, repo_type="dataset")
-    except Exception as error:  # the client's own and its transport's errors share no base
-        raise UserError(
-            f"corpus.source: wikitext-2 could not be fetched ({type(error).__name__}); set corpus.source to "
-            "files and corpus.train and corpus.validation to local text files"
-        ) from error
-    try:
-        column = pq.read_table(path, columns=["text"]).column("text")
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise UserError(f"{path}: not a readable copy of wikitext-2; delete it and run again") from error
-    return "".join(column.to_pylist())
+    texts = {}
+    for split in ("train", "validation"):
+        try:
+            file = f"wikitext-2-raw-v1/{split}-00000-of-00001.parquet"
+            path = hf_hub_download("Salesforce/wikitext", file, repo_type="dataset")
+        except Exception as error:  # the client's own and its transport's errors share no base
+            raise UserError(
+                f"corpus.source: wikitext-2 could not be fetched ({type(error).__name__}); set corpus.source to "
+                "files and corpus.train and corpus.validation to local text files"
+            ) from error
+        try:
+            texts[split] = "".join(pq.read_table(path, columns=["text"]).column("text").to_pylist())
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise UserError(f"{path}: not a readable copy of wikitext-2; delete it and run again") from error
+    return texts
 
 
 def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]:
     """The first `count` paragraphs of at least `minimum` characters (fewer where the text has fewer).
 
-    Blank lines part the paragraphs of hard-wrapped text. Where most characters stand in lines of over
-    `minimum` characters the text is not hard-wrapped, and each line is a paragraph. Where such paragraphs are less than
-    a tenth of the text (verse, code, dialogue) it is cut into pieces of twice `minimum` characters instead.
+    Blank lines part the paragraphs of hard-wrapped text. Where most characters stand in lines of over `minimum` characters
+    the text is not hard-wrapped, and each line is a paragraph. Where such paragraphs are less than a tenth of the text
+    (verse, code, dialogue) it is cut into pieces of twice `minimum` characters instead.
     """
     lines = text.splitlines()
     in_long_lines = sum(len(line) for line in lines if len(line) > minimum)

@@ -8,15 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-INITIAL_STANDARD_DEVIATION = 0.02
-
 
 @dataclass(frozen=True)
 class GPTShape:
-    """The five sizes of a `GPT`.
-
-    Raises ValueError for a size below 1 or a width that the heads do not divide.
-    """
+    """The five sizes of a `GPT`. ValueError: a size below 1, or a width that the heads do not divide."""
 
     vocab_size: int
     context: int
@@ -96,8 +91,8 @@ class GPT(nn.Module):
     """Decoder-only transformer: pre-LayerNorm, exact GELU, learned positions, biases, tied head, no dropout.
 
     It has V d + T d + L (12 d^2 + 13 d) + 2 d parameters for vocabulary V, context T, width d and L layers.
-    Matrices start as N(0, 0.02) from a generator of their own, biases as 0, LayerNorm as 1 and 0. Raises
-    ValueError where `d_model` is not a multiple of `n_heads` or a size is below 1.
+    Matrices start as N(0, 0.02) from a generator of their own, biases as 0, LayerNorm as 1 and 0. ValueError as in
+    `GPTShape`.
     """
 
     def __init__(
@@ -141,6 +136,6 @@ class GPT(nn.Module):
     def _initialise(self, generator: torch.Generator) -> None:
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                parameter.normal_(0, INITIAL_STANDARD_DEVIATION, generator=generator)
+                parameter.normal_(0, 0.02, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()

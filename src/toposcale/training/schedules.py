@@ -122,8 +122,7 @@ class ScheduleTable:
 
 
 def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTable:
-    """The plan of a configuration: the fields of `Schedule` or `ScheduleTable`, or the path of a table with the columns
-    step and learning_rate.
+    """The plan of a configuration: the fields of `Schedule` or `ScheduleTable`, or a table with step and learning_rate.
 
     UserError: the file or the fields make no plan.
     """
@@ -142,12 +141,10 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
         if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
         data, _ = tables.read_any(Path(source))
-        column_of = matched(data.schema.names, source)
-        if missing := [name for name in ("step", "learning_rate") if name not in column_of]:
+        column_of, needed_columns = matched(data.schema.names, source), ("step", "learning_rate")
+        if missing := [name for name in needed_columns if name not in column_of]:
             raise ValueError(f"no column {missing[0]}; a schedule has step and learning_rate (or lr)")
-        steps, rates = (
-            np.array(data[column_of[name]].to_pylist(), dtype=np.float64) for name in ("step", "learning_rate")
-        )
+        steps, rates = (np.array(data[column_of[name]].to_pylist(), dtype=np.float64) for name in needed_columns)
         if np.any(steps % 1):
             raise ValueError("step: whole numbers")
         return ScheduleTable(tuple(steps.astype(int).tolist()), tuple(rates.tolist()))
@@ -179,21 +176,18 @@ def plan_of_training(
     without one the rows up to the end; then a line or a cosine on which the logged rates lie. Before the first row a linear
     warm-up of `warmup_steps`, where that is known. UserError: the log contradicts the schedule.
     """
-    usable = np.isfinite(rates)
+    usable, every_step = np.isfinite(rates), np.arange(final_step + 1)
     steps, rates = np.asarray(steps)[usable], np.asarray(rates, dtype=np.float64)[usable]
     if schedule is not None:
         planned = schedule.rates()
         _compare(schedule, planned, steps, rates)
-        tail = np.full(max(final_step + 1 - len(planned), 0), planned[-1])
-        return np.concatenate([planned, tail])[: final_step + 1], "given"
+        return planned[np.minimum(every_step, len(planned) - 1)], "given"
     logged = rates_of_log(steps, rates, warmup_steps)
     if isinstance(logged, str):
         return np.empty(0), logged
     # A log ends up to one interval between rows before its training does.
-    gap = float(np.median(np.diff(steps)))
-    if final_step - steps[-1] <= gap:
-        tail = np.full(max(final_step + 1 - len(logged), 0), logged[-1])
-        return np.concatenate([logged, tail])[: final_step + 1], "rows"
+    if final_step - steps[-1] <= np.median(np.diff(steps)):
+        return logged[np.minimum(every_step, len(logged) - 1)], "rows"
     ahead = recognised(steps, rates, final_step)
     if ahead is None:
         return np.empty(0), f"the learning rates after step {int(steps[-1]):,} are not known"
@@ -259,8 +253,8 @@ def _compare(schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.
 def rounding(values: np.ndarray) -> np.ndarray:
     """By how much numbers may differ from what was printed: half of the last digit, as the longest of them have it.
 
-    Numbers may be printed with so many decimals, or with so many digits: what allows more counts. One number alone, again
-    and again, as of a constant rate, is exact.
+    Numbers may be printed with so many decimals, or with so many digits: what allows more counts. One number alone, as of
+    a constant rate, is exact.
     """
     different = np.unique(values[values > 0])
     if len(different) < 2:
@@ -310,7 +304,7 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | Non
     that, or, without it, after step 0.
     """
     usable = np.isfinite(rates) & (steps >= 0)
-    steps, rates = np.asarray(steps, dtype=np.float64)[usable], np.asarray(rates, dtype=np.float64)[usable]
+    steps, rates = (np.asarray(values, dtype=np.float64)[usable] for values in (steps, rates))
     if len(steps) < 2:
         return "no learning rates are logged"
     if np.any(rates < 0) or rates.max() <= 0:

@@ -1,7 +1,7 @@
 """Training of small language models: exact to resume, and the same bytes whatever the number of cores.
 
-Everything that a step does follows from the plan, the seed and the step's number, so a model trained in one
-piece and one trained from checkpoint to checkpoint go through the same weights, bit for bit.
+Everything that a step does follows from the plan, the seed and the step's number, so a model trained in one piece and one
+trained from checkpoint to checkpoint go through the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TrainingPlan:
     """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
 
     `schedule`: a plan for the learning rate in the place of warm-up and cosine; it is as long as the training.
-    Raises ValueError for a number that no training could use.
+    ValueError: a number that no training could use.
     """
 
     steps: int = 5000
@@ -72,8 +72,8 @@ class TrainingPlan:
 class TrainingState:
     """A model on its way, after `step` updates, and AdamW's two moments of the gradient.
 
-    `weights`, `first_moment` and `second_moment` are flat float32 vectors in the order of
-    `model.parameters()`; the model's parameters are views of `weights`.
+    `weights`, `first_moment` and `second_moment` are flat float32 vectors in the order of `model.parameters()`; the model's
+    parameters are views of `weights`.
     """
 
     name: str
@@ -100,10 +100,9 @@ class NonFiniteLossError(UserError):
 def configure_torch(device: str, threads: int = 1) -> torch.device:
     """Make PyTorch deterministic and return the device that `auto`, `cpu` or `cuda` stands for.
 
-    A CPU job runs on one thread unless more are asked for, because sums change their order, and so their last bits,
-    with the number of threads; with one thread nothing else there is random. PyTorch's deterministic mode is for
-    CUDA alone: it loads the compiler, which takes a second.
-    Raises SharedError where CUDA is asked for and there is none, ValueError for another name.
+    A CPU job runs on one thread unless more are asked for, because sums change their order, and so their last bits, with
+    the number of threads; with one thread nothing else there is random. PyTorch's deterministic mode is for CUDA alone: it
+    loads the compiler, which takes a second. SharedError: there is no CUDA, though asked for. ValueError: another name.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device: {device!r}, but it is auto, cpu or cuda")
@@ -137,15 +136,21 @@ def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> 
 def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
     """The windows of step `step`, int64 (batch_size, context + 1): inputs and, one to the right, targets.
 
-    Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws,
-    the model or the device. Raises ValueError where the text has no more tokens than the context.
+    Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws, the model or
+    the device. ValueError: the text has no more tokens than the context.
     """
+    random = np.random.default_rng((plan.seed, _BATCH_STREAM, step))
+    return _windows(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
+
+
+def _windows(
+    tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Windows (n, context + 1) of a text from the starts that are chosen among so many."""
     n_positions = len(tokens) - context
     if n_positions < 1:
         raise ValueError(f"tokens: {len(tokens)}, but a window takes {context + 1}")
-    random = np.random.default_rng((plan.seed, _BATCH_STREAM, step))
-    starts = random.integers(0, n_positions, size=plan.batch_size)
-    return tokens[starts[:, None] + np.arange(context + 1)].astype(np.int64)
+    return tokens[starts_among(n_positions)[:, None] + np.arange(context + 1)].astype(np.int64)
 
 
 def initial_state(name: str, shape: GPTShape, plan: TrainingPlan, device: torch.device) -> TrainingState:
@@ -164,17 +169,15 @@ def train(
 ) -> tuple[TrainingState, list[Row]]:
     """Train `state`, in place, up to `until_step` updates; return it and a row for each step.
 
-    A row holds step, loss, gradient_norm (before clipping) and learning_rate: what the weights after `step`
-    updates gave on that step's batch, and the rate of the update that followed. Reaching `plan.steps` adds
-    one row for the final weights, at rate 0, so that every checkpoint has a row. Callbacks see each row
-    before the update is made. Raises NonFiniteLossError, with the state as it was before the failing step.
+    A row holds step, loss, gradient_norm (before clipping) and learning_rate: what the weights after `step` updates gave on
+    that step's batch, and the rate of the update that followed. Reaching `plan.steps` adds one row for the final weights,
+    at rate 0, so that every checkpoint has a row. Callbacks see each row before the update is made.
+    NonFiniteLossError: the state is as it was before the failing step.
     """
     if not state.step <= until_step <= plan.steps:
         raise ValueError(f"until_step: {until_step}, but it lies from {state.step} to {plan.steps}")
-    callbacks = tuple(callbacks)
-    rows = []
-    last = until_step + 1 if until_step == plan.steps else until_step
-    for step in range(state.step, last):
+    callbacks, rows = tuple(callbacks), []
+    for step in range(state.step, until_step + (until_step == plan.steps)):
         row, gradient = _measure(state, plan, tokens, step)
         rows.append(row)
         for callback in callbacks:
@@ -226,13 +229,9 @@ def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row
 def validation_windows(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
     """At most `count` windows (n, context + 1) spread evenly over the text, at every checkpoint the same.
 
-    They do not overlap where the text is long enough. Raises ValueError where it is shorter than one window.
+    They do not overlap where the text is long enough. ValueError: it is shorter than one window.
     """
-    last = len(tokens) - context - 1
-    if last < 0:
-        raise ValueError(f"tokens: {len(tokens)}, but a window takes {context + 1}")
-    starts = np.unique(np.linspace(0, last, count).astype(np.int64))
-    return tokens[starts[:, None] + np.arange(context + 1)].astype(np.int64)
+    return _windows(tokens, context, lambda n: np.unique(np.linspace(0, n - 1, count).astype(np.int64)))
 
 
 @torch.no_grad()
@@ -256,11 +255,7 @@ def save_weights(path: str | Path, state: TrainingState, metadata: Mapping[str, 
 
 
 def save_optimiser(path: str | Path, state: TrainingState, metadata: Mapping[str, str]) -> None:
-    """Write AdamW's two moments, 8 bytes a parameter: twice the weights' file (778 KB beside 393 KB, xl-97k).
-
-    With the weights of the same step it is all that a later job needs to go on; a finished model needs it
-    no more.
-    """
+    """Write AdamW's two moments, 8 bytes a parameter: with the weights of the same step all that a later job needs."""
     arrays = {name: getattr(state, name).cpu().numpy() for name in _MOMENTS}
     tensor_files.write(path, arrays, {**metadata, "model": state.name, "step": str(state.step)})
 
@@ -275,8 +270,7 @@ def load_state(
 ) -> TrainingState:
     """The state that was saved as weights and optimiser moments.
 
-    Raises UserError where a file is damaged, of another shape of model, or the two are of different models
-    or steps.
+    UserError: a file is damaged, of another shape of model, or the two are of different models or steps.
     """
     model, origin = _load_weights(weights_path, shape, device)
     moments, moments_origin = tensor_files.read(optimiser_path)
