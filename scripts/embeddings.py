@@ -37,7 +37,11 @@ def main(snakemake):
 
 def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
     """The embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
-    loaded, tokenizer = load(checkpoint, settings, tokenizer_folder, threads)
+    path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"], threads)
+    loaded = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
+    tokenizer = None
+    if path.is_dir():  # else it was trained here, on the corpus' own
+        tokenizer = language_models.load_tokenizer(tokenizer_folder or path, loaded.vocab_size)
     tokens = tokens_of(loaded, tokenizer, text, settings)
     passed = embeddings.forward_pass(
         loaded,
@@ -51,16 +55,6 @@ def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
     )
     cloud = Cloud(passed.embeddings[schemas.ALL_LAYERS], np.array(list(tokens)))
     return cloud, features, diagrams, passed.perplexity
-
-
-def load(checkpoint, settings, tokenizer_folder, threads):
-    """The model of a checkpoint, and its tokenizer: None for that of the corpus."""
-    path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"], threads)
-    model = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
-    if not path.is_dir():
-        return model, None
-    tokenizer = language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)
-    return model, tokenizer
 
 
 def tokens_of(model, tokenizer, text, settings):

@@ -41,6 +41,8 @@ def rows_of(description, **where):
     ):
         rows[f"{source}_features"] = tables.feature_rows(features, source=source, **where)
         rows[f"{source}_diagrams"] = tables.diagram_rows(diagrams, source=source, **where)
+    columns = ("eigenvalue", "density", "standard_error")
+    densities = [where | dict(zip(columns, row, strict=True)) for row in zip(*(description.density or ()), strict=True)]
     surfaces = [
         row
         for plane, surface in description.surfaces.items()
@@ -53,7 +55,7 @@ def rows_of(description, **where):
     ]
     return rows | {
         "surfaces": tables.from_rows(schemas.TABLES["surfaces"], surfaces),
-        "densities": tables.from_rows(schemas.TABLES["densities"], density_rows(description.density, **where)),
+        "densities": tables.from_rows(schemas.TABLES["densities"], densities),
         "profiles": tables.from_rows(schemas.TABLES["profiles"], profiles),
     }
 
@@ -64,13 +66,6 @@ def settings_of(settings):
     measured = LandscapeSettings(**{name: settings[name] for name in names})
     others = {name: settings[name] for name in ("density_runs", "density_steps")}
     return landscape.LandscapeFeatureSettings(measured, gradients=clouds, **others)
-
-
-def density_rows(density, **where):
-    if density is None:
-        return []
-    columns = ("eigenvalue", "density", "standard_error")
-    return [where | dict(zip(columns, row, strict=True)) for row in zip(*density, strict=True)]
 
 
 if __name__ == "__main__":

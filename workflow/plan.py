@@ -24,7 +24,13 @@ _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Model:
-    """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints."""
+    """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
+
+    gaps: why the checkpoints of other steps that are there are left out. not_runnable: why the checkpoints cannot read a
+    text, so that only their weights can be measured; empty where they can. cell: what the model shares with all others that
+    differ from it by their seeds alone. training: how a model of kind gpt is trained: `training:`, then what its entry and
+    the sweep say.
+    """
 
     name: str
     entry: str
@@ -32,16 +38,9 @@ class Model:
     settings: Mapping[str, Any]
     steps: tuple[int, ...]
     gaps: Mapping[int, str] = field(default_factory=dict)
-    """Why the checkpoints of other steps that are there are left out."""
-
     not_runnable: str = ""
-    """Why the checkpoints cannot read a text, so that only their weights can be measured; empty where they can."""
-
     cell: str = ""
-    """What the model shares with all others that differ from it by their seeds alone."""
-
     training: Mapping[str, Any] = field(default_factory=dict)
-    """How it is trained, of a model that is trained here: `training:`, then what its entry and the sweep say."""
 
     @property
     def loss_curve(self) -> str | None:
@@ -166,20 +165,15 @@ class Producer:
     """What a rule measures or trains: which checkpoints of which models, cut into jobs that write one file of each kind.
 
     The part of a model's checkpoints that a job does is its span, which stands in the names of its files: one checkpoint
-    (`step-00000100`), or `all` of them.
+    (`step-00000100`), or `all` of them. steps: the checkpoints, by model. whole: the models of which one job does all
+    checkpoints. elsewhere: the folders of live monitors, by model, with files of one checkpoint under the names that a run
+    gives them. run: the folder of the run, with which patterns begin.
     """
 
     steps: Mapping[str, tuple[int, ...]]
-    """The checkpoints, by model."""
-
     whole: Set[str] = frozenset()
-    """The models of which one job does all checkpoints."""
-
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """The folders of live monitors, by model: they hold files of one checkpoint under the names that a run gives them."""
-
     run: str = ""
-    """The folder of the run, with which patterns begin."""
 
     def steps_of(self, model: str, span: str) -> list[int]:
         """The checkpoints that a job does."""

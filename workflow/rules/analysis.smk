@@ -25,32 +25,20 @@ ANALYSIS_SETTINGS = {
     },
 }
 # A run without loss landscapes has no surface to read through graphs, and no draws of one; scores are forecast if asked for.
-ANALYSED = {
-    name: analysis
-    for name, analysis in ANALYSES.items()
-    if {
-        "graph_dependence": LANDSCAPED,
-        "landscape_information": LANDSCAPED,
-        "scores": bool(config["forecasts"]["metrics"]),
-    }.get(name, True)
+NEEDED_BY = {
+    "graph_dependence": LANDSCAPED,
+    "landscape_information": LANDSCAPED,
+    "scores": config["forecasts"]["metrics"],
 }
+ANALYSED = {name: analysis for name, analysis in ANALYSES.items() if NEEDED_BY.get(name, True)}
 # Where each table lies: gathered, analysed, published, or of the run with fresh seeds, where that is there.
 TABLE_FILES = {
     **fresh_files(fresh.fresh_run(config)),
     "published": str(HOME / "workflow/published_values.csv"),
     "training": TRAINING_LOGS,
     "all_features": f"{TABLES}/features.parquet",
-    **{
-        table: f"{TABLES}/{table}.parquet"
-        for table in [
-            *GATHERED,
-            "vectors",
-            "metrics",
-            "models",
-            "schedules",
-            *(table for analysis in ANALYSED.values() for table in analysis.makes),
-        ]
-    },
+    **{table: f"{TABLES}/{table}.parquet" for table in [*GATHERED, "vectors", "metrics", "models", "schedules"]},
+    **{table: f"{TABLES}/{table}.parquet" for analysis in ANALYSED.values() for table in analysis.makes},
 }
 
 
@@ -64,7 +52,7 @@ for name, analysis in ANALYSED.items():
         input:
             **{table: TABLE_FILES[table] for table in analysis.reads},
         output:
-            **table_files(*analysis.makes),
+            **twins(TABLES, analysis.makes, "parquet", "csv"),
         log:
             f"{LOGS}/{name}.log",
         localrule: True
@@ -90,6 +78,7 @@ rule findings_file:
         f"{RUN}/confirm.json",
     log:
         f"{LOGS}/findings_file.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
@@ -110,9 +99,10 @@ rule warnings_table:
         duplicates=expand(DUPLICATES, model=PUBLISHED),
         corpus=rules.corpus.output.description if RUNNABLE else [],
     output:
-        **table_files("warnings"),
+        **twins(TABLES, ["warnings"], "parquet", "csv"),
     log:
         f"{LOGS}/warnings_table.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
@@ -130,6 +120,7 @@ rule warnings_table:
 rule advice:
     log:
         f"{LOGS}/advice.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:

@@ -12,10 +12,6 @@ TURN = f"{RUN}/checkpoints/{{model}}/{{span}}.turn"
 RELEASED = f"{RUN}/checkpoints/{{model}}/{{span}}.released"
 
 
-# Where checkpoints are removed from the cache, so are their manifests: Snakemake then fetches what is needed later again.
-unless_kept = (lambda path: path) if config["hub"]["keep"] else temp
-
-
 rule duplicates:
     output:
         DUPLICATES,
@@ -23,6 +19,7 @@ rule duplicates:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
         model=one_of(PUBLISHED),
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     threads: 0
@@ -47,6 +44,7 @@ rule source:
         f"{LOGS}/source/{{model}}.log",
     wildcard_constraints:
         model=one_of(PUBLISHED),
+    localrule: True
     params:
         source=settings_of("repo", "revisions"),
     message:
@@ -59,13 +57,9 @@ rule source:
 # the one `hub.resident` places before it was removed.
 rule turn:
     input:
-        lambda wildcards: resident_before(wildcards),
+        resident_before,
     output:
         temp(touch(TURN)),
-    log:
-        f"{LOGS}/turn/{{model}}/{{span}}.log",
-    conda:
-        "../../envs/toposcale.yaml"
     message:
         "Room for {wildcards.model} at {wildcards.span}"
 
@@ -77,11 +71,13 @@ rule fetch:
         turn=ancient(TURN),
         duplicates=ancient(DUPLICATES),
     output:
-        manifest=unless_kept(MANIFEST),
+        # Where checkpoints are removed from the cache, so are their manifests: what is needed later is fetched again.
+        manifest=MANIFEST if config["hub"]["keep"] else temp(MANIFEST),
         # It says what the attempt before came to, so that it is not removed before the next one.
         size=update(SIZE),
     log:
         f"{LOGS}/fetch/{{model}}/{{span}}.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     # It waits for the network: a core for it would be idle.
@@ -92,8 +88,8 @@ rule fetch:
     params:
         source=settings_of("repo", "revisions"),
         leave_out=config["hub"]["duplicates"] == "leave_out",
-        # One more of them makes the param another one: the next run fetches what this one got damaged.
-        damaged=damaged_downloads,
+        # One more damaged download makes the param another one: the next run fetches what this one got damaged.
+        damaged=lambda wildcards: last_attempt(wildcards).get("damaged", 0),
         code=code_of("fetch.py"),
     message:
         "Fetching {wildcards.model} at {wildcards.span}"
@@ -109,6 +105,7 @@ rule release:
         touch(RELEASED),
     log:
         f"{LOGS}/release/{{model}}/{{span}}.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:

@@ -89,31 +89,6 @@ wildcard_constraints:
     span=rf"{plan.ALL}|step-\d{{{plan.STEP_DIGITS}}}",
 
 
-# What takes seconds or needs the network: done where Snakemake runs, not on a node of a cluster.
-localrules:
-    warnings_table,
-    findings_file,
-    advice,
-    tables,
-    source,
-    duplicates,
-    turn,
-    fetch,
-    release,
-    corpus,
-    figures,
-    landscape,
-    resolved_configuration,
-    report,
-    explorer,
-    measured,
-    vectors_table,
-    metrics_table,
-    models_table,
-    loss_table,
-    training_log,
-
-
 environment.prepare(HOME)
 
 
@@ -151,8 +126,7 @@ def previous(pattern):
 
 def longest_chain_first(wildcards):
     """Priority of a training job: the work that waits behind it."""
-    first = steps_of("training")(wildcards)[0]
-    return MODELS[wildcards.model].remaining_cost(first)
+    return MODELS[wildcards.model].remaining_cost(steps_of("training")(wildcards)[0])
 
 
 def settings_of(*keys):
@@ -204,9 +178,8 @@ def corpus_files(key):
         if not matched:
             sys.exit(f"toposcale: config key corpus.{key}: no file matches {pattern!r}")
         files += matched
-    for path in files:
-        if set(path) & set("{}"):
-            sys.exit(
-                f"toposcale: config key corpus.{key}: {path!r} has a brace in its name, which Snakemake takes for a wildcard"
-            )
+    if braced := [path for path in files if set(path) & set("{}")]:
+        sys.exit(
+            f"toposcale: config key corpus.{key}: {braced[0]!r} has a brace in its name, which Snakemake takes for a wildcard"
+        )
     return files

@@ -10,6 +10,7 @@ rule corpus:
         description=f"{RUN}/corpus/corpus.json",
     log:
         f"{LOGS}/corpus.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:

@@ -8,33 +8,34 @@ DRAWN = {
     for name, figure in FIGURES.items()
     if set(figure.tables) <= set(TABLE_FILES) and figure.source in ["metrics", *MODELS_OF]
 }
-SUBJECTS = list(dict.fromkeys(figure.subject for figure in DRAWN.values()))
+SUBJECTS = {
+    subject: {name: figure for name, figure in DRAWN.items() if figure.subject == subject}
+    for subject in dict.fromkeys(figure.subject for figure in DRAWN.values())
+}
 
 
 # rule figures_overview, rule figures_training, rule figures_weights, rule figures_embeddings, rule figures_loss_landscape,
 # rule figures_statistics, rule figures_forecasts_and_decisions
-for subject in SUBJECTS:
+for subject, drawn in SUBJECTS.items():
+    plain_name = re.sub("[^a-z]+", "_", subject.lower())
 
     rule:
         name:
-            f"figures_{re.sub('[^a-z]+', '_', subject.lower())}"
+            f"figures_{plain_name}"
         input:
-            **{table: TABLE_FILES[table] for figure in drawn_together(subject).values() for table in figure.tables},
+            **{table: TABLE_FILES[table] for figure in drawn.values() for table in figure.tables},
         output:
-            **figure_files(subject),
+            **twins(f"{RUN}/figures", drawn, "svg", "png"),
         log:
-            f"{LOGS}/figures/{re.sub('[^a-z]+', '_', subject.lower())}.log",
+            f"{LOGS}/figures/{plain_name}.log",
         localrule: True
         conda:
             "../../envs/toposcale.yaml"
         params:
-            figures=list(drawn_together(subject)),
+            figures=list(drawn),
             dpi=config["figures"]["dpi"],
             tasks=config["metrics"]["tasks"],
-            code=code_of(
-                "figures.py",
-                *(f"toposcale.figures.{figure.module}" for figure in drawn_together(subject).values()),
-            ),
+            code=code_of("figures.py", *(f"toposcale.figures.{figure.module}" for figure in drawn.values())),
         message:
             f"Figures: {subject}"
         script:

@@ -52,16 +52,6 @@ def last_attempt(wildcards):
         return {}
 
 
-def damaged_downloads(wildcards):
-    """A param: how many attempts to fetch a checkpoint ended in a damaged download so far."""
-    return last_attempt(wildcards).get("damaged", 0)
-
-
-def last_checkpoints(wildcards):
-    """The last checkpoint of each model that has its weights here: its size is the model's."""
-    return [weights_of(model, MODELS[model].steps[-1]) for model in WITH_WEIGHTS if model not in PUBLISHED]
-
-
 def monitored_files(kind, models=MONITORED):
     """The files of one kind that live monitors have written so far."""
     folders = [Folder(Path(MODELS[model].settings["path"]), model) for model in models]
@@ -72,25 +62,16 @@ def files_so_far(model):
     """What tells how far a model has come, by kind: files that are there, or will be."""
 
     def of(source, pattern):
-        mine = [model] if model in WORK[source].steps else []
-        return WORK[source].files(pattern, mine, source=source)
+        return WORK[source].files(pattern, [model] if model in WORK[source].steps else [], source=source)
 
     monitored = [model] if model in MONITORED else []
-    one_log = [MODEL_LOG.format(model=model)]
+    whole_log = [MODEL_LOG.format(model=model)] if model in WORK["training"].whole else []
+    metrics = of("training", TRAINING_METRICS) + of("embeddings", EMBEDDING_METRICS)
     return {
-        "training": [
-            *(one_log if model in WORK["training"].whole else []),
-            *of("training", TRAINING_LOG),
-            *monitored_files("training", monitored),
-        ],
-        "metrics": [
-            *of("training", TRAINING_METRICS),
-            *of("embeddings", EMBEDDING_METRICS),
-            *monitored_files("metrics/monitor", monitored),
-        ],
-        "features": [path for source in MODELS_OF for path in of(source, FEATURES)],
+        "training": whole_log + of("training", TRAINING_LOG) + monitored_files("training", monitored),
+        "metrics": metrics + monitored_files("metrics/monitor", monitored),
         # The weights of a published model may be gone again; its size was noted when they were fetched.
-        "weights": ([weights_of(model, step) for step in MODELS[model].steps] if model not in PUBLISHED else []),
+        "weights": [] if model in PUBLISHED else [weights_of(model, step) for step in MODELS[model].steps],
         "sizes": of("weights", SIZE) if model in PUBLISHED else [],
     }
 
@@ -104,10 +85,10 @@ def harness_files():
     return files
 
 
-def table_files(*tables):
-    """The files of an analysis: each of its tables as Parquet, and as CSV."""
-    return {table: f"{TABLES}/{table}.parquet" for table in tables} | {
-        f"{table}_csv": f"{TABLES}/{table}.csv" for table in tables
+def twins(folder, names, first, second):
+    """Outputs in two formats: {name} with the ending `first`, and {name}_{second} with the ending `second`."""
+    return {name: f"{folder}/{name}.{first}" for name in names} | {
+        f"{name}_{second}": f"{folder}/{name}.{second}" for name in names
     }
 
 
@@ -119,19 +100,6 @@ def fresh_files(run):
     files = {name: f"results/{run}/tables/{name.removeprefix('fresh_')}.parquet" for name in FRESH}
     there = all(os.path.exists(file) for file in files.values())
     return files if there else dict.fromkeys(FRESH, [])
-
-
-def drawn_together(subject):
-    """The figures of a subject, by name."""
-    return {name: figure for name, figure in DRAWN.items() if figure.subject == subject}
-
-
-def figure_files(subject):
-    """The files of a subject's figures: vectors, and PNG beside them."""
-    names = drawn_together(subject)
-    return {name: FIGURE.format(figure=name) + ".svg" for name in names} | {
-        f"{name}_png": FIGURE.format(figure=name) + ".png" for name in names
-    }
 
 
 def page_files(page):

@@ -1,12 +1,5 @@
 # The loss around checkpoints: surfaces, curvature and gradients of each, and the training trajectory between them.
 
-LANDSCAPE_SETTINGS = without(config["landscape"], "enabled", "every", "jobs", "path_resolution")
-# The landscape along the training trajectory is one surface and some lines.
-PATH_SETTINGS = {
-    key: config["landscape"][key]
-    for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
-}
-
 
 rule loss_landscape:
     input:
@@ -33,7 +26,7 @@ rule loss_landscape:
         runtime=on_attempt(240),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings=LANDSCAPE_SETTINGS,
+        settings=without(config["landscape"], "enabled", "every", "jobs", "path_resolution"),
         steps=steps_of("landscape"),
         files=files_of_user(checkpoints_of("landscape")),
         leave_gaps=not_made_here,
@@ -64,7 +57,10 @@ rule training_path:
         runtime=on_attempt(120),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings=PATH_SETTINGS,
+        settings={
+            key: config["landscape"][key]
+            for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
+        },
         steps=steps_of("training"),
         profiled=steps_of("landscape"),
         code=code_of("training_path.py"),

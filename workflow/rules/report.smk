@@ -8,6 +8,7 @@ rule resolved_configuration:
         f"{LOGS}/resolved_configuration.log",
     # First of all, so that what is made from here on has its record.
     priority: 1_000_000_000
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
@@ -40,6 +41,7 @@ rule report:
         changes=f"{RUN}/changes.patch",
     log:
         f"{LOGS}/report.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
@@ -67,6 +69,7 @@ rule explorer:
         f"{RUN}/explorer.html",
     log:
         f"{LOGS}/explorer.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     resources:

@@ -1,4 +1,5 @@
-# What jobs ask for: memory and time, by the attempt and by the size of a checkpoint.
+# What jobs ask for: memory and time, by the attempt and by the size of a checkpoint. A rule that takes seconds or needs the
+# network is a `localrule`: it runs where Snakemake runs, not on a node of a cluster.
 import errno
 import functools
 
@@ -28,10 +29,7 @@ def sizes_of(wildcards):
 def on_attempt(amount):
     """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
 
-    def resource(wildcards, attempt):
-        return amount * attempt
-
-    return resource
+    return lambda wildcards, attempt: amount * attempt
 
 
 def by_size(base, per_weight=0.0, per_matrix=0.0):

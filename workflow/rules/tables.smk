@@ -76,6 +76,7 @@ rule vectors_table:
         f"{TABLES}/vectors.parquet",
     log:
         f"{LOGS}/vectors_table.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -105,6 +106,7 @@ rule metrics_table:
         f"{TABLES}/metrics.parquet",
     log:
         f"{LOGS}/metrics_table.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -129,7 +131,8 @@ rule metrics_table:
 
 rule models_table:
     input:
-        checkpoints=last_checkpoints,
+        # Their size is the model's.
+        checkpoints=[weights_of(model, MODELS[model].steps[-1]) for model in WITH_WEIGHTS if model not in PUBLISHED],
         sizes=WORK["weights"].files(SIZE, PUBLISHED),
         curves=list(CURVES.values()),
         logs=expand(MODEL_LOG, model=[*CURVES, *MONITORED]),
@@ -139,6 +142,7 @@ rule models_table:
         schedules=f"{TABLES}/schedules.parquet",
     log:
         f"{LOGS}/models_table.log",
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:

@@ -70,6 +70,7 @@ rule loss_table:
         f"{LOGS}/loss_table/{{model}}.log",
     wildcard_constraints:
         model=one_of(CURVES),
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
@@ -90,6 +91,7 @@ rule training_log:
         f"{LOGS}/training_log/{{model}}.log",
     wildcard_constraints:
         model=one_of([model for model in [*TRAINED, *MONITORED] if model not in WORK["training"].whole]),
+    localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
