@@ -48,7 +48,7 @@ def surface_row() -> Row:
 def probe() -> tuple[GPT, Tensor, Tensor]:
     """xl-97k at its initial weights, and a batch of tokens that follow one another by a noisy rule."""
     steps = torch.randint(1, 4, (SEQUENCES, 129), generator=torch.Generator().manual_seed(0)).cumsum(1) % 96
-    return GPTShape(128, 128, 48, 3, 4).build(0), steps[:, :-1], steps[:, 1:]
+    return GPT(GPTShape(128, 128, 48, 3, 4)), steps[:, :-1], steps[:, 1:]
 
 
 def loop_surface(

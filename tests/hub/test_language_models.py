@@ -21,7 +21,7 @@ from toposcale.checkpoints.language_models import load_model, load_module, load_
 from toposcale.features.embeddings import forward_pass, tokenize
 from toposcale.io.errors import UserError
 from toposcale.io.tensor_files import write
-from toposcale.training.gpt import GPTShape
+from toposcale.training.gpt import GPT, GPTShape
 
 TEXTS = [[1, 2, 3, 4, 5, 6, 7], [9, 8], [200, 300, 100, 4]]
 
@@ -300,7 +300,7 @@ SHAPE = GPTShape(vocab_size=310, context=16, d_model=8, n_layers=2, n_heads=2)
 
 
 def save_own(path: Path, **metadata: str):
-    model = SHAPE.build(3)
+    model = GPT(SHAPE, seed=3)
     arrays = {name: value.detach().numpy() for name, value in model.named_parameters()}
     write(path, arrays, {name: str(size) for name, size in vars(SHAPE).items()} | metadata)
     return model

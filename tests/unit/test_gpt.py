@@ -21,14 +21,14 @@ FAMILY = [
 
 @pytest.mark.parametrize(("name", "d_model", "n_layers", "n_heads", "n_parameters"), FAMILY)
 def test_parameter_counts_of_the_family(name, d_model, n_layers, n_heads, n_parameters):
-    model = GPT(128, 128, d_model, n_layers, n_heads)
+    model = GPT(GPTShape(128, 128, d_model, n_layers, n_heads))
     assert sum(parameter.numel() for parameter in model.parameters()) == n_parameters
     assert GPTShape(128, 128, d_model, n_layers, n_heads).n_parameters == n_parameters
 
 
 def small_model(seed: int = 3) -> GPT:
     """Random in every parameter: LayerNorm and biases as well, so that a forgotten one shows."""
-    model = GPT(11, 9, 8, 2, 2, seed=seed).double()
+    model = GPT(GPTShape(11, 9, 8, 2, 2), seed=seed).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -148,11 +148,11 @@ def test_hidden_states_end_in_what_the_head_reads():
 
 def test_initial_weights_depend_on_the_seed_alone():
     torch.manual_seed(0)
-    first = GPT(128, 128, 48, 3, 4, seed=42)
+    first = GPT(GPTShape(128, 128, 48, 3, 4), seed=42)
     drawn = torch.rand(1)
     torch.manual_seed(0)
     assert torch.equal(drawn, torch.rand(1)), "building a model drew from the global generator"
-    second, other = GPT(128, 128, 48, 3, 4, seed=42), GPT(128, 128, 48, 3, 4, seed=43)
+    second, other = GPT(GPTShape(128, 128, 48, 3, 4), seed=42), GPT(GPTShape(128, 128, 48, 3, 4), seed=43)
     for (name, one), two, three in zip(first.named_parameters(), second.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
         values = one.detach().numpy()
@@ -167,8 +167,8 @@ def test_initial_weights_depend_on_the_seed_alone():
 
 def test_wrong_sizes_are_named():
     with pytest.raises(ValueError, match="d_model: 10 is not a multiple of n_heads, 4"):
-        GPT(128, 128, 10, 1, 4)
+        GPT(GPTShape(128, 128, 10, 1, 4))
     with pytest.raises(ValueError, match="n_layers: 0"):
-        GPT(128, 128, 8, 0, 1)
+        GPT(GPTShape(128, 128, 8, 0, 1))
     with pytest.raises(ValueError, match="tokens: 10 in a sequence, but the context is 9"):
         small_model()(small_batch())

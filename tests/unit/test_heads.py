@@ -139,9 +139,9 @@ def test_describe_tells_the_heads_of_a_folder(tmp_path):
 
 
 def test_the_heads_of_the_projects_own_gpt(tmp_path):
-    from toposcale.training.gpt import GPT
+    from toposcale.training.gpt import GPT, GPTShape
 
-    gpt = GPT(20, 8, 12, 1, 3, seed=1)
+    gpt = GPT(GPTShape(20, 8, 12, 1, 3), seed=1)
     matrix = gpt.blocks[0].attention.qkv.weight.detach().numpy()
     found = dict(checkpoints.with_heads([("blocks.0.attention.qkv.weight", matrix)], Heads(3, 3)))
     assert len(found) == 10

@@ -12,7 +12,7 @@ import configuration
 from page_data import held
 from paths import ROOT
 from toposcale.features import names
-from toposcale.features.registry import registered
+from toposcale.features.registry import REGISTERED
 from toposcale.io import schemas
 
 METHOD = (ROOT / "docs" / "method.md").read_text()
@@ -33,7 +33,7 @@ def documented(feature):
 
 
 def test_every_feature_and_metric_with_a_name_is_in_the_method():
-    known = [feature.name for feature in registered()]
+    known = [feature.name for feature in REGISTERED.values()]
     known += [names.TRAINING_LOSS, names.VALIDATION_LOSS, names.PERPLEXITY, "h1_total_z_permuted", "h1_total_scaled"]
     assert [name for name in known if not documented(name)] == []
 

@@ -69,7 +69,7 @@ def with_heads(matrices: Iterable[tuple[str, np.ndarray]], heads: Heads) -> Iter
     for name, matrix in matrices:
         yield name, matrix
         try:
-            parts = list(_parts(name, matrix, heads))
+            parts = _parts(name, matrix, heads)
         except ValueError as error:
             warnings.warn(f"{name} is not split by head: {error}", RuntimeWarning, stacklevel=2)
             continue
@@ -86,28 +86,29 @@ def head_names(shapes: Mapping[str, tuple[int, int]], heads: Heads) -> list[str]
         return [name for name, _ in with_heads(empty, heads)]
 
 
-def _parts(name: str, matrix: np.ndarray, heads: Heads) -> Iterator[tuple[str, np.ndarray]]:
+def _parts(name: str, matrix: np.ndarray, heads: Heads) -> list[tuple[str, np.ndarray]]:
+    """What `with_heads` appends to the name, and the values, of each head; empty for what is no attention matrix."""
     if single := _SINGLE.search(name):
-        yield from _numbered("", matrix, heads.n if single[4] == "q" else heads.n_key_value)
-    elif _OUTPUT.search(name):
-        for part, columns in _numbered("", matrix.T, heads.n):
-            yield part, columns.T
-    elif not (_FUSED_BY_PART.search(name) or _FUSED_BY_HEAD.search(name)):
-        return
-    elif len(matrix) != 3 * matrix.shape[1]:
+        return _numbered(matrix, heads.n if single[4] == "q" else heads.n_key_value)
+    if _OUTPUT.search(name):
+        return [(head, columns.T) for head, columns in _numbered(matrix.T, heads.n)]
+    by_part = _FUSED_BY_PART.search(name)
+    if not by_part and not _FUSED_BY_HEAD.search(name):
+        return []
+    if len(matrix) != 3 * matrix.shape[1]:
         raise ValueError(f"it has {len(matrix)} rows, not 3 x {matrix.shape[1]}: its heads share keys and values")
-    elif _FUSED_BY_PART.search(name):
-        for part, rows in zip(_PARTS, _split(matrix, 3), strict=True):
-            yield from _numbered(f"{part}.", rows, heads.n)
-    else:
-        for number, rows in enumerate(_split(matrix, heads.n)):
-            for part, of_head in zip(_PARTS, _split(rows, 3), strict=True):
-                yield f"{part}.head-{number:02d}", of_head
+    if by_part:
+        blocks = zip(_PARTS, _split(matrix, 3), strict=True)
+        return [(f"{part}.{head}", rows) for part, block in blocks for head, rows in _numbered(block, heads.n)]
+    return [
+        (f"{part}.{head}", rows)
+        for head, block in _numbered(matrix, heads.n)
+        for part, rows in zip(_PARTS, _split(block, 3), strict=True)
+    ]
 
 
-def _numbered(prefix: str, matrix: np.ndarray, n: int) -> Iterator[tuple[str, np.ndarray]]:
-    for number, rows in enumerate(_split(matrix, n)):
-        yield f"{prefix}head-{number:02d}", rows
+def _numbered(matrix: np.ndarray, n: int) -> list[tuple[str, np.ndarray]]:
+    return [(f"head-{number:02d}", rows) for number, rows in enumerate(_split(matrix, n))]
 
 
 def _split(matrix: np.ndarray, n: int) -> list[np.ndarray]:

@@ -82,8 +82,6 @@ class HubSource:
         if not _REPO.fullmatch(self.repo):
             raise SharedError(f"{self.repo}: not a valid name; a repository is written owner/name")
 
-    # What there is.
-
     def names(self) -> list[str]:
         """Branches and tags of the repository, sorted; `neox-ckpt-*` hold optimiser states and are left out."""
 
@@ -178,8 +176,6 @@ class HubSource:
         files = self.listing(revision).weights
         return tuple(sorted(file.digest for file in files if not file.name.endswith(".json")))
 
-    # Fetching and removing.
-
     def fetch(self, revision: str, commit: str = "") -> Path:
         """The folder of a revision in the cache, its files whole: size and digest of each are checked.
 
@@ -244,8 +240,6 @@ class HubSource:
             f"{self.named(revision)}: {file.name} does not have the content that the Hub states "
             f"(sha256 or git id {file.digest}), even when fetched again"
         )
-
-    # The cache.
 
     @property
     def folder(self) -> Path:

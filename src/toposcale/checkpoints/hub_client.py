@@ -85,13 +85,12 @@ def get(
         wait = max(FIRST_WAIT * 2.0 ** max(failures - 1, 0), asked)
         if wait > LONGEST_WAIT:
             raise HubUnreachableError(f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}") from cause
-        if failures >= ATTEMPTS and _has_another_length(cause):
-            raise DownloadError(f"{what}: {reason}, after {failures} attempts") from cause
         if failures >= ATTEMPTS:
+            line = f"{what}: {reason}, after {failures} attempts"
+            if _has_another_length(cause):
+                raise DownloadError(line) from cause
             progress = " without progress" if reached else ""
-            raise HubUnreachableError(
-                f"{what}: {reason}, after {failures} attempts{progress} at {endpoint()}"
-            ) from cause
+            raise HubUnreachableError(f"{line}{progress} at {endpoint()}") from cause
         logger.info("%s: %s; next attempt in %g s", what, reason, wait)
         time.sleep(wait)
 

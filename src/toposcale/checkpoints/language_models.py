@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shapes, weight_files
-from toposcale.io.errors import UserError, is_shared, reason_of
+from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import read_metadata
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-_GPT_SIZES = ("vocab_size", "context", "d_model", "n_layers", "n_heads")
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _SMALLEST_VOCABULARY_SHARE = 0.9  # models pad their vocabulary to a round number: by 3% at most in those published
 # What config.json counts that has tensors of its own, one by one or, of experts, stacked.
 _COUNTED = re.compile(r"(?:^|_)(?:n|num|encoder|decoder)_(?:\w+_)?(layer|expert)s?$|^(?:en|de)coder_(layer)s$")
@@ -127,7 +127,7 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
     from transformers import AutoTokenizer
 
     with _errors_of(folder, "no readable tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), **_LOCAL)
         # A tokenizer that is written in Python has none, and no steps that a file could choose.
         backend = getattr(tokenizer, "backend_tokenizer", None)
         growth = longer_by(parse_json(backend.to_str())["normalizer"]) if backend else 1
@@ -139,10 +139,9 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
         raise UserError(f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds")
     if added > _MOST_ADDED_TOKENS:
         raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
-    size = len(tokenizer)
     if highest >= vocab_size:
         raise UserError(f"{folder}: the tokenizer numbers tokens to {highest}, the model only {vocab_size}")
-    if size < _SMALLEST_VOCABULARY_SHARE * vocab_size:
+    if (size := len(tokenizer)) < _SMALLEST_VOCABULARY_SHARE * vocab_size:
         raise UserError(
             f"{folder}: the tokenizer has {size} tokens, the model {vocab_size}; "
             "files of the tokenizer are missing or belong to another model"
@@ -177,11 +176,11 @@ def _gpt(path: Path, device: torch.device) -> GPT:
     from toposcale.training.gpt import GPTShape
     from toposcale.training.trainer import load_weights
 
-    metadata = read_metadata(path)
+    metadata, sizes = read_metadata(path), [field.name for field in fields(GPTShape)]
     try:
-        shape = GPTShape(**{name: int(metadata[name]) for name in _GPT_SIZES})
+        shape = GPTShape(**{name: int(metadata[name]) for name in sizes})
     except (KeyError, ValueError) as error:
-        raise UserError(f"{path}: its metadata does not give the sizes of a GPT ({', '.join(_GPT_SIZES)})") from error
+        raise UserError(f"{path}: its metadata does not give the sizes of a GPT ({', '.join(sizes)})") from error
     if shape.n_parameters > count_weights(tensor_shapes(path)):
         raise UserError(f"{path}: its metadata are of another model, with {shape.n_parameters} weights")
     return load_weights(path, shape, device).eval()
@@ -194,14 +193,8 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str
 
     _check_sizes(folder)
     load: Any = AutoModelForCausalLM.from_pretrained
-    model, info = load(
-        str(folder),
-        dtype=dtype,
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=files[0].suffix == ".safetensors",
-        output_loading_info=True,
-    )
+    safe = files[0].suffix == ".safetensors"
+    model, info = load(str(folder), dtype=dtype, use_safetensors=safe, output_loading_info=True, **_LOCAL)
     _refuse_guessed_weights(folder, info)
     return model.to(device).eval()
 
@@ -222,15 +215,11 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     context = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
     if not isinstance(context, int) or context < 2:
         raise UserError(f"{name}: config.json says that it reads {context!r} tokens, but a loss needs two")
-    return LanguageModel(
-        hidden_states,
-        head.weight.detach(),
-        None if head.bias is None else head.bias.detach(),
-        context,
-        # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
-        getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0),
-        getattr(config, "final_logit_softcapping", None),
-    )
+    bias = None if head.bias is None else head.bias.detach()
+    # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
+    scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return LanguageModel(hidden_states, head.weight.detach(), bias, context, scale, cap)
 
 
 def _check_sizes(folder: Path) -> None:
@@ -239,7 +228,7 @@ def _check_sizes(folder: Path) -> None:
 
     shapes = tensor_shapes(folder)
     _check_counts(folder, parse_json((folder / "config.json").read_text(encoding="utf-8")), shapes)
-    config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(str(folder), **_LOCAL)
     with torch.device("meta"):  # shapes without values
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     parameters = {name: list(tensor.shape) for name, tensor in model.named_parameters()}
@@ -276,8 +265,7 @@ def _refuse_guessed_weights(folder: Path, info: Any) -> None:
     }
     for what, names in wrong.items():
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise UserError(f"{folder}: weights are {what}: {', '.join(names[:3])}{more}")
+            raise UserError(f"{folder}: weights are {what}: {listed(names, 3)}")
 
 
 def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: str) -> None:

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import check_content, opened, rows_of, tensor
 
@@ -29,28 +28,15 @@ _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
     r"|tokens_embed|positions_embed)\.weight$"
 )
-
 # The table of tokens, and the matrix that turns the last layer into scores of tokens: many models tie them.
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
-
 # transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
-_CONV1D_QKV = re.compile(r"(^|\.)c_attn\.weight$")
-
-# Types that NumPy's own functions do not know; each of their values is a float32. Newer releases of ml_dtypes have more.
-_WIDENED = tuple(
-    np.dtype(getattr(ml_dtypes, kind))
-    for kind in (
-        *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
-        *("float8_e5m2", "float8_e5m2fnuz"),
-    )
-    if hasattr(ml_dtypes, kind)
-)
-
+# Types of ml_dtypes that NumPy's own functions do not know; each of their values is a float32.
+_WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
 # How a `.bin` begins: an archive, or before torch 1.6 a pickle.
 _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
-
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
 _FORMATS = {
     "model.safetensors": re.compile(r"model-\d+-of-\d+\.safetensors"),
@@ -134,8 +120,7 @@ def _weights_among(
         if not values.size:
             warnings.warn(f"{where}{others[-1]}, and left out", RuntimeWarning, stacklevel=3)
     if empty:
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        why = ", ".join(others[:3]) + more if others else "nothing in it is 2-D"
+        why = listed(others, 3) or "nothing in it is 2-D"
         raise UserError(f"{where}no matrix of weights (floating-point numbers) is there: {why}")
 
 
@@ -198,9 +183,8 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
     Transformer, DistilGPT-2). Told by the matrix of queries, keys and values, three times as wide as it is high; other
     architectures use the same names for matrices with outputs as rows (GPT-BigCode).
     """
-    is_conv1d = any(
-        len(shape) == 2 and shape[1] == 3 * shape[0] for name, shape in shapes.items() if _CONV1D_QKV.search(name)
-    )
+    queries = (shape for name, shape in shapes.items() if re.search(r"(^|\.)c_attn\.weight$", name))
+    is_conv1d = any(len(shape) == 2 and shape[1] == 3 * shape[0] for shape in queries)
     return {name for name in shapes if is_conv1d and _CONV1D.search(name)}
 
 
@@ -254,7 +238,7 @@ def stored_sizes(checkpoint: str | Path) -> Sizes:
 
 def exact(tensor: np.ndarray) -> np.ndarray:
     """`tensor` itself, or as float32, which holds them exactly, where its values are bfloat16 or float8."""
-    return tensor.astype(np.float32) if tensor.dtype in _WIDENED else tensor
+    return tensor.astype(np.float32) if _WIDENED.fullmatch(tensor.dtype.name) else tensor
 
 
 def is_buffer(name: str) -> bool:

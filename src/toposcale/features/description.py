@@ -24,7 +24,7 @@ from toposcale.checkpoints.matrices import (
 from toposcale.checkpoints.sources import FolderSource
 from toposcale.features import diagram_distances, weights
 from toposcale.io import tables
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, listed
 from toposcale.io.schemas import ALL_LAYERS
 
 Matrices = Iterator[tuple[str, np.ndarray]]
@@ -74,7 +74,7 @@ def compare(
     common = first.keys() & second.keys()
     if not common:
         raise UserError(
-            f"the two have no layer in common; the first has {_listed(first)}, the second {_listed(second)}"
+            f"the two have no layer in common; the first has {listed(first, 5)}, the second {listed(second, 5)}"
         )
     bars = (
         tables.diagram_rows({layer: diagrams[layer] for layer in common}, model=model, step=step, source="weights")
@@ -110,7 +110,7 @@ def _measured(
     wanted = [name for name in names if chosen.wants(name)]
     where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
-        there = f"its layers are {_listed(names)}" if names else "it has none"
+        there = f"its layers are {listed(names, 5)}" if names else "it has none"
         raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")
     matrices = _wanted(matrices, chosen, where)
     return weights.compute_features(progress(matrices, len(wanted)) if progress else matrices, chosen, model=model)
@@ -168,14 +168,9 @@ def _refuse_several(folder: Path) -> None:
     except UserError:
         return
     raise UserError(
-        f"{folder}: a folder of checkpoints; name one of them, such as {folder / names[-1]} ({_listed(names)})"
+        f"{folder}: a folder of checkpoints; name one of them, such as {folder / names[-1]} ({listed(names, 5)})"
     )
 
 
 def _rows(features: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, float]]:
     return [(layer, name, float(value)) for layer, named in features.items() for name, value in named.items()]
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -87,10 +87,8 @@ _GRAPH = r"(?:_(?P<graph>grid4|grid8|delaunay|gabriel|aknn8))?"
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _NULLS = {"_z_permuted": "against permuted entries", "_z_gaussian": "against Gaussian entries"}
 _UNCERTAINTIES = ("_spread", "_standard_error")
-_WITHOUT_LENGTH = ("count", "nats")
-"""Units that do not change when the cloud is scaled."""
 
-_REGISTERED: dict[re.Pattern[str], Feature] = {}
+REGISTERED: dict[re.Pattern[str], Feature] = {}
 
 
 def register(*features: Feature) -> None:
@@ -102,15 +100,10 @@ def register(*features: Feature) -> None:
             .replace(r"_\{plane\}", _PLANE)
             .replace(r"_\{graph\}", _GRAPH)
         )
-        if _REGISTERED.get(pattern, feature) != feature:
+        if REGISTERED.get(pattern, feature) != feature:
             raise ValueError(f"{feature.name}: registered twice, with different descriptions")
-        _REGISTERED[pattern] = feature
+        REGISTERED[pattern] = feature
     lookup.cache_clear()
-
-
-def registered() -> list[Feature]:
-    """Every registered feature, in order."""
-    return list(_REGISTERED.values())
 
 
 @cache
@@ -120,20 +113,18 @@ def lookup(name: str, source: str = "weights") -> Feature:
     The suffixes `_scaled`, `_z_permuted`, `_z_gaussian`, `_spread` and `_standard_error` are understood. A name that
     is not registered has its words as title, no unit, and group "other".
     """
-    for suffix, meaning in _NULLS.items():
-        if name.endswith(suffix):
-            base = lookup(name.removesuffix(suffix), source)
-            title = f"{base.title} {meaning}"
+    if suffix := next(filter(name.endswith, (*_NULLS, *_UNCERTAINTIES, "_scaled")), ""):
+        base = lookup(name.removesuffix(suffix), source)
+        if suffix in _NULLS:
+            title = f"{base.title} {_NULLS[suffix]}"
             return replace(base, name=name, title=title, unit="null sd", over_layers="mean", rescaling_of="")
-    for suffix in _UNCERTAINTIES:
-        if name.endswith(suffix):
-            base = lookup(name.removesuffix(suffix), source)
-            return replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
-    if name.endswith("_scaled"):
-        base = lookup(name.removesuffix("_scaled"), source)
-        unit = base.unit if base.unit in _WITHOUT_LENGTH else "mean distances"
-        return replace(base, name=name, title=f"{base.title}, scaled", unit=unit, rescaling_of=base.name)
-    for pattern, feature in _REGISTERED.items():
+        rest = replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
+        if suffix in _UNCERTAINTIES:
+            return rest
+        return replace(
+            rest, unit=base.unit if base.unit in ("count", "nats") else "mean distances", rescaling_of=base.name
+        )
+    for pattern, feature in REGISTERED.items():
         if match := pattern.fullmatch(name):
             return _filled(feature, name, source, match.groupdict())
     return Feature(name, name.replace("_", " "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_THE_MACHINE = (*NO_ROOM, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -58,3 +59,9 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, UserError):
         return message
     return f"{kind}: {message[:300]}" if message else kind
+
+
+def listed(names: Iterable[str], most: int) -> str:
+    """Names for a message: the first ones, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -83,7 +83,8 @@ def scores(results: Mapping[str, Any], *, tasks: Sequence[str] = ("*",)) -> dict
     for section in ("groups", "results"):
         for task, measures in (results.get(section) or {}).items():
             if any(fnmatchcase(task, glob) for glob in tasks):
-                shots = _shots(results, task)
+                stated = (results.get("n-shot") or {}).get(task, (results.get("config") or {}).get("num_fewshot"))
+                shots = f".{stated}-shot" if isinstance(stated, int) and stated > 0 else ""
                 by_metric |= {f"{task}.{name}{shots}": value for name, value in _measures(measures)}
     return by_metric
 
@@ -95,11 +96,6 @@ def _measures(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         # Beside scores stand an alias, a sample count and "N/A".
         if number and not name.endswith("_stderr") and name not in ("sample_len", "samples"):
             yield (f"{name}.{filtered}" if filtered not in ("", "none") else name), float(value)
-
-
-def _shots(results: Mapping[str, Any], task: str) -> str:
-    stated = (results.get("n-shot") or {}).get(task, (results.get("config") or {}).get("num_fewshot"))
-    return f".{stated}-shot" if isinstance(stated, int) and stated > 0 else ""
 
 
 def _load(file: Path) -> dict[str, Any]:

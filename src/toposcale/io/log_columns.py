@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, listed
 
 # In lower case; of several names of the step the first that is there counts, since what a tracker counts itself (`_step`)
 # need not be the training's own step.
@@ -45,7 +45,7 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
     column_of = dict(chosen or {})
     for what, name in column_of.items():
         if name not in there:
-            raise UserError(f"{where}: no column {name} for the {what}; its columns are {', '.join(there[:40])}")
+            raise UserError(f"{where}: no column {name} for the {what}; its columns are {listed(there, 40)}")
     for what, aliases in NAMES.items():
         if what in column_of or (what == "validation_loss" and "loss" in (chosen or {})):
             continue
@@ -72,9 +72,7 @@ def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: st
     """
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
-        there = list(names)
-        more = f" and {len(there) - 40} more" if len(there) > 40 else ""
         raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; its columns are {', '.join(there[:40])}{more}{how}. "
+            f"{where}: no column for {' and '.join(missing)}; its columns are {listed(names, 40)}{how}. "
             f"Name it with --{missing[0]}-column ({missing[0]}_column), or call it {', '.join(NAMES[missing[0]][:3])}"
         )

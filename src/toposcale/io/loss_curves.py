@@ -58,7 +58,8 @@ class LossCurve:
         logged = ~np.all([np.isnan(self.columns[name]) for name in _LOG], axis=0)
         columns = {name: self.columns[name][logged] for name in ("step", *_LOG)}
         columns["step"] = columns["step"].astype(np.int64)
-        return tables.from_columns(schemas.TABLES["training"], columns)
+        table = schemas.TABLES["training"]
+        return tables.sort(table, pa.table(columns, schema=table.schema))
 
     def log_columns(self) -> dict[str, np.ndarray]:
         """The columns of the training log by name."""

@@ -56,10 +56,7 @@ def _forecast(of: str) -> tuple[Column, ...]:
         number("forecast", f"forecast of the {of}"),
         number("low", "lower end of its 95% interval"),
         number("high", "upper end of its 95% interval"),
-        number(
-            "calibrated_to",
-            "coverage of the interval, calibrated on other finished runs; empty for an interval of the method",
-        ),
+        number("calibrated_to", "coverage, calibrated on other finished runs; empty for an interval of the method"),
         number("own_low", "lower end of the method's own 95% interval, before calibration"),
         number("own_high", "upper end of that interval"),
         number("actual", f"{of}, where the training is finished"),
@@ -179,15 +176,10 @@ _DEFINITIONS = {
         (MODEL, SOURCE, LAYER, FEATURE, METRIC, CONTROL),
         count("n", "checkpoints that were used"),
         count("n_left_out", "checkpoints of the feature that could not be used"),
-        *interval(
-            "spearman",
-            "Spearman correlation (partial, given a control); bootstrap of independent checkpoints, as published",
-        ),
+        *interval("spearman", "(partial) Spearman correlation; bootstrap of independent checkpoints, as published"),
         number("spearman_block_low", "lower end of its moving-block interval"),
         number("spearman_block_high", "upper end of its moving-block interval"),
-        number(
-            "spearman_p", "its p-value under independence, as published; counted over all orders up to 7 checkpoints"
-        ),
+        number("spearman_p", "its p-value under independence, as published; exact up to 7 checkpoints"),
         *interval("pearson", "Pearson correlation; bootstrap of independent checkpoints, as published"),
         number("pearson_block_low", "lower end of its moving-block interval"),
         number("pearson_block_high", "upper end of its moving-block interval"),
@@ -197,9 +189,7 @@ _DEFINITIONS = {
         number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
         count("n_tested", "checkpoints of the testable stretch; 0 if there is none, or no control"),
         number("innovation_correlation", "correlation of the innovations given the control, on the testable stretch"),
-        number(
-            "innovation_p", "p-value of the innovation test given the control; the trend in the step is always removed"
-        ),
+        number("innovation_p", "its p-value given the control; the trend in the step is always removed"),
         REASON,
     ),
     "pooled_correlations": table(
@@ -224,10 +214,7 @@ _DEFINITIONS = {
         count("n_cells", "cells"),
         count("n", "within_cells: checkpoints that were used"),
         count("freedom", "between_runs: degrees of freedom that remain after controls and cells"),
-        number(
-            "correlation",
-            "within_cells: mean over runs of the innovation correlation; between_runs: the partial correlation",
-        ),
+        number("correlation", "within_cells: mean innovation correlation over runs; between_runs: partial correlation"),
         number("by_chance", "within_cells: the same over all pairings of runs within a cell"),
         number("p", "its p-value by permutations of runs within cells"),
         count("n_permutations", "permutations that were counted"),
@@ -244,10 +231,7 @@ _DEFINITIONS = {
         number("p", "p-value; empty for follows_the_loss, which no test decides"),
         number("q", "the same after Benjamini-Hochberg over the tests that are corrected together"),
         text("reason", "why there is no answer"),
-        text(
-            "corrected_with",
-            "which tests q is corrected for: the question, whole models or layers, the metric, the model or pooled",
-        ),
+        text("corrected_with", "tests that q is corrected over: question, models or layers, metric, model or pooled"),
     ),
     "findings": table(
         "what a search among the features of whole models found, over all runs and on the headline metric",
@@ -297,14 +281,8 @@ _DEFINITIONS = {
         number("p", "its p-value"),
         number("q", "the same after Benjamini-Hochberg, as one more feature that is tested"),
         text("found", "yes, no or not tested: whether the positive control was found"),
-        number(
-            "detectable",
-            "innovation correlation at which 80% of simulated features are found, if no other tested one is true",
-        ),
-        text(
-            "outside",
-            "what of the run lies outside of where the false-positive rate of the test was measured; empty if nothing does",
-        ),
+        number("detectable", "innovation correlation found in 80% of simulations, if no other tested one is true"),
+        text("outside", "what of the run lies outside of where the false-positive rate was measured; else empty"),
         REASON,
     ),
     "power": table(
@@ -423,10 +401,7 @@ _DEFINITIONS = {
         *interval("loss", "forecast loss at its end"),
         *interval("gain", "loss at the end of finishing less that of the candidate, nats per token"),
         number("probability", "probability to be the best of the candidates"),
-        number(
-            "at_stake",
-            "expected regret: expected difference of this loss to that of the best candidate, nats per token",
-        ),
+        number("at_stake", "expected regret: mean difference of this loss to the best candidate's, nats per token"),
         flag("is_sure", "whether it is the choice of the advice, and sure"),
         flag("is_live", "whether the training is not finished"),
         REASON,
@@ -480,10 +455,7 @@ _DEFINITIONS = {
         number("mean", "mean over the checkpoints"),
         number("spread_over_draws", "standard deviation over the draws, root mean square over the checkpoints"),
         number("spread_over_training", "standard deviation of the means over the checkpoints"),
-        number(
-            "intraclass_correlation",
-            "share of the variance of one draw that is between checkpoints, by analysis of variance",
-        ),
+        number("intraclass_correlation", "share of a draw's variance between checkpoints, by analysis of variance"),
         number("intraclass_correlation_trained", "the same without the first checkpoint"),
         text("verdict", "informative, uninformative or not tested"),
         text("reason", "why it is not informative; empty if it is"),

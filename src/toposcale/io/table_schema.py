@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Column:
-    """Name, Arrow type and meaning of a column."""
+    """Arrow type, name and meaning of a column."""
 
-    name: str
     type: pa.DataType
+    name: str
     meaning: str
+
+
+# Columns of texts, of whole numbers, of true and false, and of floating-point numbers, by name and meaning.
+text = partial(Column, pa.string())
+count = partial(Column, pa.int64())
+flag = partial(Column, pa.bool_())
+number = partial(Column, pa.float64())
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,11 @@ class Table:
                 frame[column.name] = pd.Series(shared, frame.index, dtype=object)
             elif pa.types.is_floating(column.type):
                 frame[column.name] = values.astype("float64")
-            elif values.isna().any():  # the kinds of pandas that know a missing value
-                frame[column.name] = values.astype("Int64" if pa.types.is_integer(column.type) else "boolean")
             else:
-                frame[column.name] = values.astype("int64" if pa.types.is_integer(column.type) else "bool")
+                kinds = (
+                    ("Int64", "boolean") if values.isna().any() else ("int64", "bool")
+                )  # the first know a missing value
+                frame[column.name] = values.astype(kinds[pa.types.is_boolean(column.type)])
         return frame.sort_values(list(self.key), kind="stable").reset_index(drop=True)
 
 
@@ -73,26 +82,6 @@ def table(about: str, key: tuple[Column, ...], *columns: Column) -> Table:
     """A table that has no name yet; columns of the key that `columns` does not list come first."""
     leading = tuple(column for column in key if column not in columns)
     return Table(about, leading + columns, tuple(column.name for column in key))
-
-
-def text(name: str, meaning: str) -> Column:
-    """A column of texts."""
-    return Column(name, pa.string(), meaning)
-
-
-def count(name: str, meaning: str) -> Column:
-    """A column of whole numbers."""
-    return Column(name, pa.int64(), meaning)
-
-
-def flag(name: str, meaning: str) -> Column:
-    """A column of true and false."""
-    return Column(name, pa.bool_(), meaning)
-
-
-def number(name: str, meaning: str) -> Column:
-    """A column of floating-point numbers."""
-    return Column(name, pa.float64(), meaning)
 
 
 def interval(name: str, meaning: str) -> tuple[Column, Column, Column]:

@@ -32,11 +32,6 @@ def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return sort(table, pa.Table.from_pylist([dict(row) for row in rows], schema=table.schema))
 
 
-def from_columns(table: Table, columns: Mapping[str, Any]) -> pa.Table:
-    """Columns (n,) by name -> an Arrow table of `table`'s schema, sorted by its key."""
-    return sort(table, pa.table(dict(columns), schema=table.schema))
-
-
 def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str) -> pa.Table:
     """Features by layer and name, `features[layer][feature]`, of one checkpoint as a features table."""
     where = {"model": model, "step": step, "source": source}

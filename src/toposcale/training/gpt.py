@@ -32,10 +32,6 @@ class GPTShape:
         d = self.d_model
         return (self.vocab_size + self.context) * d + self.n_layers * (12 * d * d + 13 * d) + 2 * d
 
-    def build(self, seed: int) -> GPT:
-        """A freshly initialised model of this shape."""
-        return GPT(self.vocab_size, self.context, self.d_model, self.n_layers, self.n_heads, seed=seed)
-
 
 # Layers without values: PyTorch's own initialisation would draw from the global generator. `nn.utils.skip_init`
 # does the same by way of the meta device, which imports sympy: 1.3 s in every job that builds a model.
@@ -91,19 +87,16 @@ class GPT(nn.Module):
     """Decoder-only transformer: pre-LayerNorm, exact GELU, learned positions, biases, tied head, no dropout.
 
     It has V d + T d + L (12 d^2 + 13 d) + 2 d parameters for vocabulary V, context T, width d and L layers.
-    Matrices start as N(0, 0.02) from a generator of their own, biases as 0, LayerNorm as 1 and 0. ValueError as in
-    `GPTShape`.
+    Matrices start as N(0, 0.02) from a generator of their own, biases as 0, LayerNorm as 1 and 0.
     """
 
-    def __init__(
-        self, vocab_size: int, context: int, d_model: int, n_layers: int, n_heads: int, *, seed: int = 0
-    ) -> None:
+    def __init__(self, shape: GPTShape, *, seed: int = 0) -> None:
         super().__init__()
-        self.shape = GPTShape(vocab_size, context, d_model, n_layers, n_heads)
-        self.token_embedding = _Embedding(vocab_size, d_model)
-        self.position_embedding = _Embedding(context, d_model)
-        self.blocks = nn.ModuleList([_Block(d_model, n_heads) for _ in range(n_layers)])
-        self.final_norm = nn.LayerNorm(d_model)
+        self.shape = shape
+        self.token_embedding = _Embedding(shape.vocab_size, shape.d_model)
+        self.position_embedding = _Embedding(shape.context, shape.d_model)
+        self.blocks = nn.ModuleList([_Block(shape.d_model, shape.n_heads) for _ in range(shape.n_layers)])
+        self.final_norm = nn.LayerNorm(shape.d_model)
         self._initialise(torch.Generator().manual_seed(seed))
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -155,7 +155,7 @@ def _windows(
 
 def initial_state(name: str, shape: GPTShape, plan: TrainingPlan, device: torch.device) -> TrainingState:
     """A model that has not seen a step; its weights depend on the shape and the seed only."""
-    model = shape.build(plan.seed).to(device)
+    model = GPT(shape, seed=plan.seed).to(device)
     weights = _flatten_parameters(model)
     return TrainingState(name, model, 0, weights, torch.zeros_like(weights), torch.zeros_like(weights))
 
@@ -289,7 +289,7 @@ def load_state(
 
 def _load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> tuple[GPT, dict[str, str]]:
     arrays, metadata = tensor_files.read(path)
-    model = shape.build(0)
+    model = GPT(shape)
     expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
     stored = {name: array.shape for name, array in arrays.items()}
     if expected != stored:
