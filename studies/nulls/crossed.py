@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from studies.nulls.cells import Cell
 from toposcale.analysis.controls import Control
 from toposcale.statistics.coefficients import Floats, orthogonal_to, pearson, ranks_of_complete
-from toposcale.statistics.innovations import innovation_products, innovations, lagged, sign_flip_p_value, with_squares
+from toposcale.statistics.innovations import innovation_test, innovations, lagged, sign_flip_p_value, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 
 _PERMUTED_TOGETHER = 100
@@ -39,7 +39,7 @@ class CrossedInnovations:
     def __init__(self, cell: Cell, features: Sequence[str], control: Control) -> None:
         products, statistics = [], []
         for values, controls in _of_runs(cell, features, control):
-            test = innovation_products(values, cell.losses, controls)
+            test = innovation_test(values, cell.losses, controls)
             products.append(test.products.swapaxes(0, 1))
             statistics.append(test.statistic.T)
         self.products, self.statistics = np.array(products), np.array(statistics)

@@ -11,7 +11,7 @@ from studies.nulls.crossed import CrossedInnovations, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.over_seeds import run_permutation_table
 from toposcale.analysis.pooled import joint_test
-from toposcale.analysis.simulated_early import SimulatedEarlyFeatures
+from toposcale.analysis.simulated_features import SimulatedEarlyFeatures
 from toposcale.io.errors import UserError
 
 STUDY, SECOND = ROOT / "studies/study/tables/study", ROOT / "studies/study2/tables"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import permutations, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from toposcale.statistics.permutations import DRAWS, MANY_DRAWS, share_as_extreme, with_more_draws, within_cells
-from toposcale.statistics.run_permutation import pair_correlations, permute_pairs, run_permutation
+from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 
 def test_all_permutations_stay_in_their_cells_and_the_first_changes_nothing():
@@ -49,7 +50,7 @@ def test_close_calls_and_no_others_rest_on_more_draws():
 
     def test(places, draws):
         asked.append((places.tolist(), draws))
-        return (few if draws == DRAWS else many)[places], draws + 1
+        return SimpleNamespace(p=(few if draws == DRAWS else many)[places], n_permutations=draws + 1)
 
     p, counted = with_more_draws(test, 5)
     # q of the first round: 0.0004, 0.9, 0.06, 0.12; of the second 0.0004, 0.9, 0.12, 0.12.
@@ -68,7 +69,7 @@ def test_run_permutation_of_three_runs_counted_by_hand():
     means = [np.mean([table[i, order[i]] for i in range(3)]) for order in permutations(range(3))]
     assert test.correlation == pytest.approx(0.8)
     assert test.by_chance == pytest.approx(np.mean(means))
-    assert test.n_pairings == 6
+    assert test.n_permutations == 6
     assert test.exact
     far = np.abs(np.array(means) - np.mean(means))
     assert test.p == pytest.approx((far >= abs(0.8 - np.mean(means)) - 1e-12).mean()) == pytest.approx(1 / 6)
@@ -79,7 +80,7 @@ def test_run_permutation_pairs_only_runs_of_one_cell():
     table[:2, :2], table[2:, 2:] = [[0.9, 0.0], [0.0, 0.9]], [[0.5, 0.1], [0.2, 0.5]]
     test = permute_pairs(table, ["a", "a", "b", "b"])
     # The means of the four pairings: 0.7, 0.525, 0.25, 0.075; their mean 0.3875.
-    assert test.n_pairings == 4
+    assert test.n_permutations == 4
     assert test.correlation == pytest.approx(0.7)
     assert test.p == pytest.approx(0.5)
 
@@ -97,11 +98,11 @@ def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
     shared = 3.0 * rng.standard_normal(30)
     x = rng.standard_normal((8, 1, 30)) + shared
     y = rng.standard_normal((8, 1, 30)) + shared
-    test = run_permutation(x, y, ["a"] * 8)
+    test = permute_pairs(pair_correlations(x, y), ["a"] * 8)
     assert test.correlation[0, 0] > 0.7
     assert test.by_chance[0, 0] > 0.7
     assert test.p[0, 0] > 0.05
-    own = run_permutation(x, 0.6 * (x - shared) + y, ["a"] * 8)
+    own = permute_pairs(pair_correlations(x, 0.6 * (x - shared) + y), ["a"] * 8)
     assert own.p[0, 0] < 0.001
     assert own.exact
 
@@ -118,7 +119,7 @@ def test_run_permutation_holds_its_level_with_controls_of_each_run():
         y[run] -= y[run] @ basis @ basis.T
 
     def rejected(given):
-        p = run_permutation(x, y[:, :4], ["a"] * runs, given).p
+        p = permute_pairs(pair_correlations(x, y[:, :4], given), ["a"] * runs).p
         return (p <= 0.05).mean()
 
     assert rejected(controls) < 0.075

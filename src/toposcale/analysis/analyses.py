@@ -24,20 +24,16 @@ class Analysis(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
+_MEASURED = ("features", "metrics")
+_RUN = (*_MEASURED, "models")
+_VERDICTS = ("verdicts", "pooled_correlations", "tested_features", "sensitivity")
+
 ANALYSES = {
     "correlations": Analysis(
         "verdicts.verdict_tables",
         "Correlations of every feature with every metric, and the verdicts",
-        reads=("features", "metrics", "models"),
-        makes=(
-            "correlations",
-            "pooled_correlations",
-            "over_seeds",
-            "verdicts",
-            "tested_features",
-            "sensitivity",
-            "power",
-        ),
+        reads=_RUN,
+        makes=(*_VERDICTS, "correlations", "over_seeds", "power"),
         settings=("seed", "resamples", "tasks"),
     ),
     "findings": Analysis(
@@ -57,33 +53,33 @@ ANALYSES = {
     "ranking": Analysis(
         "ranking.ranking_tables",
         "Topology against spectra, norms and curvature",
-        reads=("features", "metrics"),
+        reads=_MEASURED,
         makes=("ranking",),
         settings=("seed", "resamples"),
     ),
     "scaling": Analysis(
         "scaling.scaling_tables",
         "Power laws in model size",
-        reads=("features", "metrics", "models"),
+        reads=_RUN,
         makes=("scaling",),
         settings=("seed", "resamples"),
     ),
     "transitions": Analysis(
         "transitions.transition_tables",
         "Transitions and change points",
-        reads=("features", "metrics"),
+        reads=_MEASURED,
         makes=("transitions", "change_points"),
     ),
     "early_stopping": Analysis(
         "early_stopping.early_stopping_tables",
         "Early stopping by features and by loss",
-        reads=("features", "metrics"),
+        reads=_MEASURED,
         makes=("early_stopping", "early_stopping_summary"),
     ),
     "forecasts": Analysis(
         "forecasts.forecast_tables",
         "Forecasts of the final loss",
-        reads=("features", "metrics", "models", "training", "vectors", "schedules"),
+        reads=(*_RUN, "training", "vectors", "schedules"),
         makes=("forecasts", "forecast_evaluation"),
         settings=("fractions", "seed", "resamples"),
     ),
@@ -97,40 +93,21 @@ ANALYSES = {
     "decisions": Analysis(
         "decisions.decision_tables",
         "Finish, extend, or stop and start another size",
-        reads=("features", "metrics", "models", "training", "schedules"),
+        reads=(*_RUN, "training", "schedules"),
         makes=("advice", "candidates", "decisions", "decision_evaluation"),
         settings=("fractions", "decision", "seed", "resamples"),
     ),
     "comparison": Analysis(
         "comparison.comparison_tables",
         "Published values beside those of this run",
-        reads=(
-            "published",
-            "features",
-            "metrics",
-            "models",
-            "correlations",
-            "scaling",
-            "transitions",
-            "forecast_evaluation",
-        ),
+        reads=("published", *_RUN, "correlations", "scaling", "transitions", "forecast_evaluation"),
         makes=("comparison",),
         settings=("training_settings", "corpus_settings", "seeds"),
     ),
     "summary": Analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
-        reads=(
-            "metrics",
-            "verdicts",
-            "pooled_correlations",
-            "tested_features",
-            "sensitivity",
-            "confirmation",
-            "forecast_evaluation",
-            "decision_evaluation",
-            "advice",
-        ),
+        reads=("metrics", *_VERDICTS, "confirmation", "forecast_evaluation", "decision_evaluation", "advice"),
         makes=("summary",),
         settings=("tasks",),
     ),

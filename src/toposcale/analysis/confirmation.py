@@ -11,7 +11,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.questions import LEVEL, NOT_TESTED, QUESTIONS, YES
-from toposcale.analysis.series import SERIES_KEY, cells_of, headline_metric
+from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, cells_of, headline_metric
 from toposcale.analysis.verdicts import pooled_verdicts, verdicts_on_features
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
@@ -22,7 +22,7 @@ HOW = "make confirm CONFIG=..."
 """The command that trains the fresh runs."""
 RESAMPLES = 20
 """Resamples of the fresh correlations, whose intervals nobody reads."""
-_KEY = ["question", *SERIES_KEY, "metric"]
+_KEY = ["question", *PAIR_KEY]
 
 
 def findings_tables(

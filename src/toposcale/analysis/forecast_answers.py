@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.feature_answers import UNTESTED, Answer
-from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, rivals
+from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
+from toposcale.analysis.questions import LEVEL
+from toposcale.analysis.regret import POLICIES
 from toposcale.forecasting.methods import METHODS
 from toposcale.statistics.multiple_testing import holm
 
-LEVEL = 0.05
 MOST_NAMED = 5
+POLICY_WORDS = ("the advice", "always finishing", "always stopping", "stopping at random")
 FEWEST_FOR_A_VERDICT = 10
 """Runs and decisions below which there is no verdict."""
 
@@ -23,7 +25,7 @@ FEWEST_FOR_A_VERDICT = 10
 def trusted(evaluation: pd.DataFrame) -> Answer:
     """Which forecast to trust: the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
-    rows = rows if rows.empty else rows[rows["method"].isin(rivals())].dropna(subset=["mae"])
+    rows = rows if rows.empty else rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to be judged by.")
     most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
@@ -33,19 +35,12 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
         f"over {int(best['n_forecasts'])} runs. Its own 95% interval, not calibrated, holds it in "
         f"{best['interval_coverage']:.0%} of them."
     )
-    others = [f"{_words(row.method)} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples()]
-    numbers = ", ".join(others) + ("." if others else "")
-    unsafe = [_words(name) for name in rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"]]
-    if unsafe:
-        numbers += (
-            f" The intervals of {' and '.join(unsafe)} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
-        )
-    words = _words(best["method"])
-    return Answer(f"{words[:1].upper()}{words[1:]}", text, numbers.strip())
-
-
-def _words(method: Any) -> str:
-    return METHODS[str(method)].words
+    numbers = ", ".join(f"{_words(row.method)} misses it by {row.mae:.3f}" for row in most.iloc[1:4].itertuples())
+    numbers += "." if numbers else ""
+    unsafe = map(_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
+    if names := " and ".join(unsafe):
+        numbers += f" The intervals of {names} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
+    return Answer(_capital(_words(best["method"])), text, numbers.strip())
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
@@ -60,42 +55,35 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     if rivals.empty or math.isnan(rivals["mae"].iloc[0]):
         return Answer(UNTESTED, "No forecast could be made by a method on the loss alone, so none can be compared.")
     rival = rivals.iloc[0]
-    runs = int(rival["n_forecasts"])
     text = (
         f"From the first {rival['fraction']:.0%} of training, the best forecast without topology, "
-        f"{_words(rival['method'])}, misses the final loss by {rival['mae']:.3f} nats over {runs} runs."
+        f"{_words(rival['method'])}, misses the final loss by {rival['mae']:.3f} nats "
+        f"over {int(rival['n_forecasts'])} runs."
     )
-    comparisons = []
     topological = [name for name, method in METHODS.items() if method.reads == "topology"]
     judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])
-    for row in judged.to_dict("records"):
-        gain = row["improvement_percent"]
-        # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
-        sign, word = (1, "closer") if gain >= 0 else (-1, "further off")
-        low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
-        comparisons.append(f"{_words(row['method'])} comes {abs(gain):.0f}% {word} {_interval(low, high, '.0f')}")
-    numbers = "; ".join(comparisons) + ("." if comparisons else "")
     if judged.empty:
         return Answer(UNTESTED, text + " No method that reads topology could forecast at that point.")
-    best = judged.iloc[judged["improvement_percent"].argmax()]
-    word = "closer" if best["improvement_percent"] >= 0 else "further off"
-    text += f" With topology it comes {abs(best['improvement_percent']):.0f}% {word} at best."
+    text += f" With topology it comes {_gain(judged['improvement_percent'].max())} at best."
+    comparisons = []
+    for row in judged.to_dict("records"):
+        # Lower errors are better; the interval is that of the same quantity, so it turns with the sign.
+        sign = 1 if row["improvement_percent"] >= 0 else -1
+        low, high = sorted(sign * row[end] for end in ("improvement_low", "improvement_high"))
+        gain = _gain(row["improvement_percent"])
+        comparisons.append(f"{_words(row['method'])} comes {gain} {_interval(low, high, '.0f')}")
+    numbers = "; ".join(comparisons) + "."
     compared = int(judged["n_compared"].max())
     if compared < FEWEST_FOR_A_VERDICT:
-        return Answer(
-            f"Not tested: {compared} runs",
-            text,
-            f"{numbers} Below {FEWEST_FOR_A_VERDICT} runs that are more than seeds of one another there is no verdict.",
-        )
+        numbers += f" Below {FEWEST_FOR_A_VERDICT} runs that are more than seeds of one another there is no verdict."
+        return Answer(f"Not tested: {compared} runs", text, numbers)
     # A method whose test could not be made counts among the tests, and is never found.
     corrected = holm(judged["improvement_p"].fillna(1.0).to_numpy(float))
     enough = judged["n_compared"] >= FEWEST_FOR_A_VERDICT
-    gained = judged[enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)]
-    if len(gained):
+    if (enough & (judged["improvement_low"] > 0) & (corrected <= LEVEL)).any():
         return Answer("Yes", text, numbers)
-    return Answer(
-        "No, it makes it worse" if (enough & (judged["improvement_high"] < 0)).all() else "Not shown", text, numbers
-    )
+    is_worse = (enough & (judged["improvement_high"] < 0)).all()
+    return Answer("No, it makes it worse" if is_worse else "Not shown", text, numbers)
 
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
@@ -105,15 +93,10 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
     advised = by["advice"]
-    count, modelled = int(advised["n_decisions"]), int(advised["n_modelled"])
+    count = int(advised["n_decisions"])
     costs = "; ".join(
-        f"{words} {by[policy]['regret']:.3f} " + _interval(by[policy]["regret_low"], by[policy]["regret_high"], ".3f")
-        for policy, words in (
-            ("advice", "the advice"),
-            ("always_finish", "always finishing"),
-            ("stop_now", "always stopping"),
-            ("stop_at_random", "stopping at random"),
-        )
+        f"{words} {by[policy]['regret']:.3f} {_interval(by[policy]['regret_low'], by[policy]['regret_high'], '.3f')}"
+        for policy, words in zip(POLICIES, POLICY_WORDS, strict=True)
         if policy in by
     )
     text = (
@@ -121,8 +104,8 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
         f"{advised['regret']:.3f} nats against the best choice, over {count} decisions."
     )
     numbers = (
-        f"Loss given up: {costs}. In {modelled} of the {count} decisions the truth is a law fitted to all runs and not a "
-        "training."
+        f"Loss given up: {costs}. In {int(advised['n_modelled'])} of the {count} decisions the truth is a law fitted to "
+        "all runs and not a training."
     )
     if count < FEWEST_FOR_A_VERDICT:
         numbers += f" Below {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
@@ -146,7 +129,19 @@ def now(advice: pd.DataFrame) -> Answer | None:
     short = [_short(row) for row in rows]
     counted = {words: short.count(words) for words in dict.fromkeys(short)}
     verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counted.items())
-    return Answer(verdict[:1].upper() + verdict[1:], "`make advice` says why and what it assumes.", text)
+    return Answer(_capital(verdict), "`make advice` says why and what it assumes.", text)
+
+
+def _words(method: Any) -> str:
+    return METHODS[str(method)].words
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _gain(percent: float) -> str:
+    return f"{abs(percent):.0f}% {'closer' if percent >= 0 else 'further off'}"
 
 
 def _short(row: Mapping[Any, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,22 +15,15 @@ from toposcale.forecasting.calibration import calibrate_on_others
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import METHODS, Family, forecast, make
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.ridge import Problem, Ridge
+from toposcale.forecasting.ridge import Ridge
 from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas
 
 FRACTIONS = (0.2, 0.3, 0.5)
-POWER_LAW = "power_law"
-
-
-def rivals() -> list[str]:
-    """What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
-    return [name for name, method in METHODS.items() if method.is_rival]
-
-
+RIVALS = [name for name, method in METHODS.items() if method.is_rival]
+"""What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
-
 LEAST_COVERAGE = 0.8
 FEW_MODELS = 10
 """Below this many models the evaluation says in words how little its numbers mean."""
@@ -68,7 +63,7 @@ def forecast_table(
     finals = {training.model: training.final_loss for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
     rows = []
-    begun = [training for training in trainings if len(training.loss_curve[0]) or len(training.features)]
+    begun = [training for training in trainings if training.has_begun or training.features]
     for fraction in fractions:
         family = [whole.first(fraction) for whole in begun]
         # A run that has not come so far has no first part of this length.
@@ -85,7 +80,7 @@ def forecast_table(
 
 def calibrated_rows(
     trainings: Sequence[TrainingRun], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """A row of each training, its interval calibrated over the other finished ones; `where`: columns that all have."""
     calibrated = calibrate_on_others(predictions, actual)
     return [
@@ -94,22 +89,21 @@ def calibrated_rows(
     ]
 
 
-def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, object]]:
+def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, Any]]:
     """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
-    fits: dict[tuple[str, float], Joint | NoForecast] = {}
+    laws: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []
     for training in trainings:
         key = training.family, training.n_parameters
-        if key not in fits:
-            others = [
-                other
-                for other in trainings
-                if other.is_finished and other.family == key[0] and other.n_parameters != key[1]
-            ]
-            fits[key] = _law_of(others)
-        law = fits[key]
+        if key not in laws:
+            finished = [other for other in trainings if other.is_finished and other.family == training.family]
+            try:
+                laws[key] = Joint().fit([other for other in finished if other.n_parameters != training.n_parameters])
+            except NoForecast as error:
+                laws[key] = error
+        law = laws[key]
         if isinstance(law, NoForecast):
-            if len(training.loss_curve[0]):
+            if training.has_begun:
                 continue  # no other size: nothing to say, and nothing was asked
             prediction = Prediction.none(str(law))
         elif not training.plan_known:
@@ -121,16 +115,7 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
     return rows
 
 
-def _law_of(trainings: Sequence[TrainingRun]) -> Joint | NoForecast:
-    try:
-        return Joint().fit(trainings)
-    except NoForecast as error:
-        return error
-
-
-def _row(
-    training: TrainingRun, raw: Prediction, shown: Prediction, coverage: float, actual: float
-) -> dict[str, object]:
+def _row(training: TrainingRun, raw: Prediction, shown: Prediction, coverage: float, actual: float) -> dict[str, Any]:
     return {
         "model": training.model,
         "forecast": shown.value,
@@ -165,18 +150,18 @@ def evaluate(
     permutation_p, the share of deals at least as good (own deal counted).
     """
     rows = []
-    for _, group in forecasts.groupby(["fraction", "method"], sort=True):
-        fraction, method = float(group["fraction"].iloc[0]), str(group["method"].iloc[0])
+    cells = cells or {}
+    for (fraction, method), group in forecasts.groupby(["fraction", "method"], sort=True):
         here = forecasts[forecasts["fraction"] == fraction]
         best = _best_rival(here)
-        row: dict[str, object] = {"fraction": fraction, "method": method, "baseline": best}
-        row.update(_accuracy(group, cells or {}, resamples, seed))
-        row.update(_against_baseline(group, here[here["method"] == best], cells or {}, resamples, seed))
-        power_law = _against_baseline(group, here[here["method"] == POWER_LAW], cells or {}, resamples, seed)
+        row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": best}
+        row |= _accuracy(group, cells, resamples, seed)
+        row |= _against_baseline(group, here[here["method"] == best], cells, resamples, seed)
+        power_law = _against_baseline(group, here[here["method"] == "power_law"], cells, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
         if method.startswith("ridge") and len(trainings):
-            row.update(_permutation(method, fraction, trainings, row["mae"], permutations, seed))
-        row["note"] = _note(int(group["actual"].notna().sum()), float(row["interval_coverage"]))  # type: ignore[arg-type]
+            row |= _permutation(method, fraction, trainings, row["mae"], permutations, seed)
+        row["note"] = _note(row["n_models"], row["interval_coverage"])
         rows.append(row)
     return schemas.TABLES["forecast_evaluation"].frame(rows)
 
@@ -190,17 +175,16 @@ def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[f
     return float(low), float(high)
 
 
-def by_cell(values: pd.Series, models: Iterable[str], cells: Mapping[str, str]) -> np.ndarray:
-    """Values, one for each of `models`, averaged over the seeds of a cell: one for each cell."""
-    labels = [cells.get(model, model) for model in models]
-    return values.groupby(np.array(labels, dtype=object)).mean().to_numpy(np.float64)
+def _sizes_by_cell(errors: pd.Series, models: pd.Series, cells: Mapping[str, str]) -> np.ndarray:
+    """Absolute errors, averaged over the seeds of a cell: one for each cell."""
+    return errors.abs().groupby(models.map(cells).fillna(models)).mean().to_numpy(np.float64)
 
 
-def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, object]:
+def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, Any]:
     from scipy.stats import spearmanr  # slow to import: see docs/performance.md
 
     usable = group[group["forecast"].notna() & group["actual"].notna()]
-    errors = by_cell(usable["error"].abs(), usable["model"], cells)
+    errors = _sizes_by_cell(usable["error"], usable["model"], cells)
     low, high = bootstrap_interval(errors, resamples, seed)
     varied = len(usable) >= 3 and usable["forecast"].nunique() > 1 and usable["actual"].nunique() > 1
     # Of intervals calibrated on the other ones of fewer than 20 runs exactly one misses, whatever the method.
@@ -218,12 +202,12 @@ def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, see
 
 def _against_baseline(
     group: pd.DataFrame, baseline: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     from scipy.stats import wilcoxon  # slow to import: see docs/performance.md
 
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])
-    errors, base = (by_cell(pair[name].abs(), pair["model"], cells) for name in ("error", "error_baseline"))
+    errors, base = (_sizes_by_cell(pair[name], pair["model"], cells) for name in ("error", "error_baseline"))
     if len(errors) < 2 or base.sum() == 0:
         return {"n_compared": len(errors)}
     draws = np.random.default_rng(seed).integers(0, len(errors), size=(resamples, len(errors)))
@@ -241,38 +225,33 @@ def _against_baseline(
 
 
 def _permutation(
-    method: str, fraction: float, trainings: Sequence[TrainingRun], mae: object, permutations: int, seed: int
-) -> dict[str, object]:
-    finals = {h.model: h.final_loss for h in trainings if np.isfinite(h.final_loss)}
+    method: str, fraction: float, trainings: Sequence[TrainingRun], mae: float, permutations: int, seed: int
+) -> dict[str, float]:
+    finals = {training.model: training.final_loss for training in trainings if np.isfinite(training.final_loss)}
     family = [training.first(fraction) for training in trainings]
-    ridge = Ridge(method, family, {h.model: h for h in trainings if h.model in finals})
-    problems = {h.model: _problem_of(ridge, h) for h in family if h.model in finals}
-    solvable = {model: problem for model, problem in problems.items() if problem}
-    if not solvable or not isinstance(mae, float) or not np.isfinite(mae):
+    ridge = Ridge(method, family, {training.model: training for training in trainings if training.model in finals})
+    problems = {}
+    for training in family:
+        with suppress(NoForecast):
+            if training.model in finals:
+                problems[training.model] = ridge.problem(training)
+    if not problems or not np.isfinite(mae):
         return {}
     rng = np.random.default_rng(seed)
     place, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
     dealt = np.array([rng.permutation(values) for _ in range(permutations)])
     errors = [
-        np.abs(problem.solve(dealt[:, [place[o] for o in problem.others]])[0][:, 0] - dealt[:, place[model]])
-        for model, problem in solvable.items()
+        np.abs(problem.solve(dealt[:, [place[other] for other in problem.others]])[0][:, 0] - dealt[:, place[model]])
+        for model, problem in problems.items()
     ]
     maes = np.mean(errors, axis=0)
     as_good = np.sum(maes <= mae * (1 + 1e-12))
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 
 
-def _problem_of(ridge: Ridge, training: TrainingRun) -> Problem | None:
-    try:
-        return ridge.problem(training)
-    except NoForecast:
-        return None
-
-
 def _best_rival(forecasts: pd.DataFrame) -> str:
-    """Of the methods that read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models, that of
-    the least error; empty: none could."""
-    judged = forecasts[forecasts["method"].isin(rivals())].dropna(subset=["error"])
+    """The method of `RIVALS` with the least error that forecasts `MOST_OF_THEM` of the models; "" where none could."""
+    judged = forecasts[forecasts["method"].isin(RIVALS)].dropna(subset=["error"])
     if judged.empty:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])
@@ -282,11 +261,10 @@ def _best_rival(forecasts: pd.DataFrame) -> str:
 def _note(models: int, coverage: float) -> str:
     notes = []
     if coverage < LEAST_COVERAGE:
-        notes.append(
-            f"before calibration the intervals hold the truth in {coverage:.0%} of cases only: do not rely on them"
-        )
+        share = f"{coverage:.0%}"
+        notes.append(f"before calibration the intervals hold the truth in {share} of cases only: do not rely on them")
     if models < FEW_MODELS:
-        smallest = min(2.0 ** (1 - models), 1.0) if models else 1.0
+        smallest = min(2.0 ** (1 - models), 1.0)
         notes.append(
             f"{models} models: the smallest p-value a signed-rank test can give is {smallest:.3g}; "
             "read the intervals, not the ranking"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, cells_of, warmups_of, whole_model
@@ -19,7 +18,7 @@ from toposcale.statistics.between_runs import BetweenRuns, between_runs
 from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.permutations import DRAWS, with_more_draws
-from toposcale.statistics.run_permutation import MIN_SEEDS, pair_correlations, permute_pairs
+from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs
 from toposcale.statistics.testable import MIN_FOR_TEST
 
 NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
@@ -40,24 +39,20 @@ def run_permutation_table(
     parts = []
     for paired in paired_innovations(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
-        test = permute_pairs(correlations, paired.cells, seed=seed)
-        p, counted = with_more_draws(partial(_pairs_p, correlations, paired.cells, seed), len(paired.keys))
-        result = {"by_chance": test.by_chance, "correlation": test.correlation, "p": p}
         counts = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
-        parts.append(_rows(paired.keys, metric, result | counts | {"n_permutations": counted, "exact": test.exact}))
+        parts.append(_rows(paired.keys, metric, partial(_permuted, correlations, paired.cells, seed), **counts))
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
-def _pairs_p(
-    correlations: Floats, cells: Sequence[str], seed: int, chosen: NDArray[np.int64], draws: int
-) -> tuple[Floats, int]:
-    test = permute_pairs(correlations[chosen], cells, draws=draws, seed=seed)
-    return test.p, test.n_pairings
+def _permuted(correlations: Floats, cells: Sequence[str], seed: int, chosen: Any, draws: int) -> RunPermutation:
+    return permute_pairs(correlations[chosen], cells, draws=draws, seed=seed)
 
 
-def _rows(keys: Sequence[tuple[str, ...]], metric: str, found: Mapping[str, Any]) -> pd.DataFrame:
-    """A row for each of S keys; found: a column each, (S,) or one value."""
-    return pd.DataFrame(keys, columns=SERIES_KEY).assign(metric=metric, **found)
+def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any], **counts: int) -> pd.DataFrame:
+    """A row for each key; test: as in `with_more_draws`, a dataclass whose fields are columns."""
+    p, counted = with_more_draws(test, len(keys))
+    columns = vars(test(slice(None), DRAWS)) | counts | {"p": p, "n_permutations": counted}
+    return pd.DataFrame(keys, columns=SERIES_KEY).assign(metric=metric, **columns)
 
 
 class Paired(NamedTuple):
@@ -134,14 +129,8 @@ def between_runs_table(
     read = early_values(features, metrics, models, metric, norms)
     if read is None:
         return schemas.TABLES["over_seeds"].frame([])
-    test = partial(read.test, seed=seed)
-    p, counted = with_more_draws(lambda chosen, draws: _p_of(test(chosen, draws=draws)), len(read.features))
-    result = vars(test(slice(None))) | {"p": p, "n_permutations": counted}
-    return schemas.TABLES["over_seeds"].frame(_rows(list(read.features.index), metric, result))
-
-
-def _p_of(test: BetweenRuns) -> tuple[Floats, int]:
-    return test.p, test.n_permutations
+    rows = _rows(list(read.features.index), metric, partial(read.test, seed))
+    return schemas.TABLES["over_seeds"].frame(rows)
 
 
 class EarlyValues(NamedTuple):
@@ -153,7 +142,7 @@ class EarlyValues(NamedTuple):
     controls: Floats
     cells: list[str]
 
-    def test(self, chosen: Any = slice(None), *, seed: int, draws: int = DRAWS) -> BetweenRuns:
+    def test(self, seed: int, chosen: Any = slice(None), draws: int = DRAWS) -> BetweenRuns:
         """The test of the features at some places."""
         values = self.features.to_numpy(np.float64)[chosen]
         return between_runs(values, self.outcome, self.cells, self.controls, draws=draws, seed=seed)
@@ -189,9 +178,9 @@ def early_values(
 def full_cells(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str) -> dict[str, str]:
     """The cell of each run with features and the metric, of cells that have `MIN_SEEDS` such runs."""
     measured = set(features["model"]) & set(metrics.loc[metrics["metric"] == metric, "model"])
-    cells = sorted((cell, model) for model, cell in cells_of(models).items() if model in measured)
-    grouped = [(cell, [model for _, model in own]) for cell, own in groupby(cells, key=lambda pair: pair[0])]
-    return {model: cell for cell, own in grouped if len(own) >= MIN_SEEDS for model in own}
+    cells = {model: cell for model, cell in cells_of(models).items() if model in measured}
+    n_runs = Counter(cells.values())
+    return {model: cell for model, cell in cells.items() if n_runs[cell] >= MIN_SEEDS}
 
 
 def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:

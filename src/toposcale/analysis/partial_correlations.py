@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.correlations import BLOCKS, RESAMPLES
@@ -24,13 +23,11 @@ from toposcale.statistics.coefficients import (
     partial_correlation,
     spearman,
 )
-from toposcale.statistics.innovations import InnovationTest, innovation_products, innovation_test, with_squares
+from toposcale.statistics.innovations import InnovationTest, innovation_test, with_squares
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
 NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
-_ROWS = 16
-"""Series whose resamples are put together at a time."""
-Column = NDArray[Any]
+_ROWS = 16  # series whose resamples are put together at a time
 
 
 def partial_correlation_table(
@@ -49,42 +46,26 @@ def partial_correlation_table(
     return schemas.TABLES["correlations"].frame(joined(rows))
 
 
-def run_test(
-    group: Aligned, warmups: Mapping[str, float], *, alone: bool = True
-) -> tuple[InnovationTest | None, Aligned, str]:
-    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else "".
-
-    alone: whether the run needs p-values of its own.
-    """
+def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[InnovationTest | None, Aligned, str]:
+    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else ""."""
     cut, reason = group.testable(warmups)
     reason = reason or cut.missing
     if reason:
         return None, cut, reason
-    test = innovation_test if alone else innovation_products
-    return test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
+    return innovation_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
 
 
-def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Column]:
+def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Any]:
     """The columns of the innovation test, and `untested`: why a pair has no p, "" where it has one or is never tested."""
     test, cut, reason = run_test(group, warmups) if control.is_tested else (None, group, "")
     if test is None:
-        shape = (len(group.values), len(group.metrics))
-        nothing = np.full(shape, np.nan)
-        return {
-            "n_tested": np.zeros(shape, dtype=np.int64),
-            "innovation_correlation": nothing,
-            "innovation_p": nothing,
-            "untested": np.full(shape, reason, dtype=object),
-        }
-    return {
-        "n_tested": np.full(test.p.shape, cut.n),
-        "innovation_correlation": test.correlation,
-        "innovation_p": test.p,
-        "untested": np.where(np.isnan(test.p), NO_VARIATION_LEFT, "").astype(object),
-    }
+        return {"n_tested": 0, "innovation_correlation": np.nan, "innovation_p": np.nan, "untested": reason}
+    p = test.p
+    untested = np.where(np.isnan(p), NO_VARIATION_LEFT, "")
+    return {"n_tested": cut.n, "innovation_correlation": test.correlation, "innovation_p": p, "untested": untested}
 
 
-def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Column]:
+def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Any]:
     """Partial Spearman correlations with their moving-block intervals."""
     names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
     nothing = np.full((len(group.values), len(group.metrics)), np.nan)
@@ -94,20 +75,18 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
         return dict.fromkeys(names, nothing) | {"reason": reasons}
     regressors = np.vstack([group.controls, group.steps]) if control.step else group.controls
     counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-    estimate = _partial(_correlations(spearman, group, regressors))
-    low, high = _interval(_correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, regressors))
+    estimate = partial_correlation(*_correlations(spearman, group, regressors))
+    low, high = _interval(*_correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, regressors))
     reasons[(reasons == "") & np.isnan(estimate)] = f"moves exactly with {control.name.replace('_', ' ')}"
     p = correlation_p_value(estimate, group.n, len(regressors))
-    n_effective = effective_sample_size(group.values, group.targets)
-    n_effective = np.where(np.isnan(estimate), np.nan, n_effective)
+    n_effective = np.where(np.isnan(estimate), np.nan, effective_sample_size(group.values, group.targets))
     return dict(zip(names, (estimate, low, high, p, n_effective), strict=True)) | {"reason": reasons}
 
 
-def _interval(drawn: list[Floats]) -> tuple[Floats, Floats]:
+def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, Floats]:
     """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
-    xy, xz, yz, zz = drawn
     bounds = [
-        percentile_interval(_partial([xy[:, rows], xz[:, rows], yz, zz]))
+        percentile_interval(partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
         for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
     ]
     return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])
@@ -118,8 +97,3 @@ def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floa
     n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
     first, second = correlate(group.values, others), correlate(others, controls)
     return [first[..., :n_metrics], first[..., n_metrics:], second[..., :n_metrics, :], second[..., n_metrics:, :]]
-
-
-def _partial(parts: list[Floats]) -> Floats:
-    xy, xz, yz, zz = parts
-    return partial_correlation(xy, xz, yz, zz)

@@ -14,12 +14,11 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.partial_correlations import NO_VARIATION_LEFT, run_test
-from toposcale.analysis.series import SERIES_KEY, aligned_series, cells_of, joined, require, warmups_of
+from toposcale.analysis.series import PAIR_KEY, aligned_series, cells_of, joined, require, warmups_of
 from toposcale.io import schemas
 from toposcale.statistics.shared_flips import SharedFlips
 
-TESTED_KEY = [*SERIES_KEY, "metric"]
-POOLED_KEY = [*TESTED_KEY, "control"]
+POOLED_KEY = [*PAIR_KEY, "control"]
 
 
 def pooled_table(
@@ -34,8 +33,7 @@ def pooled_table(
         joint_test(features, metrics, models, control).assign(control=control.name) for control in CONTROLS.values()
     )
     table = table.merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
-    without = (table["control"] == NOTHING) & table["spearman"].isna()
-    table.loc[without, "reason"] = "no run has a correlation"
+    table.loc[(table["control"] == NOTHING) & table["spearman"].isna(), "reason"] = "no run has a correlation"
     return schemas.TABLES["pooled_correlations"].frame(table)
 
 
@@ -62,9 +60,9 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     warmups, cells = warmups_of(models), cells_of(models)
     groups = list(aligned_series(features, metrics, control))
     if not groups:
-        return pd.DataFrame(columns=[*TESTED_KEY, "p", "n_tested", "reason"])
+        return pd.DataFrame(columns=[*PAIR_KEY, "p", "n_tested", "reason"])
     keys = [group.pairs() for group in groups]
-    pairs = joined(keys)[TESTED_KEY].drop_duplicates(ignore_index=True)
+    pairs = joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
     if not control.is_tested:
         return pairs.assign(p=np.nan, n_tested=0, reason="")
     place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
@@ -72,18 +70,15 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     weights = run_weights({group.model for group in groups}, cells)
     n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in place]
     for group, key in zip(groups, keys, strict=True):
-        rows = np.array([place[pair] for pair in zip(*(key[name] for name in TESTED_KEY), strict=True)])
-        test, cut, reason = run_test(group, warmups, alone=False)
-        without_correlation = group.reasons().ravel()
-        if test is None:
-            for row, words in zip(rows, without_correlation, strict=True):
-                reasons[row][words or reason] += 1
-            continue
-        pool.add(test, cut.steps, rows=rows, weight=weights[group.model])
-        testable = np.isfinite(test.correlation).ravel()
-        n_tested[rows] += testable
-        for row, words in zip(rows[~testable], without_correlation[~testable], strict=True):
-            reasons[row][words or NO_VARIATION_LEFT] += 1
+        rows = np.array([place[pair] for pair in zip(*(key[name] for name in PAIR_KEY), strict=True)])
+        test, cut, reason = run_test(group, warmups)
+        untested = np.ones(len(rows), dtype=bool)
+        if test is not None:
+            pool.add(test, cut.steps, rows=rows, weight=weights[group.model])
+            untested = np.isnan(test.correlation).ravel()
+            n_tested[rows] += ~untested
+        for row, words in zip(rows[untested], group.reasons().ravel()[untested], strict=True):
+            reasons[row][words or reason or NO_VARIATION_LEFT] += 1
     why = [
         "" if n else max(counted, key=lambda words: (counted[words], words), default="")
         for n, counted in zip(n_tested, reasons, strict=True)

@@ -13,8 +13,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, NOTHING
 from toposcale.analysis.over_seeds import between_runs_table, run_permutation_table
-from toposcale.analysis.simulated_early import SimulatedEarlyFeatures
-from toposcale.analysis.simulated_features import SimulatedFeatures
+from toposcale.analysis.simulated_features import SimulatedEarlyFeatures, SimulatedFeatures
 
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""

@@ -6,13 +6,11 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.correlations import RESAMPLES
-from toposcale.analysis.series import MIN_FOR_CORRELATION, SERIES_KEY, aligned_series, whole_model
+from toposcale.analysis.series import MIN_FOR_CORRELATION, PAIR_KEY, SERIES_KEY, aligned_series, whole_model
 from toposcale.features.registry import WEIGHT_NORM, group_of
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import Floats, spearman
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
-
-_KEY = [*SERIES_KEY, "metric"]
 
 
 def ranking_tables(
@@ -43,17 +41,14 @@ def _strengths(
 ) -> tuple[pd.DataFrame, Floats, Floats]:
     """The keys of P features and metrics, with n_models; their strengths (P,), and those of resamples (resamples, P)."""
     sums: dict[tuple[str, ...], tuple[float, Floats, int]] = {}
-    grids = {str(model): np.unique(rows["step"]) for model, rows in features.groupby("model")}
     for group in aligned_series(features, metrics):
-        columns = group.pairs()
-        pairs = zip(*(columns[name] for name in _KEY), strict=True)
+        pairs = zip(*(group.pairs()[name] for name in PAIR_KEY), strict=True)
         if group.n < MIN_FOR_CORRELATION:
             point = np.full((len(group.values), len(group.metrics)), np.nan)
             drawn = np.full((resamples, *point.shape), np.nan)
         else:
-            # Drawn from all checkpoints of the model, and then cut to those of this group: series with a gap
-            # stay paired.
-            grid = grids[group.model]
+            # Drawn from all checkpoints of the model, and then cut to those of this group: series with a gap stay paired.
+            grid = np.unique(features.loc[features["model"] == group.model, "step"])
             rng = np.random.default_rng([seed, len(grid)])
             counts = moving_block_counts(len(grid), resamples, rng)[:, np.isin(grid, group.steps)]
             point = np.abs(spearman(group.values, group.targets))
@@ -69,7 +64,7 @@ def _strengths(
     divisor = np.where(n_models > 0, n_models, np.nan)
     point = np.array([sums[key][0] for key in keys]) / divisor
     drawn = np.stack([sums[key][1] for key in keys], axis=1) / divisor
-    return pd.DataFrame(keys, columns=_KEY).assign(n_models=n_models), point, drawn
+    return pd.DataFrame(keys, columns=PAIR_KEY).assign(n_models=n_models), point, drawn
 
 
 def _add(table: pd.DataFrame, name: str, point: Floats, drawn: Floats) -> None:

@@ -24,8 +24,8 @@ def scaling_tables(
     for key, sizes, values in _by_feature(features, metrics, models):
         trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
         for law, fit_law in _FITS.items():
-            row = {**key, "law": law, "n_models": len(sizes), "spearman": trend}
-            row["p"] = float(correlation_p_value(trend, len(sizes)))
+            p = float(correlation_p_value(trend, len(sizes)))
+            row = {**key, "law": law, "n_models": len(sizes), "spearman": trend, "p": p}
             try:
                 fit = fit_law(sizes, values)
             except ValueError as error:

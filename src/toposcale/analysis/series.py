@@ -18,12 +18,11 @@ from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.testable import testable_stretch
 
 SERIES_KEY = ["source", "layer", "feature"]
+PAIR_KEY = [*SERIES_KEY, "metric"]
 FEATURE_COLUMNS = ("model", "step", *SERIES_KEY, "value")
 METRIC_COLUMNS = ("model", "step", "metric", "value")
 MIN_FOR_CORRELATION = 4
 """Fewer common checkpoints than this give no correlation."""
-
-PREFERRED_METRICS = ("validation_loss", "perplexity")
 
 
 def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str | None:
@@ -34,7 +33,8 @@ def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str |
     """
     names = sorted(set(present))
     tasks = [name for glob in chosen if glob != "*" for name in names if fnmatchcase(name.split(".")[0], glob)]
-    return next((name for name in [*PREFERRED_METRICS, *tasks, "training_loss"] if name in names), None)
+    preferred = ["validation_loss", "perplexity", *tasks, "training_loss"]
+    return next((name for name in preferred if name in names), None)
 
 
 def cells_of(models: pd.DataFrame) -> dict[str, str]:
@@ -90,10 +90,6 @@ class Aligned:
     def n(self) -> int:
         """Number of common checkpoints."""
         return len(self.steps)
-
-    def without_controls(self) -> Aligned:
-        """The same with nothing held fixed."""
-        return replace(self, controls=np.empty((0, self.n)), missing="")
 
     def beside(self, other: Aligned) -> Aligned:
         """These series and those of another group of the same model on the same checkpoints."""
@@ -192,10 +188,7 @@ def with_metrics(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_values(features: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Value of every feature and metric at the last step its model has it: model, source, layer, feature, step, value.
-
-    Metrics come with source "metric" and layer "all".
-    """
+    """Value of every feature and metric (`with_metrics`) at the last step its model has it."""
     both = with_metrics(features, metrics)
     last = both.sort_values("step", kind="stable").groupby(["model", *SERIES_KEY], sort=True).tail(1)
     return last.sort_values(["model", *SERIES_KEY]).reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Features that are the metric and noise: what a test of all runs together finds of a relation that is known."""
+"""Features that are the metric and noise: what the tests over runs find of a relation that is known."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import Control
-from toposcale.analysis.false_positives import TOGETHER
+from toposcale.analysis.false_positives import BETWEEN, TOGETHER
+from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
-from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import Innovations, innovation_products, innovations, with_squares
+from toposcale.features.registry import WEIGHT_NORM
+from toposcale.statistics.between_runs import between_runs, fit_of_cell
+from toposcale.statistics.coefficients import Floats, orthogonal_to
+from toposcale.statistics.innovations import Innovations, innovation_test, innovations, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
+
+DRAWS = 2_000
+"""Permutations of the test between runs."""
 
 
 class SimulatedFeatures:
@@ -29,7 +35,7 @@ class SimulatedFeatures:
         warmups = warmups_of(models)
         best: dict[str, Aligned] = {}
         for group in aligned_series(whole_model(features), metrics, control):
-            test, cut, _ = run_test(group, warmups, alone=False)
+            test, cut, _ = run_test(group, warmups)
             if test is None or np.isnan(_innovations(cut).values).any():
                 continue
             if group.model not in best or cut.n > best[group.model].n:
@@ -58,12 +64,43 @@ class SimulatedFeatures:
             random = np.random.default_rng([seed, purpose, place])
             scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-            test = innovation_products(noisy, run.targets, with_squares(run.controls))
+            test = innovation_test(noisy, run.targets, with_squares(run.controls))
             weight = self._weights[run.model]
             pool.add(test, run.steps, weight=weight)
             measured += weight * np.nan_to_num(test.correlation[:, 0])
             total += weight
         return measured / total, pool.p_values()
+
+
+class SimulatedEarlyFeatures:
+    """Simulated features at 30% of training, of the finished runs in cells of enough seeds.
+
+    names: the models; none where a control is not there.
+    """
+
+    n_points = 1
+    most_runs = BETWEEN
+
+    def __init__(self, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> None:
+        [metric] = set(metrics["metric"]) or {""}
+        self._read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
+        self.names = [] if self._read is None else list(self._read.features.columns)
+
+    def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
+        """One feature for each of `effects`, its partial correlation with the final metric in each cell before chance: the
+        correlations that the test measures, and its p-values."""
+        assert self._read is not None
+        _, outcome, controls, cells = self._read
+        random = np.random.default_rng([seed, purpose])
+        values = random.standard_normal((len(effects), len(outcome)))
+        for cell in dict.fromkeys(cells):
+            members = np.flatnonzero([one == cell for one in cells])
+            fit = fit_of_cell(values, outcome[None], controls, members)
+            noise, _ = orthogonal_to(values[:, members], fit.design)
+            signal = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
+            values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
+        test = between_runs(values, outcome, cells, controls, draws=DRAWS, seed=seed)
+        return test.correlation, test.p
 
 
 def _innovations(run: Aligned) -> Innovations:

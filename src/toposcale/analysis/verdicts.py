@@ -14,15 +14,16 @@ import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from toposcale.analysis.correlations import PAIR_KEY, RESAMPLES, correlation_table
+from toposcale.analysis.correlations import RESAMPLES, correlation_table
 from toposcale.analysis.over_seeds import NO_SEEDS, full_cells
 from toposcale.analysis.partial_correlations import partial_correlation_table
-from toposcale.analysis.pooled import TESTED_KEY, pooled_table
+from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.analysis.series import (
     FEATURE_COLUMNS,
     METRIC_COLUMNS,
+    PAIR_KEY,
     SERIES_KEY,
     aligned_series,
     headline_metric,
@@ -86,10 +87,15 @@ def verdicts_on_features(
     plain = correlation_table(features, metrics, seed=seed, resamples=resamples)
     partial = partial_correlation_table(features, metrics, models, seed=seed, resamples=resamples)
     correlations = schemas.TABLES["correlations"].frame(pd.concat([plain, partial], ignore_index=True))
+    over_seeds = [
+        question.test(features, metrics, models, metric=headline, seed=seed).assign(question=question.name)
+        for question in QUESTIONS.values()
+        if question.test and headline
+    ]
     tables = {
         "correlations": correlations,
         "pooled_correlations": pooled_table(features, metrics, models, correlations),
-        "over_seeds": over_seeds_table(features, metrics, models, headline, seed),
+        "over_seeds": schemas.TABLES["over_seeds"].frame(pd.concat(over_seeds) if over_seeds else []),
     }
     has_seeds = headline is not None and bool(full_cells(features, metrics, models, headline))
     return tables | {"verdicts": verdict_table(**tables, headline=headline, has_seeds=has_seeds)}
@@ -98,18 +104,6 @@ def verdicts_on_features(
 def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     """The verdicts that answers rest on: features of whole models, over all runs, on one metric."""
     return whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
-
-
-def over_seeds_table(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str | None, seed: int
-) -> pd.DataFrame:
-    """The questions that are asked of the seeds of a cell, on one metric."""
-    parts = [
-        question.test(features, metrics, models, metric=metric, seed=seed).assign(question=question.name)
-        for question in QUESTIONS.values()
-        if question.test is not None and metric is not None
-    ]
-    return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
 def verdict_table(
@@ -128,37 +122,31 @@ def verdict_table(
     """
     parts = []
     for question in QUESTIONS.values():
-        if question.test is not None:
-            asked = pooled_correlations[pooled_correlations["metric"] == headline]
-            tests = over_seeds[over_seeds["question"] == question.name]
-            rows = _over_seeds(whole_model(asked), tests, has_seeds)
-        else:
+        if question.test is None:
             rows = _of_correlations(question, correlations, pooled_correlations)
-        parts.append(_answered(question, rows))
-    names = schemas.TABLES["verdicts"].names
-    table = pd.concat([part.reindex(columns=names) for part in parts], ignore_index=True)
-    return schemas.TABLES["verdicts"].frame(table)
+        else:
+            asked = whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
+            rows = _over_seeds(asked, over_seeds[over_seeds["question"] == question.name], has_seeds)
+        parts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
+    return schemas.TABLES["verdicts"].frame(pd.concat(parts, ignore_index=True))
 
 
 def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataFrame) -> pd.DataFrame:
     """Estimate, range over cells, p and reason of each run, and of all runs."""
+    name = question.estimate
     alone = alone[alone["control"] == question.control].rename(columns={"innovation_p": "p"})
+    alone = alone.assign(lowest=alone[name], highest=alone[name])
     together = together[together["control"] == question.control].assign(model=POOLED)
-    columns = [*PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
-    parts = [
-        table.assign(estimate=table[question.estimate], lowest=table[low], highest=table[high])[columns]
-        for table, low, high in (
-            (alone, question.estimate, question.estimate),
-            (together, f"{question.estimate}_lowest", f"{question.estimate}_highest"),
-        )
-    ]
-    return pd.concat(parts, ignore_index=True)
+    together = together.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
+    columns = ["model", *PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
+    return pd.concat([table.assign(estimate=table[name])[columns] for table in (alone, together)], ignore_index=True)
 
 
 def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
     """The same of one question over seeds, with why it was not tested."""
-    pairs = asked[TESTED_KEY].drop_duplicates()
-    rows = pairs.merge(tests, on=TESTED_KEY, how="left", indicator=True, validate="one_to_one")
+    rows = (
+        asked[PAIR_KEY].drop_duplicates().merge(tests, on=PAIR_KEY, how="left", indicator=True, validate="one_to_one")
+    )
     absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
     why = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)
     rows["reason"] = np.where(rows["p"].isna(), why, "")
@@ -225,14 +213,11 @@ def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarra
     """
     if len(names) < 2:
         return len(names)
-    place = {name: number for number, name in enumerate(names)}
-    total, count = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)))
+    total, count = np.zeros((2, len(names), len(names)))
     for present, values in likeness:
-        kept = [number for number, name in enumerate(present) if name in place]
-        at = np.array([place[present[number]] for number in kept], dtype=np.int64)
-        measured = values[np.ix_(kept, kept)]
-        total[np.ix_(at, at)] += np.nan_to_num(measured)
-        count[np.ix_(at, at)] += np.isfinite(measured)
+        measured = pd.DataFrame(values, present, present).reindex(index=names, columns=names).to_numpy()
+        total += np.nan_to_num(measured)
+        count += np.isfinite(measured)
     distance = 1.0 - total / np.maximum(count, 1)
     np.fill_diagonal(distance, 0.0)
     tree = linkage(squareform((distance + distance.T) / 2, checks=False), "complete")

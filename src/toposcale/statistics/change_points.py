@@ -19,8 +19,7 @@ PENALTY_FACTOR = 6.0
 
 @dataclass(frozen=True)
 class Transition:
-    """The transition by the published rule: the step that ends the largest change, its signed size, and the step it settled
-    at.
+    """The transition by the published rule: where the largest change ends, its signed size, and the step it settled at.
 
     settled_step is NaN where no later change is below a tenth of the largest; all are NaN for a constant series.
     """
@@ -69,8 +68,7 @@ def change_points(values: ArrayLike) -> NDArray[np.int64]:
         return np.array([], dtype=np.int64)
     series = (series - series.mean()) / spread
     # For white noise the second difference has six times its variance; 0.6745 is the median of |N(0, 1)|.
-    noise = np.median(np.abs(np.diff(series, 2))) / 0.6745 / np.sqrt(6.0)
-    noise = max(float(noise), 1e-6)
+    noise = max(float(np.median(np.abs(np.diff(series, 2))) / 0.6745 / np.sqrt(6.0)), 1e-6)
     penalty = PENALTY_FACTOR * np.log(len(series)) * noise**2
     search = ruptures.Pelt(custom_cost=_LineCost(), min_size=MIN_SEGMENT, jump=1).fit(series)
     return np.asarray(search.predict(pen=penalty)[:-1], dtype=np.int64)
@@ -84,22 +82,18 @@ class _LineCost(BaseCost):
 
     def fit(self, signal: Floats) -> _LineCost:
         self.signal = np.asarray(signal).reshape(len(signal), -1)
-        self._table = _line_costs(self.signal[:, 0])
+        series, n = self.signal[:, 0], len(signal)
+        time = np.arange(n) - (n - 1) / 2
+        moments = [np.ones(n), time, time**2, series, series * time, series**2]
+        sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
+        # Of series[start:end] in row `start` and column `end`.
+        count, t, tt, y, ty, yy = (total[None, :] - total[:, None] for total in sums)
+        count = np.maximum(count, 1.0)
+        spread = tt - t * t / count
+        covariance = ty - t * y / count
+        explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
+        self._table = np.maximum(yy - y * y / count - explained, 0.0)
         return self
 
     def error(self, start: int, end: int) -> float:
         return float(self._table[start, end])
-
-
-def _line_costs(series: Floats) -> Floats:
-    """Table (n + 1, n + 1): residual sum of squares of the line through series[start:end]."""
-    n = len(series)
-    time = np.arange(n) - (n - 1) / 2
-    moments = [np.ones(n), time, time**2, series, series * time, series**2]
-    sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
-    count, t, tt, y, ty, yy = (total[None, :] - total[:, None] for total in sums)
-    count = np.maximum(count, 1.0)
-    spread = tt - t * t / count
-    covariance = ty - t * y / count
-    explained = np.where(spread > 1e-9, covariance**2 / np.where(spread > 1e-9, spread, 1.0), 0.0)
-    return np.maximum(yy - y * y / count - explained, 0.0)

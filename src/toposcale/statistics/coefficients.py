@@ -105,8 +105,7 @@ def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 
     return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
 
 
-_NEGLIGIBLE = 1e-9
-"""A residual below this share of its series is rounding noise."""
+_NEGLIGIBLE = 1e-9  # a residual below this share of its series is rounding noise
 COLLINEAR = 1e-9
 """1 - R^2 below this: a series is spanned by the controls, and nothing is left of it once they are given."""
 

@@ -19,7 +19,7 @@ told from coincidence; that question needs more models, not more checkpoints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,8 +31,7 @@ from toposcale.statistics.testable import MIN_FOR_TEST
 MAX_ORDER = 3
 
 _BLOCK_BYTES = 16 * 2**20
-_NEGLIGIBLE = 1e-9
-"""A regressor or a residual below this share of its series is rounding noise, not information."""
+_NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series is rounding noise, not information
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,13 @@ class Innovations:
 
 @dataclass(frozen=True)
 class InnovationTest:
-    """Spearman correlations of innovations (S, M), p-values (S, M), and what several runs together need.
+    """Spearman correlations of innovations (S, M), and what their p-values, and several runs together, need.
 
     products (S, M, m): the terms that add up to the correlation, one per point; freedom (S, M): points less
     coefficients spent; start: first point with an innovation.
     """
 
     correlation: Floats
-    p: Floats
     products: Floats
     freedom: Floats
     start: int
@@ -70,6 +68,11 @@ class InnovationTest:
         and not over the m that the flips know of.
         """
         return self.correlation * np.sqrt(self.freedom / self.products.shape[2])
+
+    @property
+    def p(self) -> Floats:
+        """p-values (S, M), computed anew at each call."""
+        return sign_flip_p_value(self.statistic, self.products)
 
 
 def max_order(n: int) -> int:
@@ -126,20 +129,14 @@ def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_co
 def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
     """Do x and y (S, T), (M, T) move together beyond trend, past and controls (C, T)? Null: module docstring.
 
-    NaN where a series is wholly predicted (constant, an exact trend, a copy of a control).
+    NaN where no residual variance is left of a series (constant, an exact trend, a copy of a control).
     """
-    untested = innovation_products(x, y, controls)
-    return replace(untested, p=sign_flip_p_value(untested.statistic, untested.products))
-
-
-def innovation_products(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
-    """`innovation_test` without its p-values, which are NaN: what several runs together need (`shared_flips`)."""
     new_x, new_y = (innovations(series, controls, half_cosine=True) for series in (x, y))
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
-    return InnovationTest(correlation, np.full_like(correlation, np.nan), products, freedom, new_x.start)
+    return InnovationTest(correlation, products, freedom, new_x.start)
 
 
 def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations, product
+from itertools import chain, permutations, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 MAX_EXACT = 50_000
@@ -19,11 +21,8 @@ MANY_DRAWS = 100_000
 CLOSE_CALL = (0.02, 0.10)
 _BLOCK = 10_000
 
-Orders = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
-
-def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> tuple[Orders, bool]:
+def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> tuple[NDArray[np.int64], bool]:
     """Permutations of runs that leave every run in its cell -> (indices (P, R), whether these are all).
 
     cells: the cell of each of R runs. The first permutation is the identity. Where there are more than `MAX_EXACT`,
@@ -33,16 +32,15 @@ def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) 
     return np.concatenate([orders for orders, _ in blocks]), blocks[0][1]
 
 
-def blocks_within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> Iterator[tuple[Orders, bool]]:
+def blocks_within_cells(
+    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+) -> Iterator[tuple[NDArray[np.int64], bool]]:
     """`within_cells` some rows at a time, to spare memory; the first rows are the same for every number of draws."""
     members = [np.flatnonzero([cell == other for other in cells]) for cell in dict.fromkeys(cells)]
-    count = math.prod(math.factorial(len(own)) for own in members)
+    count = math.prod(math.factorial(len(runs)) for runs in members)
     if count <= MAX_EXACT:
-        orders = [np.array(list(permutations(own)), dtype=np.int64) for own in members]
         table = np.empty((count, len(cells)), dtype=np.int64)
-        for row, chosen in enumerate(product(*orders)):
-            for own, order in zip(members, chosen, strict=True):
-                table[row, own] = order
+        table[:, np.concatenate(members)] = [[*chain(*orders)] for orders in product(*map(permutations, members))]
         yield table, True
         return
     random = np.random.default_rng(seed)
@@ -50,8 +48,8 @@ def blocks_within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: in
     yield identity, False
     for start in range(0, draws, _BLOCK):
         table = np.tile(identity, (min(_BLOCK, draws - start), 1))
-        for own in members:
-            table[:, own] = random.permuted(table[:, own], axis=1)
+        for runs in members:
+            table[:, runs] = random.permuted(table[:, runs], axis=1)
         yield table, False
 
 
@@ -64,21 +62,20 @@ def share_as_extreme(statistics: ArrayLike) -> Floats:
     return np.where(np.isfinite(values).all(axis=0), extreme.mean(axis=0), np.nan)
 
 
-def with_more_draws(
-    test: Callable[[NDArray[np.int64], int], tuple[Floats, int]], size: int
-) -> tuple[Floats, NDArray[np.int64]]:
+def with_more_draws(test: Callable[[NDArray[np.int64], int], Any], size: int) -> tuple[Floats, NDArray[np.int64]]:
     """p-values (size,) of a family and how many permutations each rests on (size,): `MANY_DRAWS` where it is a close call.
 
-    test: the p-values of the tests at some places from a number of draws, and how many permutations were counted. A p that
+    test: tests the places that it is given with a number of draws; its result has `p` and `n_permutations`. A p that
     changes moves the corrected ones of others, so this goes on until every close one has them.
     """
     places = np.arange(size)
-    p, counted = test(places, DRAWS)
-    n, drawn = np.full(size, counted), np.zeros(size, dtype=bool)
+    first = test(places, DRAWS)
+    p, counted, drawn = first.p, np.full(size, first.n_permutations), np.zeros(size, dtype=bool)
     while True:
         q = benjamini_hochberg(p)
         close = places[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
         if not len(close):
-            return p, n
+            return p, counted
+        again = test(close, MANY_DRAWS)
         drawn[close] = True
-        p[close], n[close] = test(close, MANY_DRAWS)
+        p[close], counted[close] = again.p, again.n_permutations

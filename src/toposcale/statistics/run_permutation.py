@@ -24,25 +24,14 @@ MIN_SEEDS = 8
 class RunPermutation:
     """Mean correlation of runs with themselves (...), mean over all pairings (...), two-sided p-value (...).
 
-    n_pairings: pairings that were counted; exact: whether these are all.
+    n_permutations: pairings that were counted; exact: whether these are all.
     """
 
     correlation: Floats
     by_chance: Floats
     p: Floats
-    n_pairings: int
+    n_permutations: int
     exact: bool
-
-
-def run_permutation(
-    x: ArrayLike, y: ArrayLike, cells: Sequence[object], controls: ArrayLike | None = None, *, seed: int = 0
-) -> RunPermutation:
-    """The test for innovations x (R, S, m) of S features and y (R, M, m) of M metrics of R runs -> arrays (S, M).
-
-    cells: the cell of each run. controls (R, C, m): what both were made orthogonal to, see `pair_correlations`.
-    """
-    correlations = pair_correlations(x, y, controls)
-    return permute_pairs(correlations, cells, seed=seed)
 
 
 def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
@@ -54,13 +43,11 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     """
     first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     runs, n_features, m = first.shape
+    rows = first.reshape(-1, m)
     correlations = np.full((n_features, second.shape[1], runs, runs), np.nan)
     for j in range(runs):
-        rows = first
-        if controls is not None:
-            design = np.asarray(controls, dtype=np.float64)[j]
-            rows = orthogonal_to(first.reshape(-1, m), design)[0]
-        left, right = ranks_of_complete(rows.reshape(-1, m)), ranks_of_complete(second[j])
+        left = rows if controls is None else orthogonal_to(rows, np.asarray(controls, dtype=np.float64)[j])[0]
+        left, right = ranks_of_complete(left), ranks_of_complete(second[j])
         usable, known = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
         values = np.full((len(left), len(right)), np.nan)
         if usable.any() and known.any():

@@ -20,9 +20,8 @@ CONFIDENCE = 0.95
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open (infinite)."""
 
-_GRID = np.concatenate(
-    [-np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)[::-1], np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)]
-)
+_POSITIVE = np.arange(0.01, EXPONENT_BOUND + 0.005, 0.01)
+_GRID = np.concatenate([-_POSITIVE[::-1], _POSITIVE])
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,9 @@ def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
-    freedom = len(x) - 2
-    spread = ((x - x.mean()) ** 2).sum()
+    freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
     half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom / spread)
-    r_squared = _r_squared(residual, y)
-    return ScalingFit(float(np.exp(intercept)), slope, 0.0, r_squared, slope - half, slope + half)
+    return ScalingFit(float(np.exp(intercept)), slope, 0.0, _r_squared(residual, y), slope - half, slope + half)
 
 
 def fit_power_law_with_offset(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
@@ -139,8 +136,7 @@ def bootstrap_exponents(
 
 
 def _checked(n_parameters: ArrayLike, values: ArrayLike, *, smallest: int) -> tuple[Floats, Floats]:
-    sizes = np.asarray(n_parameters, dtype=np.float64)
-    y = np.asarray(values, dtype=np.float64)
+    sizes, y = np.asarray(n_parameters, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if sizes.ndim != 1 or sizes.shape != y.shape:
         raise ValueError(f"values: shape {y.shape}, but n_parameters has shape {sizes.shape}")
     if not (np.isfinite(sizes).all() and (sizes > 0).all()):
