@@ -70,8 +70,9 @@ class Monitored:
 class Trained:
     """What transformers' Trainer leaves in its output_dir."""
 
-    def __init__(self, path):
+    def __init__(self, path, logged_every=1):
         self.path = path
+        self.logged_every = logged_every
 
     def reach(self, step):
         folder = self.path / f"checkpoint-{step}"
@@ -79,8 +80,12 @@ class Trained:
         save_file(
             {name: value.astype(np.float32) for name, value in matrices(step).items()}, folder / "model.safetensors"
         )
-        history = [{"step": one, "loss": loss(one), "learning_rate": 1e-3} for one in range(1, step + 1)]
-        state = {"global_step": step, "max_steps": FINAL_STEP, "log_history": history, "total_flos": 0.0}
+        self.write_state(step, folder)
+
+    def write_state(self, step, folder, max_steps=FINAL_STEP):
+        logged = range(self.logged_every, step + 1, self.logged_every)
+        history = [{"step": one, "loss": loss(one), "learning_rate": 1e-3} for one in logged]
+        state = {"global_step": step, "max_steps": max_steps, "log_history": history, "total_flos": 0.0}
         (folder / "trainer_state.json").write_text(json.dumps(state))
 
 
@@ -196,6 +201,41 @@ def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
     follower.refresh()
     assert [step for _, _, step in measured] == [10, 20]
     assert follower.parts["run"]["version"] == version + 1
+
+
+@pytest.mark.parametrize("logged_every", [1, 7, 60, 500])
+@pytest.mark.parametrize("last_checkpoint", [FINAL_STEP, 96])
+def test_a_finished_training_is_shown_as_finished_wherever_its_log_ends(logged_every, last_checkpoint, tmp_path):
+    training = Trained(tmp_path, logged_every)
+    for step in (50, last_checkpoint):
+        training.reach(step)
+    if last_checkpoint < FINAL_STEP:  # as Trainer.save_state leaves it
+        training.write_state(FINAL_STEP, tmp_path)
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert follower.parts["model-0"]["advice"] == f"The last of {FINAL_STEP} steps is done."
+    assert "forecast" not in follower.parts["model-0"]
+
+
+def test_the_state_that_an_earlier_training_left_does_not_count(tmp_path):
+    training = Trained(tmp_path)
+    training.write_state(30, tmp_path, max_steps=30)
+    for step in range(10, 60, 10):
+        training.reach(step)
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert f"step 50 of {FINAL_STEP} " in follower.parts["model-0"]["advice"]
+
+
+def test_checkpoints_that_do_not_tell_where_they_end_are_not_called_finished(tmp_path):
+    training = Trained(tmp_path)
+    for step in (10, 20):
+        training.reach(step)
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").unlink()
+    follower = watch.Follower(tmp_path)
+    follower.refresh()
+    assert follower.parts["model-0"]["advice"].startswith("No forecast: ")
+    assert follower.parts["model-0"]["steps"] == [10, 20]
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):

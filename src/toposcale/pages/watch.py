@@ -10,8 +10,10 @@ import re
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,21 +41,30 @@ ADDRESS = "127.0.0.1"
 
 _HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d{{1,5}})?")
 
-FAMILY = "monitor"
-"""All models of one folder are sizes of one family, as in a run of the workflow that reads the folder."""
+# All models of one folder are sizes of one family, as in a run of the workflow that reads the folder.
+_OF_ALL = {"family": "monitor", "seed": 0}
+
+_SCHEMAS = {name: schemas.TABLES[name].schema for name in ("features", "metrics", "diagrams", "training")}
+_SCHEMAS["training"] = _SCHEMAS["training"].append(pa.field("model", pa.string()))
 
 
 @dataclass
 class Seen:
-    """What a folder tells so far: tables as in a run, the training logs in one, and why some of it cannot be read."""
+    """What a folder tells so far: facts of its models, their rows by table, and why some of it cannot be read.
 
-    models: list[dict[str, Any]]
-    schedules: dict[str, Any]
-    features: pa.Table
-    metrics: pa.Table
-    diagrams: pa.Table
-    log: pd.DataFrame
-    gaps: list[str]
+    schedules: by model, the plan of the learning rate that a monitor noted. reached: by model, the last step that is done;
+    the log may end before it.
+    """
+
+    models: list[dict[str, Any]] = field(default_factory=list)
+    schedules: dict[str, Any] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
+    gaps: list[str] = field(default_factory=list)
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """All rows of a table."""
+        return pa.concat_tables([_SCHEMAS[name].empty_table(), *self.rows[name]]).to_pandas()
 
 
 class Follower:
@@ -80,17 +91,17 @@ class Follower:
         if signature == self._signature:
             return
         self._signature = signature
-        frames = {
-            "models": schemas.TABLES["models"].frame(seen.models),
-            "features": seen.features.to_pandas(),
-            "metrics": seen.metrics.to_pandas(),
-        }
-        shown = outlooks(seen.models, seen.schedules, frames["metrics"], seen.log)
-        frames["metrics"] = smoothed(frames["metrics"], seen.log)
-        diagrams = seen.diagrams.to_pandas()
-        made = explorer.parts(run=self.folder.name, diagrams=diagrams, extras=shown, **frames)
-        steps = frames["features"]["step"]
-        state = f"The last checkpoint is that of step {steps.max():,}." if len(steps) else "No checkpoint yet."
+        features, metrics, log = (seen.frame(name) for name in ("features", "metrics", "training"))
+        made = explorer.parts(
+            run=self.folder.name,
+            models=schemas.TABLES["models"].frame(seen.models),
+            features=features,
+            metrics=smoothed(metrics, log),
+            diagrams=seen.frame("diagrams"),
+            extras=outlooks(seen, metrics, log),
+        )
+        last = features["step"].max()
+        state = f"The last checkpoint is that of step {last:,}." if len(features) else "No checkpoint yet."
         made["run"] |= {"version": next(self._version), "state": " ".join([state, *seen.gaps])}
         self.parts = made
 
@@ -106,44 +117,49 @@ class Follower:
 
     def _monitored(self, names: Sequence[str]) -> Seen:
         """The folder of a `TopologyMonitor`."""
-        seen = _nothing()
+        seen = Seen()
         for name in names:
             folder = Folder(self.folder, name)
             if not folder.holds_rows():
                 continue
             facts = dict(self._once(self.folder / "models" / f"{name}.json", folder.facts))
             seen.schedules[name] = facts.pop("schedule")
-            seen.models.append({"model": name, "family": FAMILY, "seed": 0, **facts})
+            seen.reached[name] = max(folder.files("features/weights"), default=0)
+            seen.models.append({"model": name, **_OF_ALL, **facts})
             for kind, table in TABLES.items():
-                files = folder.files(kind).values()
-                _add(seen, table, name, [self._once(path, tables.read, table, path) for path in files])
+                for path in folder.files(kind).values():
+                    rows = self._once(path, tables.read, table, path)
+                    seen.rows[table.name].append(_of_model(name, rows) if kind == "training" else rows)
         return seen
 
     def _trained(self) -> Seen:
         """A folder of checkpoints, such as the Trainer's output_dir; their features are computed here."""
-        seen, name = _nothing(), self.folder.resolve().name
+        name = self.folder.resolve().name
         source = checkpoints.FolderSource(self.folder)
         steps, gaps = source.usable_steps()
-        seen.gaps = list(gaps.values())
-        state = source.trainer_state()
         whole = source.checkpoint(steps[-1])
-        facts: dict[str, Any] = {"final_step": max(steps), "tokens_per_step": None}
+        state, reached = source.trainer_state(), max(source.steps())
+        at_the_end = self.folder / loss_curves.TRAINER_STATE
+        with suppress(UserError):  # Trainer.save_state writes it, or an earlier training has left it
+            last = loss_curves.trainer_state(at_the_end)["global_step"]
+            state, reached = (str(at_the_end), last) if last >= reached else (state, reached)
+        seen = Seen(reached={name: reached}, gaps=list(gaps.values()))
+        facts: dict[str, Any] = {"n_parameters": checkpoints.count_parameters(whole)}
+        facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
-            stated = checkpoints.trainer_facts(Path(state), whole)
-            facts |= {name: value for name, value in stated.items() if value is not None}
-            _add(seen, schemas.TABLES["metrics"], name, [curve.metric_rows(name, steps)])
-            _add(seen, schemas.TABLES["training"], name, [curve.log()])
+            facts |= checkpoints.trainer_facts(Path(state), whole)
+            seen.rows["metrics"].append(curve.metric_rows(name, steps))
+            seen.rows["training"].append(_of_model(name, curve.log()))
         for step in steps:
             try:
-                measured = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
+                features, diagrams = self._once(source.checkpoint(step), _measured, source.checkpoint(step), name, step)
             except (UserError, OSError) as error:  # the Trainer removes old checkpoints
                 seen.gaps.append(str(error))
                 continue
-            for table, rows in zip((schemas.TABLES["features"], schemas.TABLES["diagrams"]), measured, strict=True):
-                _add(seen, table, name, [rows])
-        size = checkpoints.count_parameters(whole)
-        seen.models.append({"model": name, "family": FAMILY, "seed": 0, "n_parameters": size, **facts})
+            seen.rows["features"].append(features)
+            seen.rows["diagrams"].append(diagrams)
+        seen.models.append({"model": name, **_OF_ALL, **facts})
         return seen
 
     def _once(self, path: Path, read: Callable[..., Any], *arguments: Any) -> Any:
@@ -172,24 +188,19 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
     return metrics
 
 
-def outlooks(
-    models: Sequence[Mapping[str, Any]], schedules: Mapping[str, Any], metrics: pd.DataFrame, log: pd.DataFrame
-) -> dict[str, dict[str, Any]]:
-    """For each model its `advice`, a text, and its `forecast`, where there is one.
-
-    `schedules`: by model, the plan of the learning rate that a monitor noted.
-    """
+def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """For each model its `advice`, a text, and its `forecast`, where there is one."""
     shown: dict[str, dict[str, Any]] = {}
     rows, plans = [], []
-    for model in models:
+    for model in seen.models:
         name = model["model"]
         if model["n_parameters"] is None or model["final_step"] is None:
             shown[name] = {"advice": "No forecast: the size of the model or its last step is not known."}
             continue
         logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
-        facts = {"schedule": schedules.get(name)}
+        noted = {"schedule": seen.schedules.get(name)}
         try:
-            row, knots = planned(model, facts, logged["step"], logged["learning_rate"])
+            row, knots = planned(model, noted, logged["step"], logged["learning_rate"])
         except UserError as error:
             shown[name] = {"advice": f"No forecast: {error}."}
             continue
@@ -202,21 +213,19 @@ def outlooks(
         schemas.TABLES["models"].frame(rows),
         schedules=schemas.TABLES["schedules"].frame(plans),
     )
-    return shown | {training.model: _outlook(training, trainings) for training in trainings}
+    return shown | {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}
 
 
-def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun]) -> dict[str, Any]:
-    if training.is_over:
+def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: int) -> dict[str, Any]:
+    if training.is_over or reached >= training.final_step:
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
     if course := advice["course"]:
-        ends = {end: rounded(course[name]) for end, name in _FAN.items()}
-        outlook["forecast"] = {"name": "forecast", "steps": course["step"], **ends}
+        ends = {end: rounded(course[end]) for end in ("low", "high")}
+        values = rounded(course["loss"])
+        outlook["forecast"] = {"name": "forecast", "steps": course["step"], "values": values, **ends}
     return outlook
-
-
-_FAN = {"values": "loss", "low": "low", "high": "high"}
 
 
 def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Table]:
@@ -227,23 +236,9 @@ def _measured(checkpoint: Path, model: str, step: int) -> tuple[pa.Table, pa.Tab
     return tables.feature_rows(features, **where), tables.diagram_rows(diagrams, **where)
 
 
-def _nothing() -> Seen:
-    features, metrics, diagrams = (
-        tables.from_rows(table, [])
-        for table in (schemas.TABLES["features"], schemas.TABLES["metrics"], schemas.TABLES["diagrams"])
-    )
-    columns = ["model", *schemas.TABLES["training"].frame([]).columns]
-    return Seen([], {}, features, metrics, diagrams, pd.DataFrame(columns=columns), [])
-
-
-def _add(seen: Seen, table: schemas.Table, model: str, rows: Sequence[pa.Table]) -> None:
-    if not rows:
-        return
-    if table is schemas.TABLES["training"]:
-        logs = [part.to_pandas().assign(model=model) for part in rows]
-        seen.log = pd.concat([seen.log, *logs] if len(seen.log) else logs)
-    else:
-        setattr(seen, table.name, pa.concat_tables([getattr(seen, table.name), *rows]))
+def _of_model(model: str, log: pa.Table) -> pa.Table:
+    """The rows of a training log with the model that they are of."""
+    return log.append_column("model", pa.repeat(model, len(log)))
 
 
 def watch(folder: str | Path, *, port: int, every: float) -> None:
