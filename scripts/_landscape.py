@@ -13,7 +13,7 @@ def load(checkpoint, settings, tokenizer_folder=None):
     """The model of a checkpoint, on the device that the settings ask for, and its tokenizer: None for the corpus' own."""
     path = checkpoints.locate(checkpoint)
     device = trainer.configure_torch(settings["device"])
-    model = language_models.load_module(path, device=str(device))
+    model = language_models.load_model(path, device=str(device), differentiable=True)
     if path.is_file():
         return model, None
     return model, language_models.load_tokenizer(tokenizer_folder or path, model.vocab_size)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from toposcale.checkpoints.language_models import load_module
+from toposcale.checkpoints.language_models import load_model
 from toposcale.features import landscape
 from toposcale.io.errors import UserError
 from toposcale.landscape import LandscapeSettings, hessian_traces, probe_loss
@@ -16,7 +16,7 @@ TOKENS = torch.arange(48).reshape(3, 16) % 300
 
 
 def test_the_loss_is_that_of_transformers(checkpoint_folders):
-    loaded = load_module(checkpoint_folders["step10"])
+    loaded = load_model(checkpoint_folders["step10"], differentiable=True)
     loss = probe_loss(loaded.module, TOKENS[:, :-1], TOKENS[:, 1:], rows=2)
     reference = AutoModelForCausalLM.from_pretrained(checkpoint_folders["step10"])
     expected = reference(TOKENS, labels=TOKENS).loss.item()
@@ -25,7 +25,7 @@ def test_the_loss_is_that_of_transformers(checkpoint_folders):
 
 
 def test_curvature_through_a_model_of_transformers_is_that_of_finite_differences(checkpoint_folders):
-    module = load_module(checkpoint_folders["step10"]).module.double()
+    module = load_model(checkpoint_folders["step10"], differentiable=True).module.double()
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
     parameters = {name: tensor.detach() for name, tensor in module.named_parameters()}
     estimate, _ = hessian_traces(loss, parameters, probes=2, seed=0)["all"]
@@ -51,7 +51,7 @@ def test_curvature_through_a_model_of_transformers_is_that_of_finite_differences
 
 
 def test_a_landscape_has_the_layers_of_the_checkpoint(checkpoint_folders):
-    module = load_module(checkpoint_folders["step10"]).module
+    module = load_model(checkpoint_folders["step10"], differentiable=True).module
     loss = probe_loss(module, TOKENS[:, :-1], TOKENS[:, 1:])
     measured = LandscapeSettings(planes={"random": (1.0,)}, resolution=3, trace_probes=2)
     settings = landscape.LandscapeFeatureSettings(measured, density_runs=0)
@@ -62,4 +62,4 @@ def test_a_landscape_has_the_layers_of_the_checkpoint(checkpoint_folders):
 
 def test_missing_weights_are_refused(tmp_path):
     with pytest.raises(UserError, match="no such checkpoint"):
-        load_module(tmp_path / "nothing")
+        load_model(tmp_path / "nothing", differentiable=True)

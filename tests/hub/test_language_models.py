@@ -6,6 +6,7 @@ import base64
 import json
 import resource
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tiny_model import TEXT, VOCABULARY
 from toposcale.checkpoints import language_models
-from toposcale.checkpoints.language_models import load_model, load_module, load_tokenizer
+from toposcale.checkpoints.language_models import load_model, load_tokenizer
 from toposcale.features.embeddings import forward_pass, tokenize
 from toposcale.io.errors import UserError
 from toposcale.io.tensor_files import write
@@ -152,7 +153,7 @@ WRONG_CONFIGS = {
 
 
 @pytest.mark.parametrize("config", WRONG_CONFIGS.values(), ids=WRONG_CONFIGS)
-@pytest.mark.parametrize("load", [load_model, load_module])
+@pytest.mark.parametrize("load", [load_model, partial(load_model, differentiable=True)])
 def test_a_config_that_no_model_has_is_one_line(folder, config, load):
     if isinstance(config, str):
         (folder / "config.json").write_text(config)
@@ -399,7 +400,7 @@ OF_SIZES = ARCHITECTURES | {
 }
 
 
-@pytest.mark.parametrize("load", [load_model, load_module])
+@pytest.mark.parametrize("load", [load_model, partial(load_model, differentiable=True)])
 @pytest.mark.parametrize(("name", "changes", "message"), TOO_LARGE.values(), ids=TOO_LARGE)
 def test_sizes_that_the_files_cannot_hold_are_refused_before_memory_is_asked_for(
     tmp_path, name, changes, message, load

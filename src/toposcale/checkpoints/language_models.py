@@ -44,7 +44,8 @@ class LanguageModel:
     `hidden_states(tokens)`: integers (batch, length), padded on the right if at all, to the embedding layer's and every
     block's output, each (batch, length, d_model), the last one after the final norm; only that one where
     `last_only`. `head_weight` (vocab_size, d_model) and `head_bias` (vocab_size,) or None make a product of it, and of
-    each entry of that `logit_scale` and, where there is one, `logit_cap` make a logit.
+    each entry of that `logit_scale` and, where there is one, `logit_cap` make a logit. `module(tokens)`: the whole model,
+    to a tensor of logits (batch, length, vocab_size) or an output of transformers with such `logits`.
     """
 
     hidden_states: Callable[[Tensor, bool], list[Tensor]]
@@ -53,6 +54,7 @@ class LanguageModel:
     context: int
     logit_scale: float = 1.0
     logit_cap: float | None = None
+    module: Any = None
 
     def logits(self, product: Tensor) -> Tensor:
         """scale * product, softly kept within the cap as cap * tanh(x / cap); any shape."""
@@ -65,10 +67,13 @@ class LanguageModel:
         return self.head_weight.shape[0]
 
 
-def load_model(checkpoint: str | Path, *, dtype: str = "float32", device: str = "cpu") -> LanguageModel:
+def load_model(
+    checkpoint: str | Path, *, dtype: str = "float32", device: str = "cpu", differentiable: bool = False
+) -> LanguageModel:
     """The model of a checkpoint, in evaluation mode: a safetensors file of the project's GPT, or a folder.
 
     From a folder only local files are read and no code of the repository is run. `dtype`: float32 or bfloat16.
+    `differentiable`: for losses as functions of the parameters of the `module`, whose logits may be made in any way.
     UserError: damaged files, an architecture that transformers does not have, weights that are missing or left over
     (transformers would fill them in at random), sizes that the files cannot hold, or logits that are not the head's
     product, scaled and capped as config.json says.
@@ -77,45 +82,22 @@ def load_model(checkpoint: str | Path, *, dtype: str = "float32", device: str = 
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     path = Path(checkpoint)
     files = weight_files(path)
-    with torch.inference_mode():
+    with torch.inference_mode(not differentiable):
         if path.is_file():
             gpt = _gpt(path, torch.device(device)).to(DTYPES[dtype])
 
             def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
                 return [gpt.hidden_states(tokens)] if last_only else gpt.all_hidden_states(tokens)
 
-            return LanguageModel(hidden_states, gpt.token_embedding.weight.detach(), None, gpt.shape.context)
+            head = gpt.token_embedding.weight.detach()
+            return LanguageModel(hidden_states, head, None, gpt.shape.context, module=gpt)
         with _errors_of(path, "transformers cannot load it"):
             model = _pretrained(path, files, DTYPES[dtype], device)
+            model.config.use_cache = False
             loaded = wrap_pretrained(model, str(path))
-            _check_logits(path, model, loaded, device)
+            if not differentiable:
+                _check_logits(path, loaded, device)
             return loaded
-
-
-@dataclass(frozen=True)
-class LanguageModule:
-    """A causal language model as one differentiable module: integers (batch, length) to logits, or to what has them.
-
-    `module(tokens)` is a tensor (batch, length, vocab_size), or an output of transformers with such `logits`.
-    """
-
-    module: torch.nn.Module
-    context: int
-    vocab_size: int
-
-
-def load_module(checkpoint: str | Path, *, device: str = "cpu") -> LanguageModule:
-    """The model of a checkpoint in float32, for losses as functions of its parameters; as `load_model` otherwise."""
-    path = Path(checkpoint)
-    files = weight_files(path)
-    if path.is_file():
-        gpt = _gpt(path, torch.device(device))
-        return LanguageModule(gpt, gpt.shape.context, gpt.shape.vocab_size)
-    with _errors_of(path, "transformers cannot load it"):
-        model = _pretrained(path, files, torch.float32, device)
-        model.config.use_cache = False
-        loaded = wrap_pretrained(model, str(path))
-        return LanguageModule(model, loaded.context, loaded.vocab_size)
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
@@ -219,7 +201,7 @@ def wrap_pretrained(model: Any, name: str) -> LanguageModel:
     # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
     scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
-    return LanguageModel(hidden_states, head.weight.detach(), bias, context, scale, cap)
+    return LanguageModel(hidden_states, head.weight.detach(), bias, context, scale, cap, model)
 
 
 def _check_sizes(folder: Path) -> None:
@@ -268,10 +250,10 @@ def _refuse_guessed_weights(folder: Path, info: Any) -> None:
             raise UserError(f"{folder}: weights are {what}: {listed(names, 3)}")
 
 
-def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: str) -> None:
+def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
     """Some architectures do more to the product of the head; their perplexity would come out wrong."""
     tokens = torch.arange(4, device=device)[None] % loaded.vocab_size
-    expected = model(tokens, use_cache=False).logits.float()
+    expected = loaded.module(tokens).logits.float()
     if not torch.isfinite(expected).all():
         raise UserError(f"{folder}: its logits are NaN or infinite")
     states = loaded.hidden_states(tokens, True)[-1]
@@ -279,7 +261,7 @@ def _check_logits(folder: Path, model: Any, loaded: LanguageModel, device: str) 
     # The same operations on the same numbers; a cap or a factor changes far more than a bfloat16 rounding (2^-8).
     if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
         raise UserError(
-            f"{folder}: {type(model).__name__} changes its logits in other ways than scaling and capping, "
+            f"{folder}: {type(loaded.module).__name__} changes its logits in other ways than scaling and capping, "
             "which is not supported"
         )
 

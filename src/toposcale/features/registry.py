@@ -19,8 +19,7 @@ from toposcale.io.schemas import ALL_LAYERS
 TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER = "topology", "spectrum", "norm", "curvature", "other"
 GROUPS = (TOPOLOGY, SPECTRUM, NORM, CURVATURE, OTHER)
 
-OF_SOURCE = "of the source"
-"""A unit that depends on what the points are: see `SOURCE_UNITS`."""
+OF_SOURCE = "of the source"  # a unit that depends on what the points are: see `SOURCE_UNITS`
 LOSS_UNIT = "nats per token"
 SOURCE_UNITS = {
     "weights": "weight units",
@@ -52,8 +51,7 @@ class SeriesKey(NamedTuple):
         return f"{self.source}/{self.feature}"
 
 
-WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, "frobenius_norm")
-"""The norm of the weights: of the whole model, not of one layer."""
+WEIGHT_NORM = SeriesKey("weights", ALL_LAYERS, "frobenius_norm")  # of the whole model, not of one layer
 NEURAL_PERSISTENCE = SeriesKey("weights", ALL_LAYERS, "neural_persistence")
 
 

@@ -19,8 +19,8 @@ from toposcale.features.weights import WeightSettings, is_head, rows_of_cloud
 Diagrams = Mapping[tuple[str, int], NDArray[np.float64]]
 """The finite bars (k, 2) of each layer and dimension that has any."""
 
+# The largest difference that float32 explains, as a share of the mean distance between rows: its precision is 6e-8.
 ROUNDING = 1e-5
-"""The largest difference that float32 explains, as a share of the mean distance between rows: its precision is 6e-8."""
 
 
 def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]]) -> float:

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from toposcale import homology
 from toposcale.io.schemas import ALL_LAYERS
 
-REPEATS = 10
-"""Random subsamples of a window for the dimension and its spread."""
+REPEATS = 10  # random subsamples of a window, for the dimension and its spread
 SEED = 42
 
 

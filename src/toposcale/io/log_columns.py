@@ -27,9 +27,6 @@ NAMES = {
     ),
 }
 
-_LAST_RESORT = {"loss": "value"}
-"""The export of one TensorBoard curve calls its loss `Value`; where a loss is called by name, a value is something else."""
-
 
 def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
     """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes.
@@ -60,8 +57,9 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
             )
         if present:
             column_of[what] = present[0]
-    if not column_of.keys() & {"loss", "validation_loss"} and _LAST_RESORT["loss"] in plain:
-        column_of["loss"] = plain[_LAST_RESORT["loss"]][0]
+    # The export of one TensorBoard curve calls its loss `Value`; beside a loss, a value is something else.
+    if not column_of.keys() & {"loss", "validation_loss"} and "value" in plain:
+        column_of["loss"] = plain["value"][0]
     return column_of
 
 

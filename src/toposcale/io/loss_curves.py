@@ -24,12 +24,8 @@ from toposcale.io.files import parse_json
 from toposcale.io.log_columns import NAMES, matched, refuse_missing
 from toposcale.io.step_names import MOST_STEPS
 
-MOST_CHECKPOINTS = 200
-"""Rows of a log without a validation loss that stand for its checkpoints: enough for a curve."""
-
-TRAINER_STATE = "trainer_state.json"
-"""The file in which transformers' Trainer keeps its log beside every checkpoint."""
-
+MOST_CHECKPOINTS = 200  # rows of a log without a validation loss that stand for its checkpoints: enough for a curve
+TRAINER_STATE = "trainer_state.json"  # in which transformers' Trainer keeps its log beside every checkpoint
 _LOG = ("loss", "gradient_norm", "learning_rate")
 _LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
 # What the Trainer measures of itself, not of the model.

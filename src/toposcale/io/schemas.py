@@ -11,11 +11,8 @@ import pyarrow as pa
 
 from toposcale.io.table_schema import Column, Table, count, flag, interval, number, table, text
 
-ALL_LAYERS = "all"
-"""Value of the `layer` column in a row that describes the whole model."""
-
-METRIC_SOURCE = "metric"
-"""Value of the `source` column where a table of analyses holds metrics beside features."""
+ALL_LAYERS = "all"  # the `layer` of a row that describes the whole model
+METRIC_SOURCE = "metric"  # the `source` where a table of analyses holds metrics beside features
 
 # Columns that mean the same in every table that has them.
 MODEL = text("model", "name of the model")

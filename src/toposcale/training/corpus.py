@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 SOURCES = ("python-docs", "wikitext-2", "files")
 TOKENIZERS = ("characters", "bpe")
-N_CHARACTERS = 128
-"""Vocabulary of the `characters` tokenizer: ASCII."""
+N_CHARACTERS = 128  # the vocabulary of the `characters` tokenizer: ASCII
 
 # Parts of the standard library that hold tests, vendored tools or installed packages, not documentation.
 _SKIPPED_FOLDERS = {

@@ -97,7 +97,13 @@ class GPT(nn.Module):
         self.position_embedding = _Embedding(shape.context, shape.d_model)
         self.blocks = nn.ModuleList([_Block(shape.d_model, shape.n_heads) for _ in range(shape.n_layers)])
         self.final_norm = nn.LayerNorm(shape.d_model)
-        self._initialise(torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.dim() == 2:
+                    parameter.normal_(0, 0.02, generator=generator)
+                elif name.endswith("bias"):
+                    parameter.zero_()
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (batch, context, vocab_size) of the next token, for tokens (batch, context) of integers."""
@@ -124,11 +130,3 @@ class GPT(nn.Module):
         for block in self.blocks:
             stream.append(block(stream[-1]))
         return stream
-
-    @torch.no_grad()
-    def _initialise(self, generator: torch.Generator) -> None:
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(0, 0.02, generator=generator)
-            elif name.endswith("bias"):
-                parameter.zero_()

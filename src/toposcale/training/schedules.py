@@ -16,8 +16,8 @@ from toposcale.io.errors import UserError
 from toposcale.io.log_columns import matched
 from toposcale.io.step_names import MOST_STEPS
 
+# How the rate goes on after the warm-up; wsd is warm-up, stable, decay.
 SHAPES = ("constant", "linear", "cosine", "wsd")
-"""How the rate goes on after the warm-up; wsd is warm-up, stable, decay."""
 
 _DECAYS: dict[str, Callable[[float, float, float], float]] = {
     "linear": lambda peak, final, share: peak + (final - peak) * share,
@@ -280,11 +280,10 @@ def _between_rows(schedule: ScheduleTable, at: np.ndarray) -> np.ndarray:
 
 
 MOST_KNOTS = 2000
-"""Rows that a plan is stored in: a line between them is the plan but for what no loss can tell."""
 
 
 def knots(rates: np.ndarray) -> np.ndarray:
-    """Steps, ascending, at most `MOST_KNOTS`: lines between the rates there are the plan. Its kinks come first."""
+    """Steps, ascending, at most `MOST_KNOTS`: lines between the rates there are the plan, but for what no loss can tell."""
     last = len(rates) - 1
     if last < MOST_KNOTS:
         return np.arange(last + 1)
