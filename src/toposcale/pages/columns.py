@@ -13,6 +13,7 @@ import pandas as pd
 
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_label, metric_label, series_name
+from toposcale.io.schemas import METRIC_SOURCE
 
 DIGITS = 5
 """Significant digits of a value in a page; the tables have all of them."""
@@ -21,14 +22,19 @@ DIGITS = 5
 def keys_of(values: pd.DataFrame) -> pd.DataFrame:
     """The keys of a table of values, sorted: metrics first, then weights, then the other sources."""
     keys = values[SERIES_KEY].drop_duplicates()
-    order = keys["source"].map({"metric": 0, "weights": 1}).fillna(2)
-    keys = keys.assign(order=order).sort_values(["order", *SERIES_KEY])
-    return keys[SERIES_KEY].reset_index(drop=True)
+    order = keys["source"].map({METRIC_SOURCE: 0, "weights": 1}).fillna(2)
+    return keys.assign(order=order).sort_values(["order", *SERIES_KEY], ignore_index=True)[SERIES_KEY]
 
 
 def described(keys: pd.DataFrame) -> list[dict[str, str]]:
     """What a page says of each key: source, layer, feature, name and unit."""
-    return [_described(*map(str, key)) for key in keys.itertuples(index=False)]
+    said = []
+    for source, layer, feature in keys.astype(str).itertuples(index=False):
+        label = metric_label(feature) if source == METRIC_SOURCE else feature_label(feature, source)
+        unit = " ".join(label.rpartition("(")[2].rstrip(")").split()) if label.endswith(")") else ""
+        name = series_name(source, feature).partition("  [")[0]
+        said.append({"source": source, "layer": layer, "feature": feature, "name": name, "unit": unit})
+    return said
 
 
 def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:
@@ -52,10 +58,3 @@ def rounded(values: Iterable[float], digits: int = DIGITS) -> list[float | None]
     numbers = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(numbers).tolist()
     return [float(f"{n:.{digits}g}") if ok else None for n, ok in zip(numbers.tolist(), finite, strict=True)]
-
-
-def _described(source: str, layer: str, feature: str) -> dict[str, str]:
-    label = metric_label(feature) if source == "metric" else feature_label(feature, source)
-    unit = " ".join(label.rpartition("(")[2].rstrip(")").split()) if label.endswith(")") else ""
-    name = series_name(source, feature).partition("  [")[0]
-    return {"source": source, "layer": layer, "feature": feature, "name": name, "unit": unit}

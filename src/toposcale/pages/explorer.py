@@ -95,13 +95,13 @@ def _of_one_plane(surfaces: pd.DataFrame | None) -> pd.DataFrame:
 
 def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces: bool) -> list[str]:
     """What was thinned, and by how much; what there is not."""
-    notes = [f"All {total:,} bars of the run are in this page."]
-    if longest is not None:
-        notes = [
-            f"Thinned: each diagram holds at most its {longest} longest bars of each dimension; "
-            f"{kept:,} of the {total:,} bars of the run are in this page."
-        ]
-    notes.append(f"Births and deaths are rounded to {BAR_DIGITS} significant digits, losses to {LOSS_DIGITS}.")
+    notes = [
+        f"All {total:,} bars of the run are in this page."
+        if longest is None
+        else f"Thinned: each diagram holds at most its {longest} longest bars of each dimension; "
+        f"{kept:,} of the {total:,} bars of the run are in this page.",
+        f"Births and deaths are rounded to {BAR_DIGITS} significant digits, losses to {LOSS_DIGITS}.",
+    ]
     if not has_surfaces:
         notes.append("No loss surface was computed, so there are neither merge trees nor surfaces.")
     if stride > 1:
@@ -116,11 +116,10 @@ def _longest(diagrams: pd.DataFrame, most: int) -> tuple[int | None, int, int]:
     total = int(sizes.sum())
     if total <= most:
         return None, total, total
-    low, high = 1, int(sizes.max())
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= most else (low, middle - 1)
-    return low, int(np.minimum(sizes, low).sum()), total
+    # At place k - 1 is how many bars are kept where a diagram may keep k.
+    kept = np.cumsum(len(sizes) - np.cumsum(np.bincount(sizes)))
+    longest = max(1, int(np.searchsorted(kept, most, side="right")))
+    return longest, int(kept[longest - 1]), total
 
 
 def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
@@ -129,7 +128,7 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
     The bars of the k-th of `steps` are those from `starts[k]` to `starts[k + 1]`; `counts`: bars before thinning.
     """
     diagrams = []
-    for (source, layer, _), bars in rows.groupby(["source", "layer", "dimension"], observed=True):
+    for (source, layer, dimension), bars in rows.groupby(["source", "layer", "dimension"], observed=True):
         bars = bars.assign(length=bars["death"] - bars["birth"])
         bars = bars.sort_values(["step", "length"], ascending=[True, False], kind="stable")
         steps, counts = np.unique(bars["step"].to_numpy(), return_counts=True)
@@ -140,7 +139,7 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
             {
                 "source": source,
                 "layer": layer,
-                "dimension": bars["dimension"].iloc[0].item(),
+                "dimension": int(dimension),
                 "steps": steps.tolist(),
                 "counts": counts.tolist(),
                 "starts": [0, *np.cumsum(kept).tolist()],

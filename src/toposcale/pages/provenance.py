@@ -15,9 +15,6 @@ from toposcale.io.model_kinds import GPT, MODEL_KINDS, TABLE, ModelKind
 
 TEXTS = {"python-docs": "English text that comes with Python", "wikitext-2": "WikiText-2"}
 
-READ = ("embeddings", "landscape", "gradients")
-"""Sources of features for which a model reads text."""
-
 
 def what_was_run(
     config: Mapping[str, Any], corpus: Mapping[str, Any] | None, models: pd.DataFrame, features: pd.DataFrame
@@ -32,10 +29,8 @@ def what_was_run(
     training = config["training"]
     count = f"{len(sizes)} language model{'s' if len(sizes) > 1 else ''}{_span(sizes['n_parameters'].dropna())}"
     if set(kinds) == {GPT}:
-        lede = (
-            f"{count}, trained for {training['steps']:,} steps on {_read(corpus, config)}, with {n_checkpoints:,} "
-            "checkpoints in all."
-        )
+        trained = f"trained for {training['steps']:,} steps on {_read(corpus, config)}"
+        lede = f"{count}, {trained}, with {n_checkpoints:,} checkpoints in all."
     elif set(kinds) == {TABLE}:
         lede = f"{count}, {TABLE.origin}: forecasts and the decision, no topology."
     else:
@@ -52,7 +47,9 @@ def what_was_run(
     if text := _text(corpus, config, kinds, set(features["source"])):
         facts.append(("Text", text))
     facts.append(("Checkpoints", f"{n_checkpoints:,} in all, of {len(sizes)} model{'s' if len(sizes) > 1 else ''}"))
-    facts.append(("Measured", _measured(features) or "no features"))
+    counts = features.groupby("source")["feature"].nunique()
+    measured = [f"{count} features of the {source}" for source, count in counts.items()]
+    facts.append(("Measured", ", ".join(measured) or "no features"))
     return {"lede": lede, "facts": facts}
 
 
@@ -78,7 +75,7 @@ def _text(
     parts = []
     if GPT in kinds:
         parts.append(f"{_read(corpus, config)} for training, {corpus['tokens']['validation']:,} for validation")
-    if any(kind.has_weights and kind != GPT for kind in kinds) and sources & set(READ):
+    if any(kind.has_weights and kind != GPT for kind in kinds) and sources & {"embeddings", "landscape", "gradients"}:
         name = TEXTS.get(corpus["source"], ", ".join(map(str, config["corpus"]["validation"])))
         parts.append(f"models that were not trained here read {name} with their own tokenizers, to be measured only")
     return "; ".join(parts)
@@ -92,22 +89,9 @@ def _read(corpus: Mapping[str, Any] | None, config: Mapping[str, Any]) -> str:
 
 
 def _model(row: Mapping[Any, Any]) -> str:
-    parts = [
-        f"{int(row[key]):,} {what}" if what == "parameters" else f"{what} {int(row[key])}"
-        for key, what in (
-            ("n_parameters", "parameters"),
-            ("d_model", "width"),
-            ("n_layers", "layers"),
-            ("n_heads", "heads"),
-        )
-        if pd.notna(row[key])
-    ]
+    words = {"n_parameters": "{:,} parameters", "d_model": "width {}", "n_layers": "layers {}", "n_heads": "heads {}"}
+    parts = [text.format(int(row[key])) for key, text in words.items() if pd.notna(row[key])]
     return f"{row['model']} ({', '.join(parts)})" if parts else str(row["model"])
-
-
-def _measured(features: pd.DataFrame) -> str:
-    counts = features.groupby("source")["feature"].nunique()
-    return ", ".join(f"{count} features of the {source}" for source, count in counts.items())
 
 
 def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
@@ -121,17 +105,13 @@ def runtimes(logs: str | Path, models: Sequence[str]) -> pd.DataFrame:
         parts = [part.removesuffix(".cost.json") for part in path.relative_to(logs).parts]
         model = next((name for part in parts[1:] if (name := part.partition(".step-")[0]) in models), "")
         rows.append({"rule": parts[0], "model": model, **read_json(path)})
-    columns = ["rule", "model", "wall_seconds", "cpu_seconds", "peak_memory_mb"]
-    return (
-        pd.DataFrame(rows, columns=columns)
-        .groupby(["rule", "model"], as_index=False)
-        .agg(
-            jobs=("wall_seconds", "size"),
-            wall_seconds=("wall_seconds", "sum"),
-            longest_job_seconds=("wall_seconds", "max"),
-            cpu_seconds=("cpu_seconds", "sum"),
-            peak_memory_mb=("peak_memory_mb", "max"),
-        )
+    jobs = pd.DataFrame(rows, columns=["rule", "model", "wall_seconds", "cpu_seconds", "peak_memory_mb"])
+    return jobs.groupby(["rule", "model"], as_index=False).agg(
+        jobs=("wall_seconds", "size"),
+        wall_seconds=("wall_seconds", "sum"),
+        longest_job_seconds=("wall_seconds", "max"),
+        cpu_seconds=("cpu_seconds", "sum"),
+        peak_memory_mb=("peak_memory_mb", "max"),
     )
 
 

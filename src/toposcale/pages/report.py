@@ -109,10 +109,7 @@ def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
 
 def report(
     *,
-    run: str,
     config_text: str,
-    facts: Sequence[tuple[str, str]],
-    lede: str,
     models: pd.DataFrame,
     summary: pd.DataFrame,
     warnings: Listing,
@@ -121,19 +118,19 @@ def report(
     pictures: Sequence[Picture],
     listings: Sequence[Listing],
     comparison: Listing,
-    agreement: str,
     runtimes: pd.DataFrame,
-    rerun: Mapping[str, Any],
+    **words: Any,
 ) -> str:
-    """The page as text; what is not explained here are tables of the run."""
-    shown = [figure(picture) for picture in pictures]
+    """The page as text. words: `run`, its name, and what `toposcale.pages.provenance` says of it: `lede`, `facts`,
+    `agreement` and `rerun`. The frames are tables of the run."""
+    shown = [
+        {**picture.entry._asdict(), "name": picture.name, "drawing": drawing(picture), "ratio": ratio(picture.svg)}
+        for picture in pictures
+    ]
     drawn = by_cell({"models": models, "features": features, "metrics": metrics})
     looks = model_appearances(drawn["models"])
     return pages.render(
         "report.html",
-        run=run,
-        lede=lede,
-        facts=facts,
         answers=summary.sort_values("position").to_dict("records"),
         overview=next((picture for picture in shown if picture["name"] == "overview"), None),
         figures=shown,
@@ -142,13 +139,12 @@ def report(
         comparison=table(comparison),
         compares=bool(comparison.rows["ours"].notna().any()),
         warnings=table(warnings),
-        agreement=agreement,
         runtimes=table(Listing("runtimes", runtimes, "", len(runtimes))),
         models=[{"name": name, "color": look.color} for name, look in looks.items()],
         columns=pages.embedded("columns", chart_data(looks, drawn["features"], drawn["metrics"])),
         config_text=config_text,
         config_link="data:text/yaml;base64," + base64.b64encode(config_text.encode()).decode(),
-        rerun=rerun,
+        **words,
     )
 
 
@@ -161,18 +157,6 @@ def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics:
         for name, look in looks.items()
     ]
     return {"keys": described(keys), "models": models}
-
-
-def figure(picture: Picture) -> dict[str, Any]:
-    """What the template needs of a figure."""
-    return {
-        "name": picture.name,
-        "title": picture.entry.title,
-        "category": picture.entry.subject,
-        "caption": picture.entry.caption,
-        "drawing": drawing(picture),
-        "ratio": ratio(picture.svg),
-    }
 
 
 def ratio(svg: str) -> str:
@@ -201,19 +185,15 @@ def table(listing: Listing) -> dict[str, Any]:
     """What the template needs of a table: cells as (text, what they are sorted by), rows marked with their model."""
     rows = listing.rows
     # A long sentence that every row repeats is said once.
-    same = [
-        name
-        for name in rows.columns
-        if len(rows) > 1 and rows[name].nunique(dropna=False) == 1 and len(str(rows[name].iloc[0])) > 50
-    ]
-    repeated = [(name, rows[name].iloc[0]) for name in same]
-    rows = rows.drop(columns=same)
+    constant = [name for name in rows.columns if len(rows) > 1 and rows[name].nunique(dropna=False) == 1]
+    repeated = {name: rows[name].iloc[0] for name in constant if len(str(rows[name].iloc[0])) > 50}
+    rows = rows.drop(columns=list(repeated))
     columns = [(name, pd.api.types.is_numeric_dtype(rows[name])) for name in rows.columns]
     return {
         "name": listing.name,
         "title": listing.name.replace("_", " "),
         "caption": listing.caption,
-        "same": repeated,
+        "same": list(repeated.items()),
         "columns": [(str(name).replace("_", " "), numeric) for name, numeric in columns],
         "rows": [
             {
