@@ -102,8 +102,7 @@ def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     if table.empty:
         return panels.missing_figure(title, "no early-stopping study was made")
     patience = sorted(table["patience"].unique())
-    count = len(patience)
-    figure, axes_of = panels.new_grid(title, count, count, row_height=3.1, sharex=True, sharey=True)
+    figure, axes_of = panels.new_grid(title, len(patience), row_height=3.1, sharex=True, sharey=True)
     panels.lettered(axes_of, [f"Patience {wait} checkpoints" for wait in patience])
     for axes, wait in zip(axes_of, patience, strict=True):
         _trade_off(axes, table[table["patience"] == wait])

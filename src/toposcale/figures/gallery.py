@@ -56,6 +56,10 @@ def _grid(panels: tuple[Panel, ...], title: str, caption: str, subject: str, col
     return entry._replace(panels=panels, columns=columns)
 
 
+def _of_embeddings(*features: str) -> tuple[Panel, ...]:
+    return tuple(Panel("embeddings", feature) for feature in features)
+
+
 FIGURES: dict[str, FigureEntry] = {
     "overview": _figure(
         "training",
@@ -210,37 +214,21 @@ FIGURES: dict[str, FigureEntry] = {
         source="weights",
     ),
     "embedding_summary": _grid(
-        (
-            Panel("embeddings", "h0_total"),
-            Panel("embeddings", "h1_total"),
-            Panel("embeddings", "effective_rank"),
-            Panel("metric", "perplexity"),
-        ),
+        (*_of_embeddings("h0_total", "h1_total", "effective_rank"), Panel("metric", "perplexity")),
         "Embeddings over training",
         "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same texts.",
         "Embeddings",
         columns=2,
     ),
     "topological_evolution": _grid(
-        (
-            Panel("embeddings", "h0_total"),
-            Panel("embeddings", "h0_max"),
-            Panel("embeddings", "h0_entropy"),
-            Panel("embeddings", "h1_total"),
-            Panel("embeddings", "h1_max"),
-            Panel("embeddings", "h1_entropy"),
-        ),
+        _of_embeddings("h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
         "Topology of the embeddings over training",
         "Topology of the embedded probe texts over training.",
         "Embeddings",
         columns=3,
     ),
     "spectral_evolution": _grid(
-        (
-            Panel("embeddings", "effective_rank"),
-            Panel("embeddings", "participation_ratio"),
-            Panel("embeddings", "eigenspectrum_decay"),
-        ),
+        _of_embeddings("effective_rank", "participation_ratio", "eigenspectrum_decay"),
         "Spectra of the embeddings over training",
         "Spectra of the embedded probe texts over training.",
         "Embeddings",
@@ -369,6 +357,5 @@ def title_of(name: str, detail: str | None = "") -> str:
 def load(name: str) -> Callable[..., Any]:
     """The function that draws the figure `name`; KeyError for a name that is not in `FIGURES`."""
     entry = FIGURES[name]
-    module = import_module(f"{__package__}.{entry.module}")
-    drawing: Callable[..., Any] = partial(module.grid, name) if entry.panels else getattr(module, name)
-    return drawing
+    module: Any = import_module(f"{__package__}.{entry.module}")
+    return partial(module.grid, name) if entry.panels else getattr(module, name)

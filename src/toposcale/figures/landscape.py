@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,28 +15,20 @@ from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_nam
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.landscape_comparison import (
-    GRAPH,
-    counted_tree,
-    counts_in_words,
-    draw_surface,
-    draw_tree,
-    loss_grid,
-)
+from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
 SOURCE = "landscape"
-LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
+PROBE_LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
 AXIS_LABEL = "distance along direction {} (weight units)"
 SHAPES = ("n_saddles", "average_persistence_closed", "total_persistence")
 CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
 _MOST_PLANES = 2
 """Planes of one figure: the most telling one, and a random one as published."""
 _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
-_DIAGRAM_SOURCES = ("weights", "embeddings", SOURCE)
-_DIMENSION_LOOKS = {0: ("#0b4f8a", "o"), 1: ("#e08e0b", "^"), 2: ("#1a1a1a", "X")}
+_DIMENSION_LOOKS: Any = {0: ("#0b4f8a", "o", "H₀"), 1: ("#e08e0b", "^", "H₁"), 2: ("#1a1a1a", "X", "H₂")}
 
 
 def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
@@ -68,15 +61,13 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []
     for place, plane in enumerate(planes):
-        x, y, losses = loss_grid(rows[rows["plane"] == plane])
-        tree = counted_tree(losses)
+        surface = loss_grid(rows[rows["plane"] == plane])
         left = figure.add_subplot(len(planes), 2, 2 * place + 1, projection="3d")
         right = figure.add_subplot(len(planes), 2, 2 * place + 2)
-        draw_surface(left, x, y, losses, tree=tree, unit=LOSS_UNIT)
-        draw_tree(right, tree, unit=LOSS_UNIT)
+        tree = draw_surface_and_tree(left, right, surface, unit=LOSS_UNIT)
         left.set_title(plane_words(plane), loc="left")
         right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
-        notes.append(_not_finite(losses))
+        notes.append(_not_finite(surface[2]))
     panels.add_note(figure, notes)
     return figure
 
@@ -88,7 +79,7 @@ def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Fi
     title = title_of("persistence_diagram", words)
     rows = panels.finite(rows, ["birth"])
     # One class alone, as that of a surface with one minimum, is no diagram to look at.
-    drawn = {source: _of_a_panel(rows, source) for source in _DIAGRAM_SOURCES}
+    drawn = {source: _of_a_panel(rows, source) for source in ("weights", "embeddings", SOURCE)}
     sources = [source for source, (classes, _) in drawn.items() if len(classes) > 1]
     if not sources:
         return panels.missing_figure(title, "no persistence diagram was stored")
@@ -119,13 +110,11 @@ def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
     if np.isinf(rows["death"]).any():
         axes.axhline(infinity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.text(high + room, infinity, "never dies", va="bottom", ha="right", fontsize=8, color=MUTED)
-    for dimension in sorted(set(rows["dimension"].tolist())):
-        classes = rows[rows["dimension"] == dimension]
-        colour, marker = _DIMENSION_LOOKS[dimension]
-        label = f"H{'₀₁₂'[dimension]} ({len(classes)})"
+    for dimension, classes in rows.groupby("dimension"):
+        colour, marker, name = _DIMENSION_LOOKS[dimension]
         axes.plot(
             classes["birth"], classes["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
-            label=label, markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
+            label=f"{name} ({len(classes)})", markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
         )  # fmt: skip
     axes.set_xlabel(f"birth ({unit})")
     axes.set_ylabel(f"death ({unit})")
@@ -170,7 +159,7 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
     if len(levels) > 1:
         filled = axes.contourf(x, y, losses, levels=levels, cmap=SEQUENTIAL)
         axes.contour(x, y, losses, levels=levels, colors="white", linewidths=0.4)
-        figure.colorbar(filled, ax=axes, label=LOSS_LABEL, format="%.2f")
+        figure.colorbar(filled, ax=axes, label=PROBE_LOSS_LABEL, format="%.2f")
     path = trajectories[trajectories["model"] == rows["model"].iloc[0]].sort_values("step")
     usable = panels.finite(path, ["x", "y"])
     notes = [_not_finite(losses), "" if len(usable) else "No trajectory of this model was stored."]
@@ -180,11 +169,10 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
         axes.plot(usable["x"], usable["y"], color=INK, marker="o", markerfacecolor="white", markersize=4)
         for place in sorted({0, len(inside) - 1} & set(range(len(inside)))):
             _name_step(axes, inside.iloc[place], right_half=inside.iloc[place]["x"] > x.mean())
-        if "distance" in usable:
-            notes.append(
-                f"The plane is that which holds most of the path; checkpoints lie up to {usable['distance'].max():.2g} "
-                "weight units from it."
-            )
+        notes.append(
+            f"The plane is that which holds most of the path; checkpoints lie up to {usable['distance'].max():.2g} "
+            "weight units from it."
+        )
         outside = len(usable) - len(inside)
         notes.append(f"{outside} of {len(usable)} checkpoints lie outside this window." if outside else "")
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), xlabel=AXIS_LABEL.format(1), ylabel=AXIS_LABEL.format(2))
@@ -215,13 +203,12 @@ def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
     if rows.empty:
         return panels.missing_figure(title, "no landscape profile was computed")
     directions = sorted(rows["direction"].unique())
-    count = len(directions)
-    figure, axes_of = panels.new_grid(title, count, count, row_height=3.1, sharey=True)
+    figure, axes_of = panels.new_grid(title, len(directions), row_height=3.1, sharey=True)
     panels.lettered(axes_of, [plane_words(str(direction)) for direction in directions], fontsize=9)
     for axes, direction in zip(axes_of, directions, strict=True):
         _silhouettes(axes, rows[rows["direction"] == direction])
         axes.set_xlabel("basins, as wide as their mass\n(share of the sampled points)")
-    axes_of[0].set_ylabel(LOSS_LABEL)
+    axes_of[0].set_ylabel(PROBE_LOSS_LABEL)
     return figure
 
 

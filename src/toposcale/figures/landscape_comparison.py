@@ -30,7 +30,10 @@ _DECADES = 2.0
 _SHOWN_STEPS = 4
 
 
-def loss_grid(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def loss_grid(rows: pd.DataFrame) -> Surface:
     """Rows (x, y, loss) of one surface -> x (w,), y (h,), loss (h, w); NaN where a point is absent."""
     table = rows.pivot(index="y", columns="x", values="loss")
     return table.columns.to_numpy(), table.index.to_numpy(), table.to_numpy(dtype=float)
@@ -76,45 +79,38 @@ def compare_landscapes(conditions: Mapping[str, pd.DataFrame], *, unit: str, tit
     logarithmic = _spans_decades([losses for *_, losses in grids.values()])
     figure = panels.new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
     cells = figure.add_gridspec(3, len(grids), height_ratios=(1.3, 1, 1))
-    for column, (name, (x, y, losses)) in enumerate(grids.items()):
-        tree = counted_tree(losses)
+    for column, (name, surface) in enumerate(grids.items()):
         upper = figure.add_subplot(cells[0, column], projection="3d")
         middle, lower = (figure.add_subplot(cells[row, column]) for row in (1, 2))
-        draw_surface(upper, x, y, losses, tree=tree, unit=unit, logarithmic=logarithmic)
+        tree = draw_surface_and_tree(upper, middle, surface, unit=unit, logarithmic=logarithmic)
         upper.set_title(name, loc="left", fontweight="bold")
-        draw_tree(middle, tree, unit=unit, logarithmic=logarithmic)
         middle.set_title(counts_in_words(tree))
-        _draw_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
+        _draw_closed_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
         lower.set_title(f"closed average {tree.average_persistence_closed:.3g}")
-    panels.add_note(
-        figure,
-        [
-            f"Graph {GRAPH}; pairs of less than 1% of a surface's range are left out.",
-            "The diamond is the pair of the least and the largest loss.",
-        ],
-    )
+    left_out = f"Graph {GRAPH}; pairs of less than 1% of a surface's range are left out."
+    panels.add_note(figure, [left_out, "The diamond is the pair of the least and the largest loss."])
     return figure
 
 
 def _spans_decades(grids: Sequence[np.ndarray]) -> bool:
     """Whether the losses of some surface need a logarithmic axis; those with a loss of 0 or less cannot have one."""
-    values = [losses[np.isfinite(losses)] for losses in grids]
-    values = [losses for losses in values if len(losses)]
-    positive = bool(values) and all(losses.min() > 0 for losses in values)
-    return positive and any(math.log10(losses.max() / losses.min()) > _DECADES for losses in values)
+    finite = [losses[np.isfinite(losses)] for losses in grids]
+    ends = [(losses.min(), losses.max()) for losses in finite if len(losses)]
+    return all(low > 0 for low, _ in ends) and any(math.log10(high / low) > _DECADES for low, high in ends)
 
 
-def draw_surface(
-    axes: Axes,
-    x: np.ndarray,
-    y: np.ndarray,
-    losses: np.ndarray,
-    *,
-    tree: MergeTree,
-    unit: str,
-    logarithmic: bool = False,
-) -> None:
-    """A surface in space with its minima and saddles marked."""
+def draw_surface_and_tree(
+    space: Axes, plane: Axes, surface: Surface, *, unit: str, logarithmic: bool = False
+) -> MergeTree:
+    """A surface in space with its minima and saddles marked, and its merge tree, which comes back."""
+    tree = counted_tree(surface[2])
+    _draw_surface(space, surface, tree, unit=unit, logarithmic=logarithmic)
+    _draw_tree(plane, tree, unit=unit, logarithmic=logarithmic)
+    return tree
+
+
+def _draw_surface(axes: Axes, surface: Surface, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
+    x, y, losses = surface
     height = np.where(np.isfinite(losses), losses, np.nan)
     height = np.log10(height) if logarithmic else height
     axes.computed_zorder = False  # type: ignore[attr-defined]  # the marks lie on top
@@ -134,16 +130,14 @@ def draw_surface(
     axes.text2D(0.5, 0.96, f"height: loss ({unit})", transform=axes.transAxes, ha="center", fontsize=8)  # type: ignore[attr-defined]
     if logarithmic:
         axes.zaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{10.0**power:g}"))  # type: ignore[attr-defined]
-        axes.zaxis.set_major_locator(MaxNLocator(4, integer=True))  # type: ignore[attr-defined]
-    else:
-        axes.zaxis.set_major_locator(MaxNLocator(4))  # type: ignore[attr-defined]
+    axes.zaxis.set_major_locator(MaxNLocator(4, integer=logarithmic))  # type: ignore[attr-defined]
     axes.tick_params(labelsize=7, pad=0)
     axes.set_box_aspect((1, 1, 0.8), zoom=0.8)  # type: ignore[call-arg, arg-type]
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
 
 
-def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = False) -> None:
+def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
     """A merge tree from the surface's least loss to its largest."""
     layout = merge_tree_layout(tree)
     axes.add_collection(LineCollection(list(layout.segments), colors=INK, linewidths=1.1))
@@ -155,8 +149,7 @@ def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = Fal
     if logarithmic:
         axes.set_yscale("log")
         axes.set_ylim(values.min() / 1.5, values.max() * 1.5)
-    elif len(values) and np.ptp(values):
-        room = 0.08 * float(np.ptp(values))
+    elif len(values) and (room := 0.08 * float(np.ptp(values))):
         axes.set_ylim(values.min() - room, values.max() + room)
     axes.set_xlim(-0.6, tree.n_minima - 0.4)
     axes.set_xticks([])
@@ -165,7 +158,7 @@ def draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool = Fal
     axes.legend(loc="best")
 
 
-def _draw_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
+def _draw_closed_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
     """Finite pairs and, as a diamond, the closing one."""
     values = tree.values[np.isfinite(tree.values)]
     ends = [values.min(), values.max()]
@@ -194,9 +187,10 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
     for axes, feature, name in zip(axes_of, features, names, strict=True):
         for place, condition in enumerate(conditions):
             values = rows.loc[rows["condition"] == condition, name].dropna().to_numpy(dtype=float)
-            across = place + np.linspace(-0.15, 0.15, len(values)) if len(values) > 1 else [place]
+            several = len(values) > 1
+            across = place + np.linspace(-0.15, 0.15, len(values)) if several else [place]
             axes.plot(across, values, "o", color=MUTED, markersize=3, alpha=0.6)
-            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            spread = values.std(ddof=1) if several else 0.0
             axes.errorbar(place, values.mean(), spread, fmt="D", color=INK, markersize=4, capsize=3)
         positive = rows[name].dropna()
         if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 10**_DECADES:

@@ -30,19 +30,14 @@ def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
 
 def draw_layers(name: str, features: pd.DataFrame, models: pd.DataFrame, chosen: Sequence[str], source: str) -> Figure:
     """Layer by step for the largest model: one panel per feature, layers from the input (top) to the output."""
-    rows = features[
-        (features["source"] == source) & (features["layer"] != ALL_LAYERS) & features["feature"].isin(chosen)
-    ]
-    rows, model = panels.of_the_largest(rows, models)
+    rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
     title = title_of(name, model)
     if rows.empty:
         names = ", ".join(feature_name(feature) for feature in chosen)
         return panels.missing_figure(title, f"no rows per layer for: {names}")
     present = [feature for feature in chosen if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=layer_order)
-    figure, axes_of = panels.new_grid(
-        title, len(present), len(present), row_height=1.1 + 0.2 * len(layers), sharey=True
-    )
+    figure, axes_of = panels.new_grid(title, len(present), row_height=1.1 + 0.2 * len(layers), sharey=True)
     panels.lettered(axes_of, [feature_name(feature, source) for feature in present])
     undefined = 0
     for axes, feature in zip(axes_of, present, strict=True):
@@ -55,6 +50,12 @@ def draw_layers(name: str, features: pd.DataFrame, models: pd.DataFrame, chosen:
     axes_of[0].set_yticks(np.arange(len(layers)) + 0.5, [short_layer(layer) for layer in layers])
     panels.add_note(figure, [f"{undefined} values missing or not finite: empty cells." if undefined else ""])
     return figure
+
+
+def _of_layers(features: pd.DataFrame, source: str, chosen: Sequence[str]) -> pd.DataFrame:
+    """The rows of single layers."""
+    of_source = features[(features["source"] == source) & (features["layer"] != ALL_LAYERS)]
+    return of_source[of_source["feature"].isin(chosen)]
 
 
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
@@ -92,16 +93,14 @@ def layer_part(layer: str) -> str:
 def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Neural persistence over training, averaged over the attention matrices and over the feed-forward ones."""
     source, _, feature = NEURAL_PERSISTENCE
-    rows = features[
-        (features["source"] == source) & (features["feature"] == feature) & (features["layer"] != ALL_LAYERS)
-    ]
+    rows = _of_layers(features, source, [feature])
     part_of = rows["layer"].map(layer_part)
-    label = f"mean {feature_label(feature)}"
     series = []
     for part in (ATTENTION, FEED_FORWARD):
         values_of = rows[part_of == part].groupby(["model", "step"])["value"]
         # A mean over the matrices that are left would hide a NaN.
-        series.append((values_of.agg(lambda values: values.mean(skipna=False)).reset_index(), label))
+        means = values_of.agg(lambda values: values.mean(skipna=False)).reset_index()
+        series.append((means, f"mean {feature_label(feature)}"))
     titles = (ATTENTION.capitalize(), FEED_FORWARD.capitalize())
     figure = grids.line_grid(title_of("attention_and_feed_forward"), models, series, titles, 2, sharey=True)
     for axes in figure.axes[1:]:
@@ -118,7 +117,7 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     title = title_of("crocker", model)
     if rows.empty:
         return panels.missing_figure(title, f"no persistence diagrams of the {source} were stored")
-    figure, axes_of = panels.new_grid(title, 2, 2, row_height=3.1)
+    figure, axes_of = panels.new_grid(title, 2, row_height=3.1)
     panels.lettered(axes_of, ("H₀", "H₁"))
     for axes, dimension in zip(axes_of, (0, 1), strict=True):
         classes = panels.finite(rows[rows["dimension"] == dimension], ["birth", "death"])
@@ -129,10 +128,8 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
         radii = np.linspace(0, 1.02 * classes["death"].max(), RADII)
         bars = [classes.loc[classes["step"] == step, ["birth", "death"]].to_numpy() for step in steps]
         betti = homology.crocker(bars, radii)
-        edges = np.arange(len(steps) + 1)
-        heights = np.linspace(0, radii[-1], RADII + 1)
-        colours = np.log10(1 + betti.T)
-        mesh = axes.pcolormesh(edges, heights, colours, cmap=SEQUENTIAL, rasterized=True)
+        edges, heights = np.arange(len(steps) + 1), np.linspace(0, radii[-1], RADII + 1)
+        mesh = axes.pcolormesh(edges, heights, np.log10(1 + betti.T), cmap=SEQUENTIAL, rasterized=True)
         _step_columns(axes, steps)
         axes.set_ylabel(f"radius ({feature_unit('h0_max', source)})")
         axes.grid(visible=False)

@@ -166,9 +166,10 @@ def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appea
 
 
 def new_grid(
-    title: str, count: int, columns: int, *, row_height: float = 2.6, **options: Any
+    title: str, count: int, columns: int = 0, *, row_height: float = 2.6, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, a row of at most `columns` after the other."""
+    """A figure with `count` panels, a row of at most `columns` after the other, or all in one row."""
+    columns = columns or count
     rows = -(-count // columns)
     figure = new_figure(row_height * rows + 0.8, title)
     panels = list(figure.subplots(rows, columns, squeeze=False, **options).flat)

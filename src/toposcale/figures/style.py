@@ -61,14 +61,13 @@ STYLE: dict[str, Any] = {
 }
 """The style sheet, for `matplotlib.style.use` or `matplotlib.style.context`."""
 
-GROUP_FILLS = {
-    "topology": "#8fbfe0",
-    "spectrum": "#f3c77a",
-    "norm": "#c9c9c9",
-    "curvature": "#a9d3b8",
-    "other": "#e3d3e8",
+GROUP_LOOKS = {
+    "topology": {"facecolor": "#8fbfe0", "hatch": ""},
+    "spectrum": {"facecolor": "#f3c77a", "hatch": "///"},
+    "norm": {"facecolor": "#c9c9c9", "hatch": "xxx"},
+    "curvature": {"facecolor": "#a9d3b8", "hatch": "\\\\\\"},
+    "other": {"facecolor": "#e3d3e8", "hatch": ".."},
 }
-GROUP_HATCHES = {"topology": "", "spectrum": "///", "norm": "xxx", "curvature": "\\\\\\", "other": ".."}
 """Groups of features: told apart by colour, by lightness and by hatch."""
 
 STRIKING = "#b0347a"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -17,16 +19,7 @@ from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import (
-    GROUP_FILLS,
-    GROUP_HATCHES,
-    INK,
-    MUTED,
-    SEVERAL_COLOURS,
-    SEVERAL_LOOKS,
-    STRIKING,
-    styled,
-)
+from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_COLOURS, SEVERAL_LOOKS, STRIKING, styled
 
 MAX_BARS = 24
 
@@ -43,8 +36,7 @@ def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Fig
     figure = panels.new_figure(1.5 + 0.24 * len(rows), title)
     axes = figure.subplots()
     for place, (strength, group) in enumerate(zip(rows["strength"], rows["group"], strict=True)):
-        fill, hatch = GROUP_FILLS[group], GROUP_HATCHES[group]
-        axes.barh(place, strength, color=fill, hatch=hatch, edgecolor="white", linewidth=0)
+        axes.barh(place, strength, **GROUP_LOOKS[group], edgecolor="white", linewidth=0)
     ends = rows["strength_low"], rows["strength_high"]
     panels.draw_intervals(axes, range(len(rows)), rows["strength"], *ends, color=INK, marker="|")
     several = rows["source"].nunique() > 1
@@ -53,7 +45,7 @@ def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Fig
     axes.set(xlim=(0, 1.02), xlabel="|Spearman ρ|, mean over models (0 to 1), 95% block bootstrap")
     axes.tick_params(axis="y", length=0)
     groups = dict.fromkeys(reversed(rows["group"].tolist()))
-    patches = [Patch(facecolor=GROUP_FILLS[g], edgecolor="white", hatch=GROUP_HATCHES[g], label=g) for g in groups]
+    patches = [Patch(**GROUP_LOOKS[group], edgecolor="white", label=group) for group in groups]
     panels.key_legend(figure, patches, "group")
     panels.add_note(figure, [panels.strongest_note(len(rows), total)])
     return figure
@@ -97,9 +89,9 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     panels.name_rows(left, [series_name(*key) for key in keep])
     _answers(right, answers.loc[keep])
     panels.key_legend(figure, keys, "correlation")
-    more, undefined = (len(plain) > len(keep), int(sum(rows["spearman"].isna().sum() for rows in shown.values())))
+    undefined = sum(int(rows["spearman"].isna().sum()) for rows in shown.values())
     notes = [
-        f"The {len(keep)} that follow most closely, of {len(plain)} features." if more else "",
+        f"The {len(keep)} that follow most closely, of {len(plain)} features." if len(plain) > len(keep) else "",
         "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
         f"{undefined} correlations undefined (the norm given itself, constant series)." if undefined else "",
     ]
@@ -123,14 +115,13 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
 
 def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     """Yes, no or not tested for each question."""
+    looks: dict[str, Any] = {
+        YES: {"fontweight": "bold", "color": INK},
+        NOT_TESTED: {"fontstyle": "italic", "color": MUTED, "fontsize": 7},
+    }
     for column, question in enumerate(DRAWN):
         for place, answer in enumerate(answers[question.name]):
-            yes = answer == YES
-            axes.text(
-                column, place, answer, ha="center", va="center",
-                fontweight="bold" if yes else "normal", fontstyle="italic" if answer == NOT_TESTED else "normal",
-                color=INK if yes else MUTED, fontsize=7 if answer == NOT_TESTED else None,
-            )  # fmt: skip
+            axes.text(column, place, answer, ha="center", va="center", **looks.get(answer, {"color": MUTED}))
     axes.set_xlim(-0.6, len(DRAWN) - 0.4)
     axes.set_xticks(range(len(DRAWN)), [question.title.replace(" ", "\n") for question in DRAWN], fontsize=7.5)
     axes.xaxis.tick_top()
@@ -152,7 +143,7 @@ def power(
         reasons = [reason for reason in sensitivity["reason"] if reason]
         return panels.missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
     pooled, rows = pooled_verdicts(verdicts, metric), sensitivity.set_index("question")
-    figure, axes_of = panels.new_grid(title, len(asked), len(asked), sharey=True)
+    figure, axes_of = panels.new_grid(title, len(asked), sharey=True)
     for axes, question in zip(axes_of, asked, strict=True):
         curve, row = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
         _power_panel(axes, curve, row, pooled[pooled["question"] == question.name])
@@ -172,10 +163,9 @@ def _power_panel(axes: Axes, curve: pd.DataFrame, sensitivity: pd.Series, tested
     """The curve, where it reaches 80%, and below it the measured features and the positive control."""
     axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
     axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
-    if np.isfinite(sensitivity["detectable"]):
-        axes.axvline(sensitivity["detectable"], color=MUTED, linewidth=0.8, linestyle=":")
-        at, text = sensitivity["detectable"], f"{sensitivity['detectable']:.2f}"
-        axes.annotate(text, (at, 2), xytext=(4, 0), textcoords="offset points", color=MUTED)
+    if np.isfinite(at := sensitivity["detectable"]):
+        axes.axvline(at, color=MUTED, linewidth=0.8, linestyle=":")
+        axes.annotate(f"{at:.2f}", (at, 2), xytext=(4, 0), textcoords="offset points", color=MUTED)
     for answer, colour, depth in ((NO, MUTED, 7), (YES, STRIKING, 12)):
         seen = tested.loc[tested["answer"] == answer, "estimate"].abs()
         axes.plot(seen, np.full(len(seen), -depth), "|", color=colour, markersize=9, markeredgewidth=1.4)
