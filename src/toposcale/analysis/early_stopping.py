@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from toposcale.analysis.series import SERIES_KEY, whole_model
 from toposcale.io import schemas
 from toposcale.statistics.patience import patience_stop
 
-MODES = {"neural_persistence": "higher", "neural_persistence_p2": "higher"}
+DIRECTIONS = {"neural_persistence": "higher", "neural_persistence_p2": "higher"}
 """Direction in which a feature improves; others count any new record, up or down, as progress."""
 
 
@@ -39,22 +40,19 @@ def early_stopping_table(
         values, loss = series["value"].to_numpy(np.float64), series["value_metric"].to_numpy(np.float64)
         best = np.minimum.accumulate(loss)
         for wait in patience:
-            stop_at = patience_stop(values, wait, mode=MODES.get(str(key[-1]), "either"))
+            stop_at = patience_stop(values, wait, mode=DIRECTIONS.get(str(key[-1]), "either"))
             reference = patience_stop(loss, wait, mode="lower")
             at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (stop_at, reference))
-            saved, given_up = int(steps[reference_at] - steps[at]), float(best[at] - best[reference_at])
-            rows.append(
-                dict(zip(["model", *SERIES_KEY], key, strict=True))
-                | {
-                    "patience": int(wait),
-                    "stop_step": int(steps[at]),
-                    "triggered": stop_at is not None,
-                    "metric_stop_step": int(steps[reference_at]),
-                    "metric_triggered": reference is not None,
-                    "steps_saved": saved,
-                    "loss_given_up": given_up,
-                }
-            )
+            row: dict[str, Any] = dict(zip(["model", *SERIES_KEY], key, strict=True)) | {
+                "patience": int(wait),
+                "stop_step": int(steps[at]),
+                "triggered": stop_at is not None,
+                "metric_stop_step": int(steps[reference_at]),
+                "metric_triggered": reference is not None,
+                "steps_saved": int(steps[reference_at] - steps[at]),
+                "loss_given_up": float(best[at] - best[reference_at]),
+            }
+            rows.append(row)
     return schemas.TABLES["early_stopping"].frame(rows)
 
 

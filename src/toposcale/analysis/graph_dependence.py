@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.landscape_information import landscape_by_model
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 from toposcale.landscape.measures import TREE_FEATURES
 from toposcale.landscape.planes import plane_name
 from toposcale.statistics.coefficients import spearman
@@ -28,11 +28,8 @@ def graph_dependence_tables(
     as its last tells the graph rather than the model. `agreement`: mean and least Spearman correlation over the
     checkpoints between two graphs. NaN where there are fewer than two of what is compared, or a value is not finite.
     """
-    own_source = all_features["source"] == "landscape"
-    whole = all_features[own_source & (all_features["layer"] == ALL_LAYERS)]
     rows = []
-    for model, rows_of_model in whole.groupby("model", sort=True):
-        table = rows_of_model.pivot(index="step", columns="feature", values="value").sort_index()
+    for model, table in landscape_by_model(all_features):
         for kind, extents in planes.items():
             for feature, extent in product(TREE_FEATURES, extents):
                 name = f"{feature}_{plane_name(kind, extent)}"

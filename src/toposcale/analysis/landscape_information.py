@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from toposcale.analysis.questions import NOT_TESTED
+from toposcale.analysis.series import whole_model
 from toposcale.features.registry import is_uncertainty
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 
-INFORMATIVE, UNINFORMATIVE, NOT_TESTED = "informative", "uninformative", "not tested"
+INFORMATIVE, UNINFORMATIVE = "informative", "uninformative"
 LEAST_CORRELATION = 0.5
 """Intraclass correlation below which more than half of the variance is noise of the draws."""
 _FEWEST_CHECKPOINTS = 3
@@ -25,22 +27,26 @@ def landscape_information_tables(all_features: pd.DataFrame, *, repeats: int) ->
     `intraclass_correlation_trained` over those after the first. `verdict`: uninformative where the feature is constant
     or the correlation is below 0.5, not tested where it cannot be known, and the reason.
     """
-    landscape = all_features[(all_features["source"] == "landscape") & (all_features["layer"] == ALL_LAYERS)]
-    rows = []
-    for model, of_model in landscape.groupby("model", sort=True):
-        table = of_model.pivot(index="step", columns="feature", values="value").sort_index()
-        rows += [
-            {"model": model, "feature": feature, **_row(table, feature, 1 + repeats)}
-            for feature in table.columns
-            if not is_uncertainty(feature)
-        ]
+    rows = [
+        {"model": model, "feature": feature, **_row(table, feature, 1 + repeats)}
+        for model, table in landscape_by_model(all_features)
+        for feature in table.columns
+        if not is_uncertainty(feature)
+    ]
     return {"landscape_information": schemas.TABLES["landscape_information"].frame(rows)}
 
 
+def landscape_by_model(all_features: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each model, and its features of the whole landscape: a row a checkpoint, a column a feature."""
+    landscape = whole_model(all_features[all_features["source"] == "landscape"])
+    for model, rows in landscape.groupby("model", sort=True):
+        yield str(model), rows.pivot(index="step", columns="feature", values="value").sort_index()
+
+
 def _row(table: pd.DataFrame, feature: str, draws: int) -> dict[str, Any]:
+    spread = f"{feature}_spread"
     means = table[feature].to_numpy(dtype=float)
-    unknown = np.full(len(means), np.nan)
-    spreads = table.get(f"{feature}_spread", pd.Series(unknown)).to_numpy(dtype=float)
+    spreads = table[spread].to_numpy(dtype=float) if spread in table else np.full(len(means), np.nan)
     correlation = intraclass_correlation(means, spreads, draws)
     return {
         "n_checkpoints": len(means),
@@ -55,17 +61,18 @@ def _row(table: pd.DataFrame, feature: str, draws: int) -> dict[str, Any]:
 
 
 def _verdict(means: np.ndarray, spreads: np.ndarray, correlation: float, draws: int) -> dict[str, str]:
+    verdict, reason = INFORMATIVE, ""
     if not np.isfinite(means).all():
-        return {"verdict": NOT_TESTED, "reason": "a value is not finite"}
-    if len(means) < _FEWEST_CHECKPOINTS:
-        return {"verdict": NOT_TESTED, "reason": f"fewer than {_FEWEST_CHECKPOINTS} checkpoints"}
-    if draws < 2:
-        return {"verdict": NOT_TESTED, "reason": "one draw: set landscape.repeats"}
-    if np.ptp(means) == 0 and not spreads.any():
-        return {"verdict": UNINFORMATIVE, "reason": "constant"}
-    if correlation < LEAST_CORRELATION:
-        return {"verdict": UNINFORMATIVE, "reason": "differs as much between draws as between checkpoints"}
-    return {"verdict": INFORMATIVE, "reason": ""}
+        verdict, reason = NOT_TESTED, "a value is not finite"
+    elif len(means) < _FEWEST_CHECKPOINTS:
+        verdict, reason = NOT_TESTED, f"fewer than {_FEWEST_CHECKPOINTS} checkpoints"
+    elif draws < 2:
+        verdict, reason = NOT_TESTED, "one draw: set landscape.repeats"
+    elif np.ptp(means) == 0 and not spreads.any():
+        verdict, reason = UNINFORMATIVE, "constant"
+    elif correlation < LEAST_CORRELATION:
+        verdict, reason = UNINFORMATIVE, "differs as much between draws as between checkpoints"
+    return {"verdict": verdict, "reason": reason}
 
 
 def intraclass_correlation(means: np.ndarray, spreads: np.ndarray, draws: int) -> float:

@@ -79,28 +79,27 @@ def paired_innovations(
     warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
     whole = whole_model(features)
     chosen = metrics[metrics["metric"] == metric]
-    runs: dict[str, dict[tuple[float, ...], Aligned]] = {}
+    grids: dict[tuple[float, ...], dict[str, Aligned]] = {}
     inside, losses = whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]
     for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
         used = group if reason else cut
         if used.n >= MIN_FOR_TEST and not used.missing:
-            grids = runs.setdefault(group.model, {})
+            runs = grids.setdefault(tuple(used.steps), {})
             # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
-            earlier = grids.get(tuple(used.steps))
-            grids[tuple(used.steps)] = used if earlier is None else earlier.beside(used)
-    for steps in sorted({steps for grids in runs.values() for steps in grids}):
-        comparable = {model: grids[steps] for model, grids in runs.items() if steps in grids}
-        if set(comparable) == set(cells):
-            yield from _paired(comparable, cells)
+            runs[group.model] = runs[group.model].beside(used) if group.model in runs else used
+    for steps in sorted(grids):
+        if set(grids[steps]) == set(cells):
+            yield from _paired(grids[steps], cells)
 
 
 def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[Paired]:
     names = sorted(runs)
-    keys = sorted(set.intersection(*({tuple(key) for key in runs[name].keys.to_numpy()} for name in names)))
+    keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
+    keys = sorted(set.intersection(*map(set, keys_of.values())))
     if not keys:
         return
-    places = {name: [list(map(tuple, runs[name].keys.to_numpy())).index(key) for key in keys] for name in names}
+    places = {name: [keys_of[name].index(key) for key in keys] for name in names}
     controls = {name: with_squares(run.controls) for name, run in runs.items()}
     yield Paired(
         keys,
@@ -157,9 +156,8 @@ def early_values(
     finished = [model for model, step in last.items() if not step < NEARLY * ends.get(model, np.nan)]
     cells = full_cells(features, metrics[metrics["model"].isin(finished)], models, metric)
     chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
-    whole = whole_model(features)
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
-    early = value_at_share(whole[whole["model"].isin(cells)], SERIES_KEY, SHARE, ends)
+    early = value_at_share(whole_model(features[features["model"].isin(cells)]), SERIES_KEY, SHARE, ends)
     norm_keys = [WEIGHT_NORM._replace(feature=norm) for norm in norms]
     if not cells or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
         return None
@@ -185,9 +183,7 @@ def full_cells(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
 
 def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
     """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
-    last = table.groupby("model")["step"].max()
-    end = table["model"].map({model: ends.get(model, np.nan) for model in last.index}).astype(float)
-    end = end.fillna(table["model"].map(last))
+    end = table["model"].map(ends).astype(float).fillna(table.groupby("model")["step"].transform("max"))
     rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
     rows = rows.groupby(["model", *key], sort=True).tail(1)
     return rows.pivot(index=key, columns="model", values="value")

@@ -39,20 +39,22 @@ def score_tables(
         if name not in present:
             raise UserError(f"forecasts: no metric {name}; there are {', '.join(present) or 'none'}")
     if loss_metric:
-        # A training log is of another loss than that metric.
-        training = training.iloc[:0]
-        metrics = pd.concat([metrics[metrics["metric"].isin(score_metrics)], _as_loss(metrics, loss_metric)])
-    none = pd.DataFrame(columns=schemas.TABLES["features"].names)
-    trainings = trainings_from_tables(none, metrics, training, models, schedules=schedules)
+        training = training.iloc[:0]  # a training log is of another loss than that metric
+        losses = metrics[metrics["metric"] == loss_metric].assign(metric=VALIDATION_LOSS)
+        if loss_metric.endswith(("ppl", "perplexity")):
+            losses = losses.assign(value=np.log(losses["value"]))
+        metrics = pd.concat([metrics[metrics["metric"].isin(score_metrics)], losses])
+    trainings = trainings_from_tables(pd.DataFrame(), metrics, training, models, schedules=schedules)
     rows = []
     for name in score_metrics:
-        series = _series(metrics, name)
+        measured = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
+        series = {model: rows.set_index("step")["value"].sort_index() for model, rows in measured.groupby("model")}
         begun = [whole for whole in trainings if whole.model in series]
         for fraction in fractions:
             family = [whole.first(fraction) for whole in begun]
             due = [cut for cut, whole in zip(family, begun, strict=True) if whole.reaches(fraction)]
-            actual = [_final(whole, series) for whole in begun if whole.reaches(fraction)]
-            seen = {cut.model: _until(series[cut.model], fraction * cut.final_step) for cut in family}
+            actual = [_final(whole, series[whole.model]) for whole in begun if whole.reaches(fraction)]
+            seen = {cut.model: series[cut.model].loc[: fraction * cut.final_step + 1e-6] for cut in family}
             for method, predictions in (
                 ("two_stages", _two_stages(family, due, seen)),
                 ("power_law", [_own_curve(seen[cut.model], cut.final_step) for cut in due]),
@@ -66,58 +68,32 @@ def score_tables(
 def evaluate(forecasts: pd.DataFrame) -> pd.DataFrame:
     """The score_evaluation table: mean absolute error and coverage of each metric, fraction and method."""
     rows = []
-    for (metric, fraction, method), group in forecasts.groupby(["metric", "fraction", "method"]):
+    key = ["metric", "fraction", "method"]
+    for names, group in forecasts.groupby(key):
         usable = group.dropna(subset=["forecast", "actual"])
         inside = (usable["own_low"] <= usable["actual"]) & (usable["actual"] <= usable["own_high"])
-        rows.append(
-            {
-                "metric": metric,
-                "fraction": fraction,
-                "method": method,
-                "n_models": len(usable),
-                "mae": usable["error"].abs().mean(),
-                "interval_coverage": inside.mean() if len(usable) else np.nan,
-            }
-        )
+        means = {"mae": usable["error"].abs().mean(), "interval_coverage": inside.mean() if len(usable) else np.nan}
+        rows.append(dict(zip(key, names, strict=True)) | means | {"n_models": len(usable)})
     return schemas.TABLES["score_evaluation"].frame(rows)
 
 
-def _as_loss(metrics: pd.DataFrame, name: str) -> pd.DataFrame:
-    rows = metrics[metrics["metric"] == name].assign(metric=VALIDATION_LOSS)
-    if name.endswith(("ppl", "perplexity")):
-        rows = rows.assign(value=np.log(rows["value"]))
-    return rows
-
-
-def _series(metrics: pd.DataFrame, name: str) -> dict[str, pd.Series]:
-    """A score by step, of each model that has it."""
-    rows = metrics[metrics["metric"] == name].dropna(subset=["value"]).drop_duplicates(["model", "step"])
-    return {str(model): curve.set_index("step")["value"].sort_index() for model, curve in rows.groupby("model")}
-
-
-def _until(series: pd.Series, step: float) -> pd.Series:
-    return series[series.index <= step + 1e-6]
-
-
-def _final(training: TrainingRun, series: Mapping[str, pd.Series]) -> float:
-    scores = series[training.model]
+def _final(training: TrainingRun, scores: pd.Series) -> float:
     return float(scores.iloc[-1]) if training.is_finished and scores.index[-1] >= training.last_step else np.nan
 
 
 def _two_stages(
     family: Sequence[TrainingRun], due: Sequence[TrainingRun], seen: Mapping[str, pd.Series]
 ) -> list[Prediction]:
-    laws = {
-        name: _shared_law([cut for cut in family if cut.family == name], seen)
-        for name in {cut.family for cut in family}
-    }
-    made = []
+    names = {cut.family for cut in family}
+    laws = {name: _shared_law([cut for cut in family if cut.family == name], seen) for name in names}
+    predictions = []
     for cut in due:
-        law = laws[cut.family]
-        loss = forecast(make(default_method(cut), Family(family)), cut)
-        reason = law if isinstance(law, str) else loss.reason
-        made.append(Prediction.none(reason) if isinstance(law, str) or reason else law.predict(loss))
-    return made
+        law, loss = laws[cut.family], forecast(make(default_method(cut), Family(family)), cut)
+        if isinstance(law, str) or loss.reason:
+            predictions.append(Prediction.none(law if isinstance(law, str) else loss.reason))
+        else:
+            predictions.append(law.predict(loss))
+    return predictions
 
 
 def _shared_law(family: Sequence[TrainingRun], seen: Mapping[str, pd.Series]) -> ScoreLaw | str:

@@ -30,9 +30,8 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
     diagrams = rips_diagrams_of_distances(distances, maxdim=maxdim)
     unit = mean_pairwise_distance(distances)
     if not unit:
-        warnings.warn(
-            "all points are the same, so there is no unit: the scaled values are NaN", RuntimeWarning, stacklevel=2
-        )
+        message = "all points are the same, so there is no unit: the scaled values are NaN"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     features = {}
     for dimension, diagram in enumerate(diagrams):
         for name, value in summarize_diagram(diagram).items():

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from toposcale.homology.validation import as_diagram
+from toposcale.homology.validation import Floats, as_diagram
 
 _NEGLIGIBLE = 1e-9  # persistence, relative to the largest coordinate, up to which a bar is rounding noise
 
@@ -43,7 +43,7 @@ def summarize_diagram(diagram: ArrayLike) -> dict[str, float]:
     }
 
 
-def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> NDArray[np.float64]:
+def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> Floats:
     """Number of classes alive (birth <= r < death) at each of the ascending `radii` (m,): a vector (m,).
 
     `essential` classes that never die are added: 1 for H0 of a point cloud, whose essential class is not in
@@ -57,7 +57,7 @@ def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> 
     return (born - dead + essential).astype(np.float64)
 
 
-def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int = 0) -> NDArray[np.float64]:
+def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int = 0) -> Floats:
     """CROCKER matrix (n_steps, m): the Betti curve of each step's diagram on one grid of `radii` (m,).
 
     Source: Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015. `essential` as in `betti_curve`.
@@ -67,11 +67,11 @@ def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int =
     return np.array(curves).reshape(len(curves), len(grid))
 
 
-def _finite(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
+def _finite(diagram: Floats) -> Floats:
     return diagram[np.isfinite(diagram).all(axis=1)]
 
 
-def _grid(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def _grid(values: ArrayLike, name: str) -> Floats:
     grid = np.asarray(values, dtype=np.float64)
     if grid.ndim != 1 or not np.isfinite(grid).all() or (np.diff(grid) < 0).any():
         raise ValueError(f"{name} must be a 1-D ascending array of finite numbers")

@@ -21,9 +21,10 @@ def persistent_homology_dimension(
     (alpha = 1); m is the least-squares slope of log E on log size; the dimension is 1 / (1 - m), without units. `sizes`
     defaults to eight sizes, log-spaced from n / 8 (at least 4) to n / 2. The standard deviation has divisor repeats - 1
     and is NaN for one repeat. A repeat with m >= 1 or E = 0 has no dimension: it makes both results NaN, with a
-    RuntimeWarning. All distances are computed once: O(n^2 d) time, O(n^2) memory. Source: Birdal et al., NeurIPS 2021,
-    arXiv:2111.13171. ValueError: `points` not 2-D, empty, NaN or infinite; fewer than two distinct `sizes`, or sizes
-    outside 2 .. n; `repeats` less than 1.
+    RuntimeWarning. All distances are computed once: O(n^2 d) time, O(n^2) memory.
+    Source: Birdal et al., NeurIPS 2021, arXiv:2111.13171.
+    ValueError: `points` not 2-D, empty, NaN or infinite; fewer than two distinct `sizes`, or sizes outside 2 .. n;
+    `repeats` less than 1.
     """
     distances = pairwise_distances(points)
     n_points = len(distances)
@@ -38,12 +39,9 @@ def persistent_homology_dimension(
     dimensions = np.array([_one_dimension(distances, sizes, rng) for _ in range(repeats)])
     failed = int(np.isnan(dimensions).sum())
     if failed:
-        warnings.warn(
-            f"{failed} of {repeats} subsamplings have no persistent-homology dimension "
-            "(total lifetime 0, or growing as fast as the number of points)",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        why = "total lifetime 0, or growing as fast as the number of points"
+        message = f"{failed} of {repeats} subsamplings have no persistent-homology dimension ({why})"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return math.nan, math.nan
     spread = float(dimensions.std(ddof=1)) if repeats > 1 else math.nan
     return float(dimensions.mean()), spread

@@ -8,10 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.validation import as_diagram
+from toposcale.homology.validation import Floats, as_diagram
 
 DistanceKind = Literal["wasserstein_1", "wasserstein_2", "bottleneck"]
 KINDS: tuple[DistanceKind, ...] = ("wasserstein_1", "wasserstein_2", "bottleneck")
+_ORDERS = {"wasserstein_1": 1, "wasserstein_2": 2, "bottleneck": 1}
+_FEW_BARS = 150  # up to here an assignment is faster than an alignment
 
 
 def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float:
@@ -43,21 +45,14 @@ def diagram_distances(
         return {kind: unit * _aligned(a_lengths, b_lengths, kind) ** (1 / _ORDERS[kind]) for kind in kinds}
     direct = np.max(np.abs(first[:, None, :] - second[None, :, :]), axis=2, initial=0.0)
     costs = [cost / unit for cost in (direct, *alone)]
-    distances: dict[DistanceKind, float] = {}
-    for kind in kinds:
-        if kind == "bottleneck":
-            distances[kind] = _bottleneck(direct, *alone)
-        else:
-            order = _ORDERS[kind]
-            distances[kind] = unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
-    return distances
+
+    def wasserstein(order: int) -> float:
+        return unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
+
+    return {kind: _bottleneck(direct, *alone) if kind == "bottleneck" else wasserstein(_ORDERS[kind]) for kind in kinds}
 
 
-_FEW_BARS = 150  # up to here an assignment is faster than an alignment
-_ORDERS = {"wasserstein_1": 1, "wasserstein_2": 2, "bottleneck": 1}
-
-
-def _aligned(first: NDArray[np.float64], second: NDArray[np.float64], kind: DistanceKind) -> float:
+def _aligned(first: Floats, second: Floats, kind: DistanceKind) -> float:
     """Least cost for two diagrams whose births are all the same: lengths of the bars (k,) and (l,), ascending.
 
     Bars then differ along one axis, and some optimal matching does not cross (|x - y|^q is convex), so it is an
@@ -81,20 +76,18 @@ def _aligned(first: NDArray[np.float64], second: NDArray[np.float64], kind: Dist
     return float(last[k])
 
 
-def _finite_diagram(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def _finite_diagram(values: ArrayLike, name: str) -> Floats:
     diagram = as_diagram(values, name)
     if not np.isfinite(diagram).all():
         raise ValueError(f"{name} must hold finite bars only; leave essential classes out")
     return diagram
 
 
-def _to_diagonal(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
+def _to_diagonal(diagram: Floats) -> Floats:
     return np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0
 
 
-def _matched_cost(
-    direct: NDArray[np.float64], first_alone: NDArray[np.float64], second_alone: NDArray[np.float64]
-) -> float:
+def _matched_cost(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
     """Least total cost of a partial matching, where an unmatched point pays its own `alone` cost.
 
     A pair may also pay for both going alone, so a rectangular assignment of the saving over that is enough:
@@ -110,9 +103,7 @@ def _matched_cost(
     return float(matched + np.delete(first_alone, rows).sum() + np.delete(second_alone, columns).sum())
 
 
-def _bottleneck(
-    direct: NDArray[np.float64], first_alone: NDArray[np.float64], second_alone: NDArray[np.float64]
-) -> float:
+def _bottleneck(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
     """Least r at which every point with alone cost above r can be matched within r, by binary search.
 
     Two matchings, one that serves all such points of the first diagram and one all of the second, always
@@ -138,9 +129,7 @@ def _bottleneck(
     return float(candidates[low])
 
 
-def _matched_by_size(
-    direct: NDArray[np.float64], first_alone: NDArray[np.float64], second_alone: NDArray[np.float64]
-) -> float:
+def _matched_by_size(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
     """Largest cost when longest bars are paired, then second longest, and so on; a pair may go alone."""
     rows, columns = np.argsort(-first_alone), np.argsort(-second_alone)
     paired = min(len(rows), len(columns))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
-from toposcale.homology.validation import as_matrix
+from toposcale.homology.validation import as_matrix, refuse_not_finite
 
 _BLOCK_ENTRIES = 1 << 17  # half a megabyte of float32: a block and its mask stay in the second-level cache
 _SAMPLE_ENTRIES = 1 << 14
@@ -26,10 +26,10 @@ _SMALL_ENTRIES = 512  # below this, sorting all edges costs less than looking fo
 def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = None) -> float:
     """Neural persistence of one weight matrix (n_out, n_in), without units.
 
-    With a = |weight| / scale over the n - 1 edges of the maximum spanning tree (n = n_out + n_in): p = 1: sum(1 - a) /
-    (n - 1), equation 1 of Rieck et al. 2019 (arXiv:1812.09764), at most 1; p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n -
-    1), their code; the leading 1 is their essential class (1, 0), so it can exceed 1. `scale` is max|weight| by
-    default; the published p = 2 values take the largest |weight| of all matrices.
+    With a = |weight| / scale over the n - 1 edges of the maximum spanning tree (n = n_out + n_in):
+    p = 1: sum(1 - a) / (n - 1), equation 1 of Rieck et al. 2019 (arXiv:1812.09764), at most 1;
+    p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n - 1), their code; above 1 by its leading 1, their essential class (1, 0).
+    `scale` is max|weight| by default; the published p = 2 values take the largest |weight| of all matrices.
 
     An all-zero matrix has no neural persistence: NaN, with a RuntimeWarning.
     ValueError: `weight` not 2-D, empty, NaN or infinite; `p` not 1 or 2; `scale` less than max|weight|.
@@ -60,7 +60,8 @@ def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
 
     Exact for every input, ties included; in no particular order. Values are compared in the precision of the input and
     returned as float64. Time is about one pass over the matrix; memory beyond it is a few vectors of length n and a
-    block of 131,072 entries (or one row). ValueError: `weight` not 2-D, empty, NaN or infinite.
+    block of 131,072 entries (or one row).
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
     if matrix.strides[0] < matrix.strides[1]:
@@ -73,7 +74,7 @@ def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
 def _all_edges(matrix: NDArray) -> Edges:
     n_rows, n_columns = matrix.shape
     weights = np.concatenate([block for _, block in _blocks(matrix)]).reshape(-1)
-    _refuse_not_finite(weights)
+    refuse_not_finite(weights, "weight")
     rows, columns = np.divmod(np.arange(matrix.size), n_columns)
     return Edges(rows, columns + n_rows, weights)
 
@@ -95,13 +96,12 @@ def _first_round_edges(matrix: NDArray) -> Edges:
             n_kept += len(positions)
             if n_kept > most_kept:  # the sample misled: go on without a threshold, which is exact as well
                 threshold, kept_positions, kept_weights = math.inf, [], []
-    row_ends = np.concatenate([columns for columns, _ in row_maxima])
-    kept = np.concatenate([np.empty(0, np.intp), *kept_positions])
-    kept_rows, kept_columns = np.divmod(kept, n_columns)
+    row_ends, row_weights = (np.concatenate(parts) for parts in zip(*row_maxima, strict=True))
+    kept_rows, kept_columns = np.divmod(np.concatenate([np.empty(0, np.intp), *kept_positions]), n_columns)
     return Edges(
         np.concatenate([np.arange(n_rows), column_maxima.rows, kept_rows]),
         np.concatenate([row_ends, np.arange(n_columns), kept_columns]) + n_rows,
-        np.concatenate([*(weights for _, weights in row_maxima), column_maxima.weights, *kept_weights]),
+        np.concatenate([row_weights, column_maxima.weights, *kept_weights]),
     )
 
 
@@ -197,13 +197,8 @@ class _ColumnMaxima:
 
     def update(self, first_row: int, block: NDArray[np.floating]) -> None:
         maxima = block.max(axis=0)
-        _refuse_not_finite(maxima)
+        refuse_not_finite(maxima, "weight")
         better = np.flatnonzero(maxima > self.weights)
         if better.size:
             self.weights[better] = maxima[better]
             self.rows[better] = first_row + block[:, better].argmax(axis=0)
-
-
-def _refuse_not_finite(weights: NDArray[np.floating]) -> None:
-    if not np.isfinite(weights).all():
-        raise ValueError("weight must be finite, got NaN or infinity")

@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from toposcale.homology.ripser import ripser_float64
 from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
-from toposcale.homology.validation import as_finite, as_finite_float64, undefined
+from toposcale.homology.validation import Floats, as_finite, as_finite_float64, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
@@ -19,16 +19,17 @@ _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
 
 
-def pairwise_distances(points: ArrayLike) -> NDArray[np.float64]:
+def pairwise_distances(points: ArrayLike) -> Floats:
     """Euclidean distances (n, n) of the rows of `points` (n, d), float64, by direct differences.
 
     Not by |x|^2 + |y|^2 - 2xy, which loses half of the digits of small distances: here duplicates are at distance
-    exactly 0. ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    exactly 0.
+    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
     """
     return _refuse_overflow(squareform(pdist(as_finite_float64(points, "points"))))
 
 
-def mean_pairwise_distance(distances: NDArray[np.float64]) -> float:
+def mean_pairwise_distance(distances: Floats) -> float:
     """Mean of a distance matrix (n, n) over its pairs: the length unit of the `_scaled` features.
 
     One point has no pairs: NaN, with a RuntimeWarning.
@@ -39,7 +40,7 @@ def mean_pairwise_distance(distances: NDArray[np.float64]) -> float:
     return float(distances.sum()) / (n_points * (n_points - 1))
 
 
-def rips_diagrams(points: ArrayLike, *, maxdim: int = 1) -> list[NDArray[np.float64]]:
+def rips_diagrams(points: ArrayLike, *, maxdim: int = 1) -> list[Floats]:
     """Vietoris-Rips diagrams H0 .. H`maxdim` of the rows of `points` (n, d), over the field of two elements.
 
     One (k, 2) float64 array (birth, death) a dimension, in the unit of `points`: finite bars of positive
@@ -50,7 +51,7 @@ def rips_diagrams(points: ArrayLike, *, maxdim: int = 1) -> list[NDArray[np.floa
     return rips_diagrams_of_distances(pairwise_distances(points), maxdim=maxdim)
 
 
-def rips_diagrams_of_distances(distances: NDArray[np.float64], *, maxdim: int = 1) -> list[NDArray[np.float64]]:
+def rips_diagrams_of_distances(distances: Floats, *, maxdim: int = 1) -> list[Floats]:
     """`rips_diagrams` from a distance matrix (n, n), for callers that need the distances as well."""
     if maxdim < 0:
         raise ValueError(f"maxdim must be 0 or more, got {maxdim}")
@@ -59,13 +60,13 @@ def rips_diagrams_of_distances(distances: NDArray[np.float64], *, maxdim: int = 
     return [_finite_bars(diagram) for diagram in ripser_float64(distances, maxdim=maxdim, threshold=radius)]
 
 
-def _finite_bars(diagram: NDArray[np.float64]) -> NDArray[np.float64]:
+def _finite_bars(diagram: Floats) -> Floats:
     births, deaths = diagram[:, 0], diagram[:, 1]
     bars = diagram[(deaths > births) & np.isfinite(deaths)]
     return bars[np.lexsort((bars[:, 0], bars[:, 0] - bars[:, 1]))]
 
 
-def spanning_tree_lengths(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+def spanning_tree_lengths(distances: Floats) -> Floats:
     """Edge lengths (n - 1,) of a minimum spanning tree of `distances` (n, n), longest first."""
     n_points = len(distances)
     lengths = np.empty(n_points - 1)
@@ -82,7 +83,7 @@ def spanning_tree_lengths(distances: NDArray[np.float64]) -> NDArray[np.float64]
     return np.sort(lengths)[::-1]
 
 
-def h0_lifetimes(points: ArrayLike) -> NDArray[np.float64]:
+def h0_lifetimes(points: ArrayLike) -> Floats:
     """Lifetimes (n - 1,) of the finite H0 classes of the rows of `points` (n, d), longest first.
 
     They are the edge lengths of the Euclidean minimum spanning tree; duplicated points give zeros. Exact in float64:
@@ -90,20 +91,23 @@ def h0_lifetimes(points: ArrayLike) -> NDArray[np.float64]:
     differences. Time O(n^2 d), mostly one matrix product; memory beyond the input: one float64 copy and a few blocks of
     64 MB. Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6 minutes. Many
     points closer together than the rounding of inner products (1e-6 of their norm) are slower, up to the time of all
-    direct differences. ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance
-    overflows.
+    direct differences.
+    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
     """
     cloud = as_finite(points, "points")
     if len(cloud) <= _DENSE_POINTS:
         return spanning_tree_lengths(pairwise_distances(cloud))
-    first = _first_of_equal_rows(cloud)
-    distinct = cloud[np.unique(first)]
-    squares = _squared_tree_lengths(distinct)
-    zeros = np.zeros(len(cloud) - len(distinct))
-    return np.sort(np.concatenate([np.sqrt(squares), zeros]))[::-1]
+    distinct = cloud[np.unique(_first_of_equal_rows(cloud))]
+    lengths = np.zeros(len(cloud) - 1)
+    if len(distinct) > 1:
+        search = _NeighbourSearch(distinct)
+        edges = search.ways_out(np.arange(len(distinct)), search.short_square())
+        squares = -tree_weights(len(distinct), edges, lambda labels: search.ways_out(labels, -math.inf))
+        lengths[: len(squares)] = np.sqrt(squares)
+    return np.sort(lengths)[::-1]
 
 
-def nearest_distances(points: ArrayLike) -> NDArray[np.float64]:
+def nearest_distances(points: ArrayLike) -> Floats:
     """Distance (n,) of each row of `points` (n, d) to the nearest other row; infinite where there is no other row.
 
     Exact in float64, as `h0_lifetimes` is: every pair that inner products cannot rule out is compared by direct
@@ -142,23 +146,9 @@ def nearest_neighbour_mean(points: ArrayLike) -> float:
 def _first_of_equal_rows(cloud: NDArray) -> NDArray[np.intp]:
     """For each row the index of the first row that equals it. Rows are compared by digests, not copied."""
     first: dict[bytes, int] = {}
-    return np.array(
-        # Adding 0 turns -0.0 into 0.0, which equals it and has other bytes.
-        [
-            first.setdefault(hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest(), index)
-            for index, row in enumerate(cloud)
-        ],
-        dtype=np.intp,
-    )
-
-
-def _squared_tree_lengths(cloud: NDArray) -> NDArray[np.float64]:
-    """Squared edge lengths of a minimum spanning tree of distinct points, by Boruvka rounds."""
-    if len(cloud) == 1:
-        return np.empty(0)
-    search = _NeighbourSearch(cloud)
-    edges = search.ways_out(np.arange(len(cloud)), search.short_square())
-    return -tree_weights(len(cloud), edges, lambda labels: search.ways_out(labels, -math.inf))
+    # Adding 0 turns -0.0 into 0.0, which equals it and has other bytes.
+    digests = (hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest() for row in cloud)
+    return np.array([first.setdefault(digest, index) for index, digest in enumerate(digests)], dtype=np.intp)
 
 
 class _NeighbourSearch:
@@ -173,7 +163,7 @@ class _NeighbourSearch:
         # product of d terms is off by at most d eps |x| |y|, and (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2).
         self.margin = 8.0 * (cloud.shape[1] + 16) * np.finfo(np.float64).eps
 
-    def exact_squares(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+    def exact_squares(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> Floats:
         squares = np.empty(len(start))
         step = max(1, _DIFFERENCE_ENTRIES // self.cloud.shape[1])
         for first in range(0, len(start), step):
@@ -218,7 +208,7 @@ class _NeighbourSearch:
 
     def candidates(
         self, rows: NDArray[np.intp], labels: NDArray[np.intp], threshold: float
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
         """Shortest ways out of the points `rows`, and all pairs within `threshold`: start, end, square."""
         lower = (-2.0 * self.centred[rows]) @ self.centred.T
         # A lower bound of each square, short of the row's own part, which does not change the order in a row.
@@ -236,7 +226,7 @@ class _NeighbourSearch:
         return rows[row[kept]], end[kept], squares[kept]
 
 
-def _refuse_overflow(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+def _refuse_overflow(distances: Floats) -> Floats:
     if not np.isfinite(distances).all():
         raise ValueError("points are so far apart that a squared distance overflows float64")
     return distances

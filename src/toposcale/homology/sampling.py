@@ -54,8 +54,8 @@ def null_z_scores(
     (observed - null mean) / null standard deviation, named `{feature}_z_permuted`: the entries permuted within the
     matrix; `{feature}_z_gaussian`: independent normal entries of the same mean and variance. `features` maps a float64
     matrix to named values, and `observed` saves computing them again. The standard deviation has divisor draws - 1.
-    Where it is 0 or a value is not finite the score is NaN, with a RuntimeWarning. ValueError: `weight` not 2-D, empty,
-    NaN or infinite; `draws` less than 2.
+    Where it is 0 or a value is not finite the score is NaN, with a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite; `draws` less than 2.
     """
     matrix = as_finite_float64(weight, "weight")
     if draws < 2:
@@ -71,13 +71,11 @@ def null_z_scores(
     for null, draw in nulls.items():
         drawn = [features(draw()) for _ in range(draws)]
         for name, value in observed.items():
-            values = np.array([null_features[name] for null_features in drawn])
+            values = np.array([of_draw[name] for of_draw in drawn])
             spread = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
             defined = spread > 0.0 and math.isfinite(value)
             scores[f"{name}_z_{null}"] = (value - float(values.mean())) / spread if defined else math.nan
-    undefined = [name for name, score in scores.items() if math.isnan(score)]
+    undefined = ", ".join(name for name, score in scores.items() if math.isnan(score))
     if undefined:
-        warnings.warn(
-            f"no null score for {', '.join(undefined)}: no spread, or not finite", RuntimeWarning, stacklevel=2
-        )
+        warnings.warn(f"no null score for {undefined}: no spread, or not finite", RuntimeWarning, stacklevel=2)
     return scores

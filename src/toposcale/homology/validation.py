@@ -8,6 +8,8 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Floats = NDArray[np.float64]
+
 
 def as_matrix(values: ArrayLike, name: str) -> NDArray:
     """`values` as a non-empty real 2-D array, not yet checked for NaN; floats keep their dtype."""
@@ -24,7 +26,7 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray:
     return matrix
 
 
-def as_finite_float64(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def as_finite_float64(values: ArrayLike, name: str) -> Floats:
     """`values` as a non-empty finite 2-D float64 array (C order)."""
     return as_finite(as_matrix(values, name).astype(np.float64, copy=False), name)
 
@@ -32,12 +34,17 @@ def as_finite_float64(values: ArrayLike, name: str) -> NDArray[np.float64]:
 def as_finite(values: ArrayLike, name: str) -> NDArray:
     """`values` as a non-empty finite 2-D array of floats (C order) of the precision that it has."""
     matrix = np.ascontiguousarray(as_matrix(values, name))
-    if not np.isfinite(matrix).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    refuse_not_finite(matrix, name)
     return matrix
 
 
-def as_diagram(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def refuse_not_finite(values: ArrayLike, name: str) -> None:
+    """ValueError where a value is NaN or infinite."""
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+
+
+def as_diagram(values: ArrayLike, name: str) -> Floats:
     """`values` as a (k, 2) float64 persistence diagram without NaN; k may be 0."""
     diagram = np.asarray(values, dtype=np.float64)
     if diagram.size == 0 and diagram.ndim <= 2:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.neural_persistence import neural_persistence_of_tree, spanning_tree_weights
-from toposcale.homology.validation import as_matrix, undefined
+from toposcale.homology.validation import Floats, as_matrix, refuse_not_finite, undefined
 
 _BLOCK_ENTRIES = 1 << 18
 _ALL_ENTRIES = 1 << 9  # up to here tau is that of all pairs of entries
@@ -25,12 +25,12 @@ def weight_variance(weight: ArrayLike) -> float:
     """Variance (divisor n) of |w| / max |w| over the entries of a matrix: between 0 and 1/4, without units.
 
     Neural persistence follows it closely where large weights are not concentrated in space. An all-zero matrix has
-    none: NaN, with a RuntimeWarning. ValueError: `weight` not 2-D, empty, NaN or infinite.
+    none: NaN, with a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
     largest = float(np.max([block.max() for block in _blocks(matrix)]))
-    if not math.isfinite(largest):
-        raise ValueError("weight must be finite, got NaN or infinity")
+    refuse_not_finite(largest, "weight")
     if largest == 0.0:
         return undefined("an all-zero weight matrix has no variance in its own unit")
     count, mean, squares = 0, 0.0, 0.0
@@ -51,7 +51,8 @@ def spatial_concentration(weight: ArrayLike) -> float:
     Rows and columns are sorted by their mean |w|; the positions are the place of an entry's row, that of its column, and
     their sum, which moves across the anti-diagonals. Of more than 512 entries tau is that of 65,536 random pairs,
     always the same ones for a shape: its standard error is below 0.005.
-    Equal |w| throughout have none: NaN, with a RuntimeWarning. ValueError: `weight` not 2-D, empty, NaN or infinite.
+    Equal |w| throughout have none: NaN, with a RuntimeWarning.
+    ValueError: `weight` not 2-D, empty, NaN or infinite.
     """
     matrix = as_matrix(weight, "weight")
     n_columns = matrix.shape[1]
@@ -59,8 +60,7 @@ def spatial_concentration(weight: ArrayLike) -> float:
     for block in _blocks(matrix):
         row_means.append(block.mean(axis=1))
         column_sums += block.sum(axis=0)
-    if not np.isfinite(column_sums).all():
-        raise ValueError("weight must be finite, got NaN or infinity")
+    refuse_not_finite(column_sums, "weight")
     rows, columns = _pairs_of_entries(*matrix.shape)
     larger = _order(np.abs(matrix[rows, columns]))
     if not larger.any():
@@ -79,17 +79,17 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
     edge of k be heavier than b[k], the smaller of its heaviest edges to either side: from a weight on, inputs and
     outputs are then connected exactly where they are in S. So the spanning tree of S is that of this graph without one
     edge b[k] for every k, and the time is that of `neural_persistence`. A constant matrix has none: NaN, with a
-    RuntimeWarning. ValueError: not 2-D, empty, NaN or infinite, or the hidden units of the two differ in number.
+    RuntimeWarning.
+    ValueError: not 2-D, empty, NaN or infinite, or the hidden units of the two differ in number.
     """
     above, below = as_matrix(first, "first"), as_matrix(second, "second").T
     if len(above) != len(below):
         raise ValueError(f"first must have as many rows as second has columns, got {len(above)} and {len(below)}")
     edges = np.empty((len(above), above.shape[1] + below.shape[1]))  # the one copy in float64
-    edges[:, : above.shape[1]], edges[:, above.shape[1] :] = above, below
-    sides = edges[:, : above.shape[1]], edges[:, above.shape[1] :]
+    sides = np.split(edges, [above.shape[1]], axis=1)
+    sides[0][:], sides[1][:] = above, below
     for name, side in zip(("first", "second"), sides, strict=True):
-        if not np.isfinite(side).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        refuse_not_finite(side, name)
     if any(np.ptp(side) == 0.0 for side in sides):
         return undefined("a constant weight matrix has no deep graph persistence")
     for side in sides:
@@ -101,7 +101,7 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
     return neural_persistence_of_tree(_without(spanning_tree_weights(edges), reach))
 
 
-def _without(values: NDArray[np.float64], left_out: NDArray[np.float64]) -> NDArray[np.float64]:
+def _without(values: Floats, left_out: Floats) -> Floats:
     """A multiset less another one that it holds."""
     distinct, counts = np.unique(values, return_counts=True)
     gone, times = np.unique(left_out, return_counts=True)
@@ -118,11 +118,10 @@ def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[NDArray[np.intp], ND
         pairs = np.array(np.triu_indices(size, 1))
     else:
         pairs = np.random.default_rng(0).integers(size, size=(2, _SAMPLED_PAIRS))
-    rows, columns = np.divmod(pairs, n_columns)
-    return rows, columns
+    return np.divmod(pairs, n_columns)
 
 
-def _places(means: NDArray[np.float64]) -> NDArray[np.int32]:
+def _places(means: Floats) -> NDArray[np.int32]:
     """The place of each row or column when they are sorted by their means, equal ones in their order."""
     places = np.empty(len(means), np.int32)
     places[np.argsort(means, kind="stable")] = np.arange(len(means))
@@ -142,7 +141,7 @@ def _tau(places: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
     return float(after @ larger) / differing if differing else math.nan
 
 
-def _blocks(matrix: NDArray) -> Iterator[NDArray[np.float64]]:
+def _blocks(matrix: NDArray) -> Iterator[Floats]:
     """|w| of some rows at a time, as float64 copies."""
     step = max(1, _BLOCK_ENTRIES // matrix.shape[1])
     for first in range(0, len(matrix), step):
