@@ -17,10 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fetched(NamedTuple):
-    """What an attempt at a checkpoint came to: how large it is, its commit, and whether its download was damaged.
-
-    Of what could not be used, or only repeats another checkpoint, there are no sizes.
-    """
+    """A checkpoint's sizes (None: not usable, or a duplicate), its commit, and whether its download was damaged."""
 
     sizes: Sizes | None
     commit: str = ""
@@ -66,9 +63,8 @@ def write_manifest(
 def read_manifest(path: str | Path) -> Path:
     """The folder of a checkpoint, every file checked; fetched again where one is damaged or no longer in the cache.
 
-    It is fetched again as the commit that it was: features of two commits do not belong to one checkpoint.
-    UserError: it could not be used when it was fetched; LeftOutError: it was left out as a duplicate;
-    HubUnreachableError: it is damaged, and cannot be fetched now.
+    It is fetched again as the commit that it was: features of two commits do not belong to one checkpoint. UserError: it
+    could not be used when it was fetched; LeftOutError: a duplicate; HubUnreachableError: damaged, and not fetched now.
     """
     facts = read_json(path)
     if "unusable" in facts:

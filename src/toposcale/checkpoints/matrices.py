@@ -84,11 +84,10 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
 def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
     """Name and values of every weight matrix (n_out, n_in), one in memory at a time.
 
-    Rows are outputs also where the file has them as columns: see `stored_transposed`.
-    float64, float32 and float16 come as they are stored, bfloat16 and float8 as float32, which holds them exactly.
-    Left out: what is not 2-D, whole numbers, the second copy of tied weights, and the buffers `attention.bias`,
-    `attention.masked_bias` and `rotary_emb.inv_freq`; with a RuntimeWarning, matrices without an entry. UserError as in
-    `weight_files`, for a `.bin` that holds more than plain tensors, and where no matrix is left.
+    Rows are outputs also where the file has them as columns (`stored_transposed`). float64, float32 and float16 come as
+    they are stored, bfloat16 and float8 as float32, which holds them exactly. Left out: what is not 2-D, whole numbers, the
+    second copy of tied weights, and buffers (`is_buffer`); with a RuntimeWarning, matrices without an entry. UserError as
+    in `weight_files`, for a `.bin` that holds more than plain tensors, and where no matrix is left.
     """
     files = weight_files(checkpoint)
     copies = tied_copies(files)
@@ -150,10 +149,8 @@ def empty_matrices(checkpoint: str | Path) -> list[str]:
 
 
 def tied_copies(files: Sequence[Path]) -> set[str]:
-    """Names of output matrices in safetensors files that hold the table of tokens once more, value by value.
-
-    The format knows no tensor under two names, so that some programs store tied weights twice.
-    """
+    """Names of output matrices in safetensors files that hold the table of tokens once more, value by value."""
+    # The format knows no tensor under two names, so that some programs store tied weights twice.
     shapes = {file: _shapes(file) for file in files if file.suffix == ".safetensors"}
     named = {name: (file, shape) for file, of_file in shapes.items() for name, shape in of_file.items()}
     return {
@@ -204,17 +201,14 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
-    """Number of stored weights, buffers left out; tied weights count once.
-
-    Without `embeddings` the tables of token and position embeddings, known by their names, are left out.
-    """
+    """Number of weights, tied ones once; without `embeddings` those of token and position tables, known by name, not."""
     copies = tied_copies(weight_files(checkpoint))
     shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
     return count_weights(shapes, embeddings=embeddings)
 
 
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
-    """Number of weights in tensors of those names and shapes; without `embeddings` as in `count_parameters`."""
+    """Number of weights in tensors of those names and shapes; `embeddings` as in `count_parameters`."""
     return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
 
 
@@ -227,10 +221,7 @@ class Sizes(NamedTuple):
 
 
 def stored_sizes(checkpoint: str | Path) -> Sizes:
-    """What the headers of a checkpoint's files tell of its size: weights that are stored twice count twice.
-
-    UserError as in `weight_files`.
-    """
+    """The size that the headers of the files state: weights stored twice count twice. UserError as in `weight_files`."""
     shapes = tensor_shapes(checkpoint)
     matrices = [math.prod(shape) for shape in shapes.values() if len(shape) == 2]
     return Sizes(count_weights(shapes), max(matrices, default=0), len(matrices))
@@ -327,10 +318,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
 
 
 def _load_bin(file: Path) -> dict[str, Any]:
-    """The tensors of a `.bin`, mapped from disk where its layout allows; nothing in it is ever executed.
-
-    Tied weights stand in it under two names, and are kept under the first.
-    """
+    """The tensors of a `.bin`, mapped from disk where possible, tied ones under their first name; nothing is executed."""
     try:
         import torch
     except ImportError as error:

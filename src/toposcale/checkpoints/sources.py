@@ -132,17 +132,14 @@ def trainer_facts(state: Path, checkpoint: Path | None) -> dict[str, int | None]
     """
     stated = loss_curves.trainer_state(state)
     inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
-    return {
-        "final_step": stated.get("max_steps") or None,
-        "tokens_per_step": loss_curves.tokens_per_step(stated, inner),
-    }
+    tokens = loss_curves.tokens_per_step(stated, inner)
+    return {"final_step": stated.get("max_steps") or None, "tokens_per_step": tokens}
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
     """What a checkpoint lacks beside its weights to read a text, in words; empty where it has everything.
 
-    A file needs the sizes of the project's GPT in its metadata, a folder config.json and, where one is asked for, a
-    `tokenizer`.
+    A file needs the sizes of the project's GPT in its metadata; a folder config.json and, where asked for, a `tokenizer`.
     """
     path = Path(checkpoint)
     if path.is_file():

@@ -43,10 +43,9 @@ def describe(
     """The features of every weight matrix, and of the whole model under the layer "all": layer, feature, value.
 
     source: a safetensors or `.bin` file, a folder in the layout of Hugging Face, a PyTorch module, or 2-D arrays by name.
-    layers: globs on names of matrices. settings: fields of `weights.WeightSettings`, such as max_points.
-    model: the name of the model in a run. With it the numbers are those of the run, since the rows that stand for a matrix
-    of more than max_points rows depend on the name.
-
+    layers: globs on names of matrices. settings: fields of `weights.WeightSettings`, such as max_points. model: the name of
+    the model in a run. With it the numbers are those of the run: the rows that stand for a matrix of more than max_points
+    rows depend on it.
     A matrix with a NaN has NaN features and a RuntimeWarning. UserError: no such checkpoint, a damaged one, or no matrix.
     """
     features, _ = _measured(source, layers, model, progress, settings)
@@ -68,9 +67,7 @@ def compare(
     on) belongs to both checkpoints: it stands under change alone. A layer of one checkpoint only has a NaN for the other.
     UserError as in `describe`, and for two checkpoints without a common layer.
     """
-    (earlier, first), (later, second) = (
-        _measured(source, layers, model, progress, settings) for source in (before, after)
-    )
+    (earlier, first), (later, second) = (_measured(side, layers, model, progress, settings) for side in (before, after))
     common = first.keys() & second.keys()
     if not common:
         raise UserError(

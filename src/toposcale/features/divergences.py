@@ -39,13 +39,12 @@ def divergence(first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homo
     n_texts = len(of_first)
     if n_texts < _FEWEST or not all(np.isfinite(points).all() for points in clouds):
         return dict.fromkeys(names, float("nan"))
-    features = {"rtd": homology.representation_topology_divergence(*clouds)}
+    rtd = homology.representation_topology_divergence
+    features = {"rtd": rtd(*clouds)}
     if repeats >= 2:
         rng = homology.seeded_generator(seed)
         size = max(_FEWEST // 2, round(_SUBSET * n_texts))
         draws = [rng.choice(n_texts, size, replace=False) for _ in range(repeats)]
-        values = [
-            homology.representation_topology_divergence(*(points[np.sort(rows)] for points in clouds)) for rows in draws
-        ]
+        values = [rtd(*(points[np.sort(rows)] for points in clouds)) for rows in draws]
         features["rtd_spread"] = float(np.std(values, ddof=1))
     return features

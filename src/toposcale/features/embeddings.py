@@ -50,11 +50,11 @@ def tokenize(texts: Sequence[str], tokenizer: Any, *, tokens: int = 128) -> list
 class ForwardPass:
     """What one pass over n texts gives.
 
-    `embeddings`: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after
-    the final norm, is called "all", as it stands for the whole model. With all layers, `hidden.00` is the embedding
-    layer and the others are the blocks, the last one again among them. `cross_entropies`: float64 (n,), sums in nats
-    over the predicted tokens of a text, and `predicted`: (n,), their numbers. `precision`: relative rounding of the
-    embeddings: that of float32, or of the model's own type where it is coarser, over the root of the tokens of a text.
+    `embeddings`: mean hidden state over the tokens of each text, float32 (n, d_model), by layer; the last layer, after the
+    final norm, is called "all". With all layers, `hidden.00` is the embedding layer and the others are the blocks, the last
+    one again among them. `cross_entropies`: float64 (n,), sums in nats over the predicted tokens of a text, and
+    `predicted`: (n,), their numbers. `precision`: relative rounding of the embeddings: that of float32, or of the model's
+    own type where it is coarser, over the root of the tokens of a text.
     """
 
     embeddings: dict[str, NDArray[np.float32]]
@@ -82,10 +82,8 @@ def forward_pass(
 
     Texts of like length share a batch of at most `batch_tokens` tokens, padding included, and of their logits those of
     `vocabulary_block` tokens of the vocabulary exist at a time (4 MB, which stay in the cache). The first token of a text
-    is not predicted.
-    progress: is handed the batches and their number, and passes them on.
-    ValueError: no texts, an empty one, one longer than the context or with a token that the model does not have, or none
-    with two tokens. What a model with NaN weights gives is NaN.
+    is not predicted. progress: is handed the batches and their number, and passes them on. ValueError: no texts, an empty
+    one, one longer than the context or with a token that the model does not have, or none with two tokens.
     """
     import torch
 
@@ -211,9 +209,8 @@ def embedding_features(
 ) -> tuple[Features, Diagrams]:
     """Topology and spectra of embedded texts (n, d): named numbers, and the diagrams H0 and H1.
 
-    After PCA to `components`: the summaries of each Vietoris-Rips diagram as `h0_count`, `h0_total` ...; those with a
-    unit again as `..._scaled`, of the cloud divided by its mean pairwise distance; `pca_variance_kept`, between 0 and 1.
-    Before PCA, of the centred matrix: `effective_rank`, `participation_ratio`, `eigenspectrum_decay`.
+    After PCA to `components`: those of `homology.cloud_features`, and `pca_variance_kept`, between 0 and 1. Before PCA, of
+    the centred matrix: `effective_rank`, `participation_ratio`, `eigenspectrum_decay`.
     ValueError: not 2-D, empty, NaN or infinite.
     """
     points, kept = principal_components(embeddings, components)
@@ -229,18 +226,15 @@ def feature_spread(
 ) -> Features:
     """Standard deviation (divisor repeats - 1) of each feature over random subsets of the texts, as `{feature}_spread`.
 
-    Each subset is drawn without replacement. It says how much a feature depends on the choice of texts; features that
-    grow with the number of texts are those of the smaller number. NaN where a subset's feature is NaN.
-    ValueError: fewer than 2 repeats, or subsets of fewer than 3 texts.
+    Each subset is drawn without replacement; features that grow with the number of texts are those of the smaller number.
+    NaN where a subset's feature is NaN. ValueError: fewer than 2 repeats, or subsets of fewer than 3 texts.
     """
     points = np.asarray(embeddings)
     size = round(settings.subset * len(points))
     if settings.repeats < 2 or size < 3:
         raise ValueError(f"a spread needs 2 repeats of 3 texts, got {settings.repeats} of {size}")
-    subsets = [np.sort(rng.choice(len(points), size, replace=False)) for _ in range(settings.repeats)]
-    draws = [
-        embedding_features(points[rows], components=settings.components, precision=precision)[0] for rows in subsets
-    ]
+    parts = [np.sort(rng.choice(len(points), size, replace=False)) for _ in range(settings.repeats)]
+    draws = [embedding_features(points[rows], components=settings.components, precision=precision)[0] for rows in parts]
     return {f"{name}_spread": float(np.std([draw[name] for draw in draws], ddof=1)) for name in draws[0]}
 
 

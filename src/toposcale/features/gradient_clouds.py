@@ -33,9 +33,9 @@ def compute_features(
     """Features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
     `gradients`: arrays of any shape by name; one of more than two axes, such as that of a convolution kernel, is a matrix
-    of (n_out, all the rest). The features of `homology.cloud_features` and `gradient_norm`, the
-    Frobenius norm; under "all" their aggregates, the norm there over all arrays, those that are no matrices too.
-    Units: loss per weight unit. A matrix with a NaN or an infinity has NaN features, with a RuntimeWarning.
+    of (n_out, all the rest). The features of `homology.cloud_features` and `gradient_norm`, the Frobenius norm; under "all"
+    their aggregates, the norm there over all arrays, those that are no matrices too. Units: loss per weight unit. A matrix
+    with a NaN or an infinity has NaN features, with a RuntimeWarning.
     """
     features: Features = {}
     diagrams: Diagrams = {}

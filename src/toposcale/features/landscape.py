@@ -51,15 +51,14 @@ class Description:
 
 
 def compute_features(
-    losses: Sequence[Loss], parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings, *, model: str
+    losses: Sequence[Loss], parameters: Parameters, settings: LandscapeFeatureSettings, *, model: str
 ) -> Description:
     """The landscape around `parameters`: the mean of every feature over draws, and its `_spread` over them.
 
     A draw is one of `losses`, each the loss on another probe batch, with random directions of its own. The `_spread` is
     the standard deviation (divisor n - 1) and needs two draws. Directions depend on (seed, model, place in `losses`).
-
-    Where the parameters are not finite all features are NaN, with no surface, density or profile, one NaN bar in
-    degree 0, and a RuntimeWarning.
+    Where the parameters are not finite all features are NaN, with no surface, density or profile, one NaN bar in degree 0,
+    and a RuntimeWarning.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters.values()):
         what = "the weights hold NaN or infinity: the features of the landscape are NaN"
@@ -104,7 +103,7 @@ def mean_and_spread(measured: Sequence[Features]) -> Features:
 
 
 def _gradient_clouds(
-    loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings, model: str
+    loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings, model: str
 ) -> tuple[Features, Diagrams]:
     if settings.gradients is None:
         return {}, {}
@@ -123,7 +122,7 @@ def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> Diagrams:
 
 
 def _density(
-    loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings
+    loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Eigenvalues (m,), the smoothed density there, and its standard error over the runs."""
     runs, steps = settings.density_runs, settings.density_steps
@@ -154,9 +153,7 @@ def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
     return landscape_profile(surface.values, edges, levels=PROFILE_LEVELS)
 
 
-def _undefined(
-    parameters: Mapping[str, Tensor], settings: LandscapeFeatureSettings, model: str, *, draws: int
-) -> Description:
+def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, model: str, *, draws: int) -> Description:
     """The names that finite weights of these shapes would have had, every value NaN."""
     ones = {name: torch.ones_like(tensor, requires_grad=False) for name, tensor in parameters.items()}
 

@@ -7,7 +7,7 @@ registered beside the function that computes them (`toposcale.features.weights.m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -29,12 +29,7 @@ SOURCE_UNITS = {
     "trajectory": "weight units",
 }
 
-OVER_LAYERS: dict[str, Callable[[Sequence[float]], Any]] = {
-    "mean": np.mean,
-    "sum": np.sum,
-    "norm": np.linalg.norm,
-    "max": np.max,
-}
+OVER_LAYERS: dict[str, Callable[..., Any]] = {"mean": np.mean, "sum": np.sum, "norm": np.linalg.norm, "max": np.max}
 """How the values of the layers become that of the model; `norm` is the root of the summed squares."""
 
 
@@ -119,9 +114,8 @@ def lookup(name: str, source: str = "weights") -> Feature:
         rest = replace(base, name=name, title=f"{base.title}, {suffix[1:].replace('_', ' ')}")
         if suffix in _UNCERTAINTIES:
             return rest
-        return replace(
-            rest, unit=base.unit if base.unit in ("count", "nats") else "mean distances", rescaling_of=base.name
-        )
+        unit = base.unit if base.unit in ("count", "nats") else "mean distances"
+        return replace(rest, unit=unit, rescaling_of=base.name)
     for pattern, feature in REGISTERED.items():
         if match := pattern.fullmatch(name):
             return _filled(feature, name, source, match.groupdict())

@@ -35,10 +35,8 @@ def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]])
         warnings.simplefilter("ignore", UserWarning)  # it wonders at points of more dimensions than there are points
         computed = ripser(np.asarray(points, dtype=np.float64), maxdim=len(by_dimension) - 1)["dgms"]
     finite = [np.asarray(diagram[np.isfinite(diagram[:, 1])], dtype=np.float64) for diagram in computed]
-    largest = max(
-        homology.diagram_distance(ours, theirs, kind="bottleneck")
-        for ours, theirs in zip(by_dimension, finite, strict=True)
-    )
+    pairs = zip(by_dimension, finite, strict=True)
+    largest = max(homology.diagram_distance(*pair, kind="bottleneck") for pair in pairs)
     return largest / homology.mean_pairwise_distance(homology.pairwise_distances(points))
 
 

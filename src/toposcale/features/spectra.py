@@ -156,16 +156,12 @@ def powerlaw_alpha(eigenvalues: NDArray[np.float64]) -> float:
     tail_sums = np.cumsum(logs[::-1])[::-1][starts]
     exponents = sizes / (tail_sums - sizes * logs[starts])  # alpha - 1
     step = max(1, _BLOCK_ENTRIES // len(logs))
-    distances = [
-        _ks_distances(logs, starts[first : first + step], exponents[first : first + step])
-        for first in range(0, len(starts), step)
-    ]
+    parts = [slice(first, first + step) for first in range(0, len(starts), step)]
+    distances = [_ks_distances(logs, starts[part], exponents[part]) for part in parts]
     return 1.0 + float(exponents[int(np.argmin(np.concatenate(distances)))])
 
 
-def _ks_distances(
-    logs: NDArray[np.float64], starts: NDArray[np.intp], exponents: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _ks_distances(logs: NDArray, starts: NDArray[np.intp], exponents: NDArray) -> NDArray[np.float64]:
     """sup |F_empirical - F| of each tail logs[start:], with F = 1 - exp(-exponent (log - log[start]))."""
     place = np.arange(len(logs)) - starts[:, None]  # negative before the tail
     size = (len(logs) - starts)[:, None]

@@ -19,9 +19,7 @@ def scalars(path: Path) -> tuple[dict[str, dict[int, float]], int]:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
-        raise UserError(
-            f"{path}: event files need the package tensorboard: {sys.executable} -m pip install tensorboard"
-        ) from error
+        raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
     folders = sorted({file.parent for file in path.rglob("*.tfevents.*")}) if path.is_dir() else [path]
     points: dict[str, dict[int, float]] = {}
     repeated: set[int] = set()

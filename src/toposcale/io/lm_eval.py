@@ -41,11 +41,10 @@ def read_results(
     """Rows (model, step, metric, value) of every file of `result_files` that is about one of `models`, sorted.
 
     A file is about the model whose repository it names; else about the one whose name, or the last part of whose
-    repository, is that of its own folder or the last part of the repository that it names. A version in a name does
-    not count: pythia-v1.1-70m is pythia-70m.
-
-    The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer shape follows where it is not
-    `none`, and `5-shot` where examples were given. `tasks`: globs of those that count. Standard errors are left out.
+    repository, is that of its own folder or the last part of the repository that it names. A version in a name does not
+    count: pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer
+    shape follows where it is not `none`, and `5-shot` where examples were given. `tasks`: globs of those that count.
+    Standard errors are left out.
     UserError: no such folder, no file about any of the models, a file of another shape or without a step, two values for
     one metric.
     """

@@ -101,10 +101,9 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
     A table is CSV (separated by comma, semicolon or tab) or Parquet; JSON is an object a line, or a list of objects. Needed
     are a step and a loss, of training or validation, in nats per token; the learning rate and the gradient norm are read
     where they are. Names are those of W&B, TensorBoard, Lightning, Megatron and transformers, in any case. Rows of one step
-    are joined, as Lightning writes a row for the training and one for the validation.
-    A file may be compressed with gzip, and one without a telling ending is known by its first bytes. loss_column,
-    step_column: the columns of the loss and of the step, where no usual name tells them.
-    UserError: one line that names the file and what is wrong with it.
+    are joined, as Lightning writes a row for the training and one for the validation. A file may be compressed with gzip,
+    and one without a telling ending is known by its first bytes. loss_column, step_column: the columns of the loss and of
+    the step, where no usual name tells them. UserError: one line that names the file and what is wrong with it.
     """
     path = Path(path)
     chosen = _chosen(loss_column, step_column)
@@ -211,9 +210,8 @@ def _text(path: Path) -> str:
 def _of_objects(objects: Iterable[Mapping[str, Any]], path: Path, chosen: Mapping[str, str]) -> LossCurve:
     """The loss curve of rows; those without a step are none."""
     steps = {chosen["step"].lower()} if "step" in chosen else set(NAMES["step"])
-    return _of_columns(
-        _columns([_numbers(row) for row in objects if steps & {name.lower() for name in row}]), path, chosen
-    )
+    rows = [_numbers(row) for row in objects if steps & {name.lower() for name in row}]
+    return _of_columns(_columns(rows), path, chosen)
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
@@ -246,11 +244,7 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
 
 
 def _read_trainer_state(path: Path) -> LossCurve:
-    """The log of transformers' Trainer: losses, gradient norms, learning rates, and what it evaluated.
-
-    `eval_loss` is the metric validation_loss, any other `eval_NAME` that is a number the metric NAME. A logged loss is the
-    mean over the steps since the log before.
-    """
+    """The log of transformers' Trainer: losses (means since the log before), gradient norms, rates, and evaluations."""
     rows = [
         {"step": float(entry["step"]), **evaluated(entry)}
         | _numbers({name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)})
@@ -271,7 +265,7 @@ def trainer_state(path: str | Path) -> dict[str, Any]:
 
 
 def evaluated(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of one evaluation as the Trainer logs it, by their names here."""
+    """The metrics of one evaluation as the Trainer logs it: `eval_loss` is validation_loss, any other `eval_NAME` NAME."""
     named = {
         name.removeprefix("eval_"): float(value)
         for name, value in entry.items()

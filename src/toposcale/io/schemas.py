@@ -321,9 +321,7 @@ _DEFINITIONS = {
         count("n_change_points", "change points (PELT)"),
         REASON,
     ),
-    "change_points": table(
-        "steps at which the slope of a series changes (PELT)", (MODEL, SOURCE, LAYER, FEATURE, STEP)
-    ),
+    "change_points": table("steps where the slope of a series changes (PELT)", (MODEL, SOURCE, LAYER, FEATURE, STEP)),
     "early_stopping": table(
         "early stopping on a feature, compared with early stopping on the validation loss",
         (MODEL, SOURCE, LAYER, FEATURE, PATIENCE),

@@ -1,7 +1,4 @@
-"""Callbacks of a training: a log of its progress, and a sketch of the weights' trajectory.
-
-A callback is called with the state and the step's row before each update (see `training.train`).
-"""
+"""Callbacks of a training (see `trainer.train`): a log of its progress, and a sketch of the weights' trajectory."""
 
 from __future__ import annotations
 

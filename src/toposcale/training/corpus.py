@@ -42,9 +42,8 @@ _VALIDATION_SHARE = 10
 class Corpus:
     """Tokens of a training and a validation text.
 
-    train, validation: uint16 (n,). dropped: characters left out, by split. sha256: of each text in UTF-8.
-    probe_texts: validation paragraphs, as read (characters that the tokenizer drops are still there).
-    tokenizer_json: the trained tokenizer, for `bpe` only.
+    train, validation: uint16 (n,). dropped: characters left out, by split. sha256: of each text in UTF-8. probe_texts:
+    validation paragraphs as read, with what the tokenizer drops. tokenizer_json: the trained tokenizer, for `bpe` only.
     """
 
     source: str
@@ -142,15 +141,12 @@ def train_bpe(text: str, vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
-    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
-    n_tokens = tokenizer.get_vocab_size()
-    if n_tokens != vocab_size:
-        raise UserError(
-            f"corpus.vocab_size: {vocab_size}, but the training text yields {n_tokens} tokens; ask for fewer"
-        )
+    size = tokenizer.get_vocab_size()
+    if size != vocab_size:
+        raise UserError(f"corpus.vocab_size: {vocab_size}, but the training text yields {size} tokens; ask for fewer")
     return tokenizer
 
 

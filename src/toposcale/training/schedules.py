@@ -200,8 +200,7 @@ def planned(
     """A row of the models table with where its plan is known from, and its rows of the schedules table.
 
     facts: `schedule`, where it is given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps,
-    rates: those of the training log.
-    UserError: the log contradicts the schedule.
+    rates: those of the training log. UserError: the log contradicts the schedule.
     """
     schedule = schedule_of(facts["schedule"]) if facts.get("schedule") else None
     try:
@@ -299,8 +298,7 @@ def rates_of_log(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | Non
     """Rates of every step up to the last logged one; a text says why they are not known.
 
     Between logged rows the rate is interpolated. Rates before the first row are never filled in backwards: they are a
-    linear warm-up of `warmup_steps` where that is known. The log has to begin within an interval between its rows after
-    that, or, without it, after step 0.
+    linear warm-up of `warmup_steps` where that is known. The log has to begin within an interval between its rows after it.
     """
     usable = np.isfinite(rates) & (steps >= 0)
     steps, rates = (np.asarray(values, dtype=np.float64)[usable] for values in (steps, rates))
@@ -338,9 +336,8 @@ def warmup_of(steps: ArrayLike, rates: ArrayLike) -> float | None:
 def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
     """The rates from the last logged step to `final_step`, where the log lies exactly on a line or on a cosine there.
 
-    steps, rates: the logged rows. A line has two unknowns and a cosine three; four rows past the highest rate, and a
-    misfit below 1e-4 of it, are asked for. None where the rates so far do not tell, as those of a constant rate never
-    do: a decay may follow.
+    steps, rates: the logged rows. A line has two unknowns and a cosine three; four rows past the highest rate, and a misfit
+    below 1e-4 of it, are asked for. None where the rates so far do not tell, as a constant rate never does.
     """
     if not len(rates) or not rates.max() > 0:
         return None

@@ -143,9 +143,7 @@ def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: Traini
     return _windows(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
 
 
-def _windows(
-    tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray[np.int64]]
-) -> NDArray[np.int64]:
+def _windows(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
     """Windows (n, context + 1) of a text from the starts that are chosen among so many."""
     n_positions = len(tokens) - context
     if n_positions < 1:
