@@ -23,6 +23,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
 
+# Of each end of the spectrum: what ARPACK calls it, the Lanczos vectors to keep, and the residual by |value|. Products cost
+# more than restarts, so few vectors are kept but at the lower end, which is crowded. The error of a value goes by the
+# square of its residual: where the next eigenvalue is a tenth away 1e-4 leaves about 1e-7, and 1e-2 about 1e-3.
+_ENDS = {"largest": ("LM", 8, 1e-4), "highest": ("LA", 8, 1e-4), "lowest": ("SA", 24, 1e-2)}
+# From scipy 1.17 on, a Lanczos basis that ends early is continued with a random vector, which is another one in each
+# process unless the generator is given; the Fortran code of earlier releases has fixed seeds.
+_RESTARTS_ARE_RANDOM = "rng" in signature(eigsh).parameters
+_DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
+_FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
+_INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image is rounding
+
 
 class HessianProduct:
     """Products of the Hessian of `loss` at `parameters` with vectors, float64 (n,) to float64 (n,).
@@ -41,9 +52,8 @@ class HessianProduct:
         with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
             self._inputs = [tensor.requires_grad_() for tensor in detached(parameters).values()]
             named = dict(zip(self._parameters, self._inputs, strict=True))
-            gradient = _derivative(loss(named), self._inputs, create_graph=True)
-        self._gradient = gradient
-        self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in gradient)
+            self._gradient = _derivative(loss(named), self._inputs, create_graph=True)
+        self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in self._gradient)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
         self.count += 1
@@ -59,9 +69,8 @@ def _derivative(output: Tensor, inputs: Sequence[Tensor], *, create_graph: bool 
     """Gradient of a scalar with respect to every input; zero where nothing depends on it."""
     if not output.requires_grad:
         return [torch.zeros_like(tensor) for tensor in inputs]
-    return list(
-        torch.autograd.grad(output, inputs, retain_graph=True, create_graph=create_graph, materialize_grads=True)
-    )
+    grad = torch.autograd.grad
+    return list(grad(output, inputs, retain_graph=True, create_graph=create_graph, materialize_grads=True))
 
 
 def detached(parameters: Mapping[str, Tensor]) -> Parameters:
@@ -104,9 +113,9 @@ def hessian_eigenpairs(
 
     By scipy's `eigsh` (ARPACK, implicitly restarted Lanczos) from a seeded start. Residuals are at most 1e-4 |value|
     (1e-2 at the lower end, which is crowded), so that values are good to about 1e-7 (1e-3) where the next eigenvalue is
-    a tenth away. A repeated eigenvalue may come
-    back once only: one start vector sees one vector of each eigenspace, and only rounding brings in the others.
-    The sign of a vector makes its entry of largest magnitude positive. Units of values: loss per squared parameter.
+    a tenth away. A repeated eigenvalue may come back once only: one start vector sees one vector of each eigenspace, and
+    only rounding brings in the others. The sign of a vector makes its entry of largest magnitude positive. Units of
+    values: loss per squared parameter.
 
     `ValueError`: k is below 1 or above the number of parameters. Values that have not converged within about
     `max_products` products are NaN, with a warning, and so are all of a loss that is not finite.
@@ -135,39 +144,28 @@ def _leading_pairs(
     elif not product(start).any():  # a loss without curvature: ARPACK finds nothing to start with
         values, vectors = np.zeros(k), np.eye(size, k)
     else:
-        width = min(size, max(2 * k + 4, _BASIS[which]))
+        arpack, basis, residual = _ENDS[which]
+        width = min(size, max(2 * k + 4, basis))
         try:
             values, vectors = eigsh(
                 LinearOperator((size, size), matvec=product, dtype=np.float64),
                 k=k,
-                which=_ARPACK[which],
+                which=arpack,
                 v0=start,
                 ncv=width,
-                tol=_RESIDUAL[which],
+                tol=residual,
                 maxiter=max(1, max_products // (width - k)),
                 **({"rng": rng} if _RESTARTS_ARE_RANDOM else {}),
             )
         except ArpackNoConvergence as error:
             values, vectors = error.eigenvalues, error.eigenvectors
-            missing = k - len(values)
-            values = np.append(values, np.full(missing, np.nan))
-            vectors = np.column_stack([vectors, np.full((size, missing), np.nan)])
+            missing = (0, k - len(values))
+            values = np.pad(values, missing, constant_values=np.nan)
+            vectors = np.pad(vectors, ((0, 0), missing), constant_values=np.nan)
     # NaN last; of opposite values the positive one first
     keys = {"largest": (-values, -np.abs(values)), "highest": (-values,), "lowest": (values,)}
     order = np.lexsort(keys[which])[:k]
     return values[order], vectors.T[order]
-
-
-# Lanczos vectors that ARPACK keeps. Products cost more than its restarts; the lower end of the spectrum is crowded.
-_BASIS = {"largest": 8, "highest": 8, "lowest": 24}
-_ARPACK = {"largest": "LM", "highest": "LA", "lowest": "SA"}
-# Residual by |value|. The error of a value goes by its square: where the next eigenvalue is a tenth away 1e-4 leaves
-# about 1e-7, and 1e-2 about 1e-3.
-_RESIDUAL = {"largest": 1e-4, "highest": 1e-4, "lowest": 1e-2}
-# From scipy 1.17 on, a Lanczos basis that ends early is continued with a random vector, which is another one in each
-# process unless the generator is given; the Fortran code of earlier releases has fixed seeds.
-_RESTARTS_ARE_RANDOM = "rng" in signature(eigsh).parameters
-_DENSE_SIZE = 16  # up to here the whole Hessian takes no more products
 
 
 def hessian_traces(
@@ -190,15 +188,15 @@ def hessian_traces(
     """
     if probes < 2:
         raise ValueError(f"probes: a standard error needs at least 2, got {probes}")
-    product, like = HessianProduct(loss, parameters), detached(parameters)
-    layers = [layer_of(name) if layer_of else name for name in like]
+    product = HessianProduct(loss, parameters)
+    layers = [layer_of(name) if layer_of else name for name in parameters]
     if "all" in layers:
         raise ValueError('layer_of: "all" is the name of the whole model')
     if not product.finite:
         warnings.warn("the gradient is not finite, so the Hessian has no trace", stacklevel=2)
         return dict.fromkeys(["all", *layers], (math.nan, math.nan))
     rng = np.random.default_rng(seed)
-    starts = np.cumsum([0] + [tensor.numel() for tensor in like.values()])[:-1]
+    starts = np.cumsum([0] + [tensor.numel() for tensor in parameters.values()])[:-1]
     taken: list[np.ndarray] = []
     while len(taken) < probes:
         signs = rng.integers(0, 2, size=product.size) * 2.0 - 1.0
@@ -208,12 +206,8 @@ def hessian_traces(
             if error < accuracy * abs(mean):
                 break
     samples = np.stack(taken)
-    columns = {layer: [name == layer for name in layers] for layer in dict.fromkeys(layers)}
-    columns = {"all": [True] * len(layers)} | columns
+    columns = {"all": [True] * len(layers)} | {layer: [name == layer for name in layers] for layer in layers}
     return {layer: _mean_and_error(samples[:, chosen].sum(axis=1)) for layer, chosen in columns.items()}
-
-
-_FEWEST_PROBES = 10  # a standard error from fewer is too rough to stop by
 
 
 def _mean_and_error(samples: np.ndarray) -> tuple[float, float]:
@@ -274,10 +268,9 @@ def _lanczos_quadrature(
     product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ritz values of at most `steps` Lanczos steps, and the squared first coordinates of their vectors."""
-    basis = np.empty((0, len(start)))
+    basis, vector = np.empty((0, len(start))), start / np.linalg.norm(start)
     diagonal: list[float] = []
     beside: list[float] = []
-    vector = start / np.linalg.norm(start)
     while True:
         basis = np.vstack([basis, vector])
         image = product(vector)
@@ -291,9 +284,6 @@ def _lanczos_quadrature(
             return values, coordinates[0] ** 2
         beside.append(length)
         vector = image / length
-
-
-_INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image is rounding
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

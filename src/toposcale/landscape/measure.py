@@ -20,15 +20,11 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
 from toposcale.landscape.surface import LossSurface, evaluate, loss_surface, norm, rounding_of
 
-WHOLE = "all"
-"""The layer of all parameters together."""
-VECTORS = "vectors"
-"""The layer of all that is no matrix: biases and norms together."""
-_FLAT = 1e-6
-"""Below this share of the largest eigenvalue, rounding alone decides the direction of an eigenvector."""
-BALL_GRAPH = "aknn8"
-BALL_DIMENSIONS = 6
-"""Random directions that span the ball."""
+WHOLE, VECTORS = "all", "vectors"
+"""The layer of all parameters together, and that of all that is no matrix: biases and norms."""
+BALL_GRAPH, BALL_DIMENSIONS = "aknn8", 6
+"""The graph of the ball, and how many random directions span it."""
+_FLAT = 1e-6  # below this share of the largest eigenvalue, rounding alone decides the direction of an eigenvector
 
 
 @dataclass(frozen=True)
@@ -112,24 +108,16 @@ def measure_landscape(
             plane = plane_name(kind, extent)
             shape = _empty_surface(settings)
             if directions is not None:
-                surface = surfaces[plane] = loss_surface(
-                    loss, parameters, directions, steps=settings.resolution, extent=extent, threads=settings.threads
-                )  # fmt: skip
-                shape, trees[plane] = landscape_features(
-                    surface.values,
-                    surface.coordinates,
-                    settings.graphs,
-                    threshold=settings.threshold,
-                    rounding=surface.rounding,
-                )
+                options = {"steps": settings.resolution, "threads": settings.threads}
+                surface = surfaces[plane] = loss_surface(loss, parameters, directions, extent=extent, **options)
+                limits = {"threshold": settings.threshold, "rounding": surface.rounding}
+                shape, trees[plane] = landscape_features(surface.values, surface.coordinates, settings.graphs, **limits)
             features[WHOLE] |= {_of_plane(name, plane): value for name, value in shape.items()}
     ball = _ball(loss, parameters, settings) if settings.ball_points else None
     if ball is not None:
         for name, tree in (("ball", ball.tree), ("bowl", ball.bowl_tree)):
-            features[WHOLE] |= {
-                f"{feature}_{name}_{BALL_GRAPH}": value for feature, value in tree_features(tree).items()
-            }
-            features[WHOLE][f"n_components_{name}_{BALL_GRAPH}"] = float(tree.n_components)
+            shape = tree_features(tree) | {"n_components": float(tree.n_components)}
+            features[WHOLE] |= {f"{feature}_{name}_{BALL_GRAPH}": value for feature, value in shape.items()}
     return Landscape(features, surfaces, trees, ball)
 
 

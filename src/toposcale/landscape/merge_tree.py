@@ -183,13 +183,11 @@ def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tupl
             vertex = oldest[vertex]
         return vertex
 
-    dying, surviving = [], []
-    for first, second in zip(left.tolist(), right.tolist(), strict=True):
-        older, younger = sorted((root(first), root(second)))
+    merges = np.empty((len(saddle), 2), dtype=np.int64)
+    for place, ends in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        merges[place] = older, younger = sorted(map(root, ends))
         oldest[younger] = older
-        dying.append(younger)
-        surviving.append(older)
-    return saddle, np.array(dying, dtype=np.int64), np.array(surviving, dtype=np.int64)
+    return saddle, merges[:, 1], merges[:, 0]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from toposcale.landscape.curvature import Loss, Parameters, detached
 
 MAXIMUM_DIMENSION = 3
+_ROUNDINGS = 16  # units in the last place by which the sums behind a loss differ from point to point
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,8 @@ def loss_surface(
     scale = np.linspace(-extent, extent, steps) if steps > 1 else np.zeros(1)
     grid = np.array(list(itertools.product(scale, repeat=len(directions))))
     values = evaluate(loss, parameters, directions, grid, chunk=chunk, threads=threads)
-    lengths = [norm(direction) for direction in directions]
-    return LossSurface(
-        values.reshape((steps,) * len(directions)),
-        tuple(scale * length for length in lengths),
-        rounding_of(values, parameters),
-    )
+    coordinates = tuple(scale * norm(direction) for direction in directions)
+    return LossSurface(values.reshape((steps,) * len(directions)), coordinates, rounding_of(values, parameters))
 
 
 def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int) -> LossSurface:
@@ -94,10 +92,6 @@ def rounding_of(values: np.ndarray, parameters: Mapping[str, Tensor]) -> float:
     return _ROUNDINGS * coarsest * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-_ROUNDINGS = 16
-"""Units in the last place by which the sums behind a loss differ from point to point."""
-
-
 def evaluate(
     loss: Loss,
     parameters: Mapping[str, Tensor],
@@ -111,25 +105,19 @@ def evaluate(
     centre = detached(parameters)
     if chunk is None:
         chunk = 1 if all(tensor.device.type == "cpu" for tensor in centre.values()) else 16
-    if chunk < 1:
-        raise ValueError(f"chunk: need at least 1, got {chunk}")
-    if threads < 1:
-        raise ValueError(f"threads: need at least 1, got {threads}")
+    for name, number in (("chunk", chunk), ("threads", threads)):
+        if number < 1:
+            raise ValueError(f"{name}: need at least 1, got {number}")
     parts = [grid[first : first + chunk] for first in range(0, len(grid), chunk)]
-
-    def work(part: np.ndarray) -> np.ndarray:
-        return _losses(loss, centre, directions, part)
-
+    work = partial(_losses, loss, centre, directions)
     if threads == 1 and torch.get_num_threads() == 1:
         _check_repeatable(parts[:1], work, lambda chosen: [work(part) for part in chosen])
         return np.concatenate([work(part) for part in parts])
     # Worker threads, even a single one, so that the caller's own thread setting stays as it is.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         some = parts[:: -(-len(parts) // (2 * threads))] if threads > 1 else parts[:1]
-        _check_repeatable(
-            some, lambda part: pool.submit(work, part).result(), lambda chosen: list(pool.map(work, chosen))
-        )
-        return np.concatenate(list(pool.map(work, parts)))
+        _check_repeatable(some, lambda part: pool.submit(work, part).result(), lambda chosen: [*pool.map(work, chosen)])
+        return np.concatenate([*pool.map(work, parts)])
 
 
 def _check_repeatable(
