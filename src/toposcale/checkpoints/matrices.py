@@ -166,11 +166,8 @@ def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]
     (file, shape), (other_file, _) = named[one], named[other]
     with opened(file) as tensors, opened(other_file) as others:
         matrices = rows_of(tensors, one, file), rows_of(others, other, other_file)
-        for row in range(0, shape[0], 1024):
-            block, other_block = (matrix[row : min(row + 1024, shape[0])] for matrix in matrices)
-            if block.tobytes() != other_block.tobytes():
-                return False
-    return True
+        blocks = (slice(row, min(row + 1024, shape[0])) for row in range(0, shape[0], 1024))
+        return all(matrices[0][block].tobytes() == matrices[1][block].tobytes() for block in blocks)
 
 
 def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:

@@ -151,7 +151,8 @@ def _cross_entropies(
     kept = np.arange(tokens.shape[1] - 1) < lengths[:, None] - 1
     mask = torch.from_numpy(kept).to(tokens.device)
     losses = _token_losses(model, hidden[:, :-1][mask], tokens[:, 1:][mask], vocabulary_block)
-    return np.bincount(np.nonzero(kept)[0], weights=losses.double().cpu().numpy(), minlength=len(lengths))
+    weights = losses.double().cpu().numpy()
+    return np.bincount(np.nonzero(kept)[0], weights, minlength=len(lengths)).astype(np.float64)
 
 
 def _token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, vocabulary_block: int) -> Tensor:

@@ -167,9 +167,11 @@ def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, model
         small = replace(settings.measured, resolution=fewest, trace_probes=min(2, settings.measured.trace_probes))
         features = measure_landscape(bowl, ones, small).features
     gradient_features, gradient_diagrams = _gradient_clouds(bowl, ones, settings, model)
-    missing = (
+    missing, missing_gradients = (
         mean_and_spread([{layer: dict.fromkeys(values, math.nan) for layer, values in by_layer.items()}] * draws)
         for by_layer in (features, gradient_features)
     )
     nothing = [np.full((1, 2), math.nan)]
-    return Description(*missing, {WHOLE: nothing}, dict.fromkeys(gradient_diagrams, nothing), {}, {}, None)
+    return Description(
+        missing, missing_gradients, {WHOLE: nothing}, dict.fromkeys(gradient_diagrams, nothing), {}, {}, None
+    )

@@ -121,8 +121,8 @@ def singular_values(weight: ArrayLike) -> NDArray[np.float64]:
     reduced = matrix[:_BLOCK_ROWS].astype(np.float64)
     for first in range(_BLOCK_ROWS, matrix.shape[0], _BLOCK_ROWS):
         block = matrix[first : first + _BLOCK_ROWS].astype(np.float64)
-        reduced = np.linalg.qr(np.vstack([reduced, block]), mode="r")
-    return np.linalg.svd(reduced, compute_uv=False)
+        reduced = np.asarray(np.linalg.qr(np.vstack([reduced, block]), mode="r"), dtype=np.float64)
+    return np.asarray(np.linalg.svd(reduced, compute_uv=False), dtype=np.float64)
 
 
 def nuclear_norm(weight: ArrayLike) -> float:

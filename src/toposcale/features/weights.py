@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,19 +156,11 @@ def compute_features(
     diagrams: dict[str, Diagrams] = {}
     trees: dict[str, np.ndarray] = {}
     waiting: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
-    describe = partial(_describe_matrix, settings=settings, model=model)
     for layer, weight in matrices:
         seen.append(layer)
         if not settings.wants(layer):
             continue
-        if np.isfinite(weight).all():
-            features[layer], diagrams[layer], trees[layer] = describe(weight, layer)
-        else:
-            warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=2)
-            features[layer], diagrams[layer] = homology.nan_features(
-                lambda matrix, layer=layer: describe(matrix, layer)[:2], weight.shape
-            )
-            trees[layer] = np.full(1, np.nan)
+        features[layer], diagrams[layer], trees[layer] = _describe_matrix(weight, layer, settings, model)
         if settings.computes(TOPOLOGY) and (pair := _feed_forward_pair(layer, weight, waiting)):
             projection, first, second = pair
             finite = np.isfinite(first).all() and np.isfinite(second).all()
@@ -223,9 +214,13 @@ def _feed_forward_pair(
 
 def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> Description:
     """Features, diagrams and the weights of the spanning tree; the last two are empty where no topology is computed."""
-    features: Features = {}
-    diagrams: Diagrams = []
-    tree = np.empty(0)
+    if not np.isfinite(weight).all():
+        warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=3)
+        features, diagrams = homology.nan_features(
+            lambda matrix: _describe_matrix(matrix, layer, settings, model)[:2], weight.shape
+        )
+        return features, diagrams, np.full(1, np.nan)
+    features, diagrams, tree = {}, [], np.empty(0)
     if settings.computes(TOPOLOGY):
         rows = rows_of_cloud(len(weight), layer, settings, model)
         features, diagrams, tree = _topology(weight, rows, settings)

@@ -7,8 +7,9 @@ left out, never made up.
 from __future__ import annotations
 
 import math
+import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toposcale.io import event_files, schemas, tables
+from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
 from toposcale.io.log_columns import NAMES, matched, refuse_missing
@@ -83,8 +84,7 @@ class LossCurve:
             spread = np.linspace(0, max(len(lost) - 1, 0), min(MOST_CHECKPOINTS, len(lost)))
             at = lost[spread.round().astype(int)]
         rows = [(steps[row], "training_loss", losses[row]) for row in np.intersect1d(at, lost)]
-        recorded = {step for step, _, _ in rows}
-        for step in sorted(set(checkpoints) - recorded):
+        for step in sorted(set(checkpoints) - {step for step, _, _ in rows}):
             following = np.searchsorted(steps[lost], step)
             if step > 0 and following < len(lost):
                 rows.append((step, "training_loss", losses[lost[following]]))
@@ -106,21 +106,19 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
     the step, where no usual name tells them. UserError: one line that names the file and what is wrong with it.
     """
     path = Path(path)
-    chosen = _chosen(loss_column, step_column)
     if state := trainer_state_of(path):
         return _read_trainer_state(state)
     if path.is_dir() or ".tfevents." in path.name:
-        return _read_events(path, chosen)
-    kind = _kind(path)
-    if kind != "table":
-        return _of_objects(_json_objects(path, kind), path, chosen)
-    data, separator = tables.read_any(path)
-    return _of_columns(data, path, chosen, f" (separated by {separator})" if separator else "")
-
-
-def _chosen(loss_column: str | None, step_column: str | None) -> dict[str, str]:
-    named = {"step": step_column, "loss": loss_column}
-    return {what: name for what, name in named.items() if name is not None}
+        return _read_events(path, loss_column)
+    kind, separator = _kind(path), ""
+    if kind == "table":
+        columns, separator = tables.read_any(path)
+    else:
+        steps = {step_column.lower()} if step_column else set(NAMES["step"])
+        rows = [_numbers(row) for row in _json_objects(path, kind) if steps & {name.lower() for name in row}]
+        columns = _columns(rows)
+    how = f" (separated by {separator})" if separator else ""
+    return of_columns(columns, path, loss_column=loss_column, step_column=step_column, how=how)
 
 
 def _kind(path: Path) -> str:
@@ -144,20 +142,16 @@ def trainer_state_of(path: str | Path) -> Path | None:
 
 
 def of_columns(
-    columns: Mapping[str, Any],
+    columns: Mapping[str, Any] | pa.Table,
     where: str | Path = "the loss curve",
     *,
     loss_column: str | None = None,
     step_column: str | None = None,
+    how: str = "",
 ) -> LossCurve:
-    """The loss curve of columns by their names in a tracker, such as a data frame; where: how a message calls it."""
-    return _of_columns(columns, where, _chosen(loss_column, step_column))
-
-
-def _of_columns(
-    columns: Mapping[str, Any] | pa.Table, where: str | Path, chosen: Mapping[str, str], how: str = ""
-) -> LossCurve:
+    """The loss curve of columns by their names in a tracker, such as a data frame; where, how: for messages about them."""
     names = columns.schema.names if isinstance(columns, pa.Table) else list(columns)
+    chosen = {what: name for what, name in {"step": step_column, "loss": loss_column}.items() if name is not None}
     column_of = matched(names, where, chosen)
     refuse_missing(column_of, names, where, how)
     series = {name: _floats(columns[column], column, where) for name, column in column_of.items()}
@@ -172,7 +166,7 @@ def _of_columns(
 
 
 def _json_objects(path: Path, kind: str) -> list[dict[str, Any]]:
-    """JSON objects, one a "lines" as W&B and many training loops write them, or in a "list" as data frames give them."""
+    """JSON objects: "lines" of one each, as W&B and many training loops write them, or a "list", as data frames do."""
     text = _text(path)
     if kind == "list":
         try:
@@ -205,13 +199,6 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: not readable ({error})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not a text in UTF-8") from error
-
-
-def _of_objects(objects: Iterable[Mapping[str, Any]], path: Path, chosen: Mapping[str, str]) -> LossCurve:
-    """The loss curve of rows; those without a step are none."""
-    steps = {chosen["step"].lower()} if "step" in chosen else set(NAMES["step"])
-    rows = [_numbers(row) for row in objects if steps & {name.lower() for name in row}]
-    return _of_columns(_columns(rows), path, chosen)
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
@@ -297,11 +284,11 @@ def tokens_per_step(state: Mapping[str, Any], non_embedding_parameters: int) -> 
     return round(each) if each >= 1 and abs(each - round(each)) <= 1e-6 * each else None
 
 
-def _read_events(path: Path, chosen: Mapping[str, str]) -> LossCurve:
-    """The scalars of TensorBoard event files: one file, or all of a folder. Needs the package tensorboard."""
-    points, repeated = event_files.scalars(path)
+def _read_events(path: Path, loss_column: str | None) -> LossCurve:
+    """The scalars of TensorBoard event files: one file, or all of a folder."""
+    points, repeated = _scalars(path)
     tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
-    column_of = matched(tags, path, {what: name for what, name in chosen.items() if what != "step"})
+    column_of = matched(tags, path, {"loss": loss_column} if loss_column else {})
     if not column_of.keys() & {"loss", "validation_loss"}:
         raise UserError(
             f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}. Name it with --loss-column "
@@ -311,6 +298,37 @@ def _read_events(path: Path, chosen: Mapping[str, str]) -> LossCurve:
     columns = {name: [points[column].get(step, np.nan) for step in steps] for name, column in column_of.items()}
     curve = _joined({name: np.array(values, float) for name, values in {"step": steps, **columns}.items()}, path)
     return replace(curve, repeated=repeated)
+
+
+def _scalars(path: Path) -> tuple[dict[str, dict[int, float]], int]:
+    """The values of every tag by step, of one file or of all of a folder; and how many steps have several values.
+
+    Of two values of one step in one folder the last counts, as a training that was resumed writes it. UserError: no such
+    files, no package tensorboard, or folders that contradict each other.
+    """
+    if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
+        raise UserError(f"{path}: no TensorBoard event files there (named events.out.tfevents...)")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
+    folders = sorted({file.parent for file in path.rglob("*.tfevents.*")}) if path.is_dir() else [path]
+    points: dict[str, dict[int, float]] = {}
+    repeated: set[int] = set()
+    for folder in folders:
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            by_step = points.setdefault(tag, {})
+            new = {event.step: event.value for event in events.Scalars(tag)}
+            repeated |= {event.step for event in events.Scalars(tag) if event.value != new[event.step]}
+            if differs := sorted(step for step in by_step.keys() & new.keys() if by_step[step] != new[step]):
+                raise UserError(
+                    f"{path}: {tag} has two values at step {differs[0]}, in {folder} and in a folder before it; give the "
+                    "folder of one training"
+                )
+            by_step.update(new)
+    return points, len(repeated)
 
 
 def _joined(columns: Mapping[str, np.ndarray], path: str | Path) -> LossCurve:

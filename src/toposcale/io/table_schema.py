@@ -70,10 +70,8 @@ class Table:
                 frame[column.name] = pd.Series(shared, frame.index, dtype=object)
             elif pa.types.is_floating(column.type):
                 frame[column.name] = values.astype("float64")
-            else:
-                kinds = (
-                    ("Int64", "boolean") if values.isna().any() else ("int64", "bool")
-                )  # the first know a missing value
+            else:  # the first two know a missing value
+                kinds: Any = ("Int64", "boolean") if values.isna().any() else ("int64", "bool")
                 frame[column.name] = values.astype(kinds[pa.types.is_boolean(column.type)])
         return frame.sort_values(list(self.key), kind="stable").reset_index(drop=True)
 
