@@ -1,7 +1,5 @@
 """Configuration files: read as plain YAML, their paths relative to where they lie."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from glob import glob
@@ -10,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from config_errors import join, shown
-from config_schema import Schema, of_its_kind, of_key, schema
+from config_schema import Schema, join, of_its_kind, of_key, schema, shown
 from toposcale.io.errors import UserError
 
 MOST_VALUES = 1_000_000

@@ -1,7 +1,5 @@
 """The configuration: completed with the defaults of the schema, checked, and explained in config/README.md."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +8,8 @@ from typing import Any
 
 import yaml
 
-from config_errors import allowed, explain, join
 from config_files import read, rebased
-from config_schema import TYPES, Schema, Validator, of_its_kind, of_key, schema
+from config_schema import TYPES, Schema, Validator, allowed, explain, join, of_its_kind, of_key, schema
 from contradictions import contradictions
 from environment import mistakes_in_a_line
 from toposcale.io.errors import UserError

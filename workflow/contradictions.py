@@ -1,12 +1,10 @@
 """What no schema can say of a configuration: keys that are each right and do not go together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sweep
-from config_errors import did_you_mean, join, shown
+from config_schema import did_you_mean, join, shown
 
 # Ten times what a run of a week would have; planning more would fill the memory before anything was said.
 MOST_CHECKPOINTS = 100_000

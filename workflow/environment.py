@@ -1,7 +1,5 @@
 """The environment that every job inherits: the copy of the library and its revision; and how a mistake ends a run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Snakemake watches a rule's script, not the modules that the script imports. The 
 module of the library that it can reach by imports. Comments, layout and docstrings do not enter it.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from functools import cache

@@ -6,8 +6,6 @@ Reads `confirm.json` of the run of a configuration file, writes `confirm.yaml` b
 prints nothing, and says why on standard error, where there is nothing to train.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Collection, Mapping

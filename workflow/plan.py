@@ -1,7 +1,5 @@
 """Which models and checkpoints a configuration asks for, under which names, and what they cost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress

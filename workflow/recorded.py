@@ -4,15 +4,13 @@ Snakemake's records, in .snakemake, tell which results a changed key puts out of
 every file that is there for up to date. Then the configuration is compared with the one that was stored with the results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from config_errors import shown
+from config_schema import shown
 from toposcale.io.errors import UserError
 
 RECORD = "config.yaml"

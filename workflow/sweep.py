@@ -1,7 +1,5 @@
 """Sweeps: every combination of some settings of the training, each with every seed, under names that say what they are."""
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping
