@@ -9,8 +9,7 @@ from transformers import TrainerCallback, TrainerState
 
 from toposcale.checkpoints.matrices import count_weights
 from toposcale.io import loss_curves
-from toposcale.monitor.loop import TopologyMonitor, plain_name
-from toposcale.monitor.schedulers import plan_of
+from toposcale.monitor.loop import TopologyMonitor, plain_name, plan_of
 
 
 class TopologyCallback(TrainerCallback):

@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.monitor.loop import TopologyMonitor
-from toposcale.monitor.schedulers import plan_of
+from toposcale.monitor.loop import TopologyMonitor, plan_of
 
 # Lightning has two names, whose classes do not mix: the one that the training has imported counts.
 _OLD_NAME = "pytorch_lightning"
@@ -80,11 +79,8 @@ class LightningTopologyCallback(_callback_class()):  # type: ignore[misc]
         """Keep what was evaluated for the metrics table."""
         if self.monitor is None or trainer.sanity_checking:
             return
-        metrics = {
-            name[1]: value
-            for logged, value in trainer.callback_metrics.items()
-            if (name := _EVALUATED.fullmatch(logged))
-        }
+        logged = trainer.callback_metrics.items()
+        metrics = {found[1]: value for name, value in logged if (found := _EVALUATED.fullmatch(name))}
         if "loss" in metrics:
             metrics[VALIDATION_LOSS] = metrics.pop("loss")
         self.monitor.log(**metrics)

@@ -13,6 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ from toposcale.io.errors import UserError
 from toposcale.monitor import memory, records, writers
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Worker
+from toposcale.training.schedules import knots
 
 Number = Tensor | float
 
@@ -130,6 +132,7 @@ class TopologyMonitor:
         self._evaluated: set[int] = set()
         self._last_evaluation = start
         self._log = records.Log(self.folder)
+        self._worker_log = self.folder.path / "logs" / f"{name}.log"
         self._worker: Worker | None = None
         self._begin: float | None = None
         self._warned: set[str] = set()
@@ -285,24 +288,17 @@ class TopologyMonitor:
         if self._worker is None or self._worker.slots != slots:
             if self._worker is not None:
                 self._worker.let_go()
-            self._worker = Worker(Job(self.folder, slots, self.settings, self._metadata()), self._worker_log)
-        buffer = self._worker.buffer
+            settings = {**asdict(self.settings), "max_rows": self.max_rows, "every": self.every}
+            metadata = {
+                "rule": "monitor",
+                "settings": json.dumps(settings, sort_keys=True),
+                "versions": json.dumps({"toposcale": __version__, "torch": torch.__version__}),
+            }
+            self._worker = Worker(Job(self.folder, slots, self.settings, metadata), self._worker_log)
         for slot, value in zip(slots, matrices.values(), strict=True):
-            place = torch.frombuffer(buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
+            place = torch.frombuffer(self._worker.buffer, dtype=value.dtype, count=value.numel(), offset=slot.offset)
             place.view(value.shape).copy_(value)
         self._worker.submit(step)
-
-    def _metadata(self) -> dict[str, str]:
-        settings = {**asdict(self.settings), "max_rows": self.max_rows, "every": self.every}
-        return {
-            "rule": "monitor",
-            "settings": json.dumps(settings, sort_keys=True),
-            "versions": json.dumps({"toposcale": __version__, "torch": torch.__version__}),
-        }
-
-    @property
-    def _worker_log(self) -> Path:
-        return self.folder.path / "logs" / f"{self.folder.model}.log"
 
     def _receive(self, timeout: float | None = 0) -> None:
         """What became of the snapshot in work, if that is known by now; a `timeout` of None waits for it."""
@@ -320,10 +316,8 @@ class TopologyMonitor:
         self.cost.background += outcome.seconds
         for warning in outcome.warnings:
             self._say_once(warning, f"step {outcome.step}: {warning}")
-        if outcome.error:
-            self._say_once(
-                outcome.error, f"no features of step {outcome.step} ({outcome.error}; more in {self._worker_log})"
-            )
+        if error := outcome.error:
+            self._say_once(error, f"no features of step {outcome.step} ({error}; more in {self._worker_log})")
             return
         self.cost.snapshots += 1
         self._show(outcome.step, outcome.features)
@@ -332,10 +326,8 @@ class TopologyMonitor:
         try:
             writers.show(step, values, self._writer)
         except Exception as error:
-            self._say_once(
-                "shown",
-                f"a value could not be shown ({type(error).__name__}: {error}); its row is written all the same",
-            )
+            reason = f"{type(error).__name__}: {error}"
+            self._say_once("shown", f"a value could not be shown ({reason}); its row is written all the same")
 
     def _open_writer(self) -> writers.ScalarWriter | None:
         writer = writers.tensorboard_writer(self.folder.path / "tensorboard" / self.folder.model)
@@ -366,6 +358,21 @@ def _kept(value: Any) -> Any:
 def plain_name(name: str) -> str:
     """The name of a weight without those of what wraps the model (DistributedDataParallel, torch.compile)."""
     return name.replace("_orig_mod.", "").removeprefix("module.")
+
+
+def plan_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
+    """The rates that a scheduler of PyTorch will give, as the fields of `ScheduleTable`.
+
+    None for one that is no function of the step: a scheduler that looks at the loss on the way has no plan.
+    """
+    functions = getattr(scheduler, "lr_lambdas", None)
+    if not functions or final_step < 1:
+        return None
+    rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
+    if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
+        return None
+    at = knots(rates)
+    return {"at": at.tolist(), "values": rates[at].tolist()}
 
 
 def _is_first_process() -> bool:

@@ -48,27 +48,25 @@ def size_of(slots: Sequence[Slot]) -> int:
     return slots[-1].offset + slots[-1].n_bytes
 
 
-def nameless_file(size: int) -> IO[bytes]:
+def nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:
     """A file of `size` bytes without a name, in memory where that has room, else in the folder for temporary files.
 
     Nothing is left of it when the processes that hold it are gone, however they end. OSError: no room.
     """
-    for folder in (_IN_MEMORY, None):
-        if folder is not None and not os.access(folder, os.W_OK):
-            continue
-        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        try:
-            if hasattr(os, "posix_fallocate"):
-                # Takes the room at once: a folder that filled up later would end the process that writes with a signal.
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:
-                os.ftruncate(file.fileno(), size)
-            return file
-        except OSError:
-            file.close()
-            if folder is None:
-                raise
-    raise AssertionError("the loop returns or raises")
+    place = folder if folder and os.access(folder, os.W_OK) else None
+    file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
+    try:
+        if hasattr(os, "posix_fallocate"):
+            # Takes the room at once: a folder that filled up later would end the process that writes with a signal.
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            os.ftruncate(file.fileno(), size)
+        return file
+    except OSError:
+        file.close()
+        if folder is None:
+            raise
+    return nameless_file(size, None)
 
 
 def matrices(buffer: memoryview, slots: Iterable[Slot]) -> Iterator[tuple[str, np.ndarray]]:

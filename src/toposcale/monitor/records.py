@@ -11,16 +11,9 @@ import numpy as np
 
 from toposcale.features import weights
 from toposcale.io import schemas, tables
-from toposcale.monitor.folder import Folder
+from toposcale.monitor.folder import KINDS, Folder
 
-SOURCE = "weights"
-
-TABLES: dict[str, schemas.Table] = {
-    "features/weights": schemas.TABLES["features"],
-    "diagrams/weights": schemas.TABLES["diagrams"],
-    "training": schemas.TABLES["training"],
-    "metrics/monitor": schemas.TABLES["metrics"],
-}
+TABLES = {kind: schemas.TABLES[kind.partition("/")[0]] for kind in KINDS}
 """The table of each kind of file."""
 
 
@@ -53,7 +46,7 @@ def write_snapshot(
 ) -> weights.Features:
     """Compute and write the features and diagrams of one snapshot; the features of the whole model come back."""
     features, diagrams = weights.compute_features(matrices, settings, model=folder.model)
-    where: dict[str, Any] = {"model": folder.model, "step": step, "source": SOURCE}
+    where: dict[str, Any] = {"model": folder.model, "step": step, "source": "weights"}
     # Diagrams first: who sees the features of a step finds its diagrams there too.
     tables.write(tables.diagram_rows(diagrams, **where), folder.file("diagrams/weights", step), metadata)
     tables.write(tables.feature_rows(features, **where), folder.file("features/weights", step), metadata)
@@ -71,7 +64,7 @@ class Log:
     folder: Folder
     snapshots: set[int] = field(default_factory=set)
     _training: dict[int, dict[str, Any]] = field(default_factory=dict)
-    _metrics: dict[tuple[int, str], Any] = field(default_factory=dict)
+    _metrics: list[tuple[int, str, Any]] = field(default_factory=list)
 
     def training(self, step: int, loss: Any, gradient_norm: Any, learning_rate: Any) -> None:
         """One row of the training log."""
@@ -79,21 +72,18 @@ class Log:
 
     def metric(self, step: int, name: str, value: Any) -> None:
         """One metric of one step."""
-        self._metrics[step, name] = value
+        self._metrics.append((step, name, value))
 
     def write(self, step: int) -> None:
         """Write what there is as the files of `step`; the loss of a snapshot is a metric too."""
         log = {at: {name: _number(value) for name, value in values.items()} for at, values in self._training.items()}
-        metrics = {key: _number(value) for key, value in self._metrics.items()}
-        metrics |= {(at, "training_loss"): log[at]["loss"] for at in log if at in self.snapshots}
         if log:
             add(self.folder, "training", step, [{"step": at, **values} for at, values in log.items()])
+        metrics = [*self._metrics, *((at, "training_loss", log[at]["loss"]) for at in log if at in self.snapshots)]
         if metrics:
-            named = [
-                {"model": self.folder.model, "step": at, "metric": name, "value": value}
-                for (at, name), value in metrics.items()
-            ]
-            add(self.folder, "metrics/monitor", step, named)
+            of = {"model": self.folder.model}
+            rows = [of | {"step": at, "metric": name, "value": _number(value)} for at, name, value in metrics]
+            add(self.folder, "metrics/monitor", step, rows)
         self._training.clear()
         self._metrics.clear()
 

@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -104,21 +105,17 @@ class Worker:
 
 
 def main() -> None:
-    """Serve with the open files that the command line names, behind everything else that wants the processor."""
+    """Work on snapshots until the training closes its end, behind everything else that wants the processor.
+
+    The command line names two open files: the channel to the training, and the shared memory.
+    """
     os.nice(19)
-    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
-
-
-def serve(channel: Connection, descriptor: int) -> None:
-    """Work on snapshots until the training closes its end."""
-    try:
+    channel = Connection(int(sys.argv[1]))
+    buffer = memoryview(mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))
+    with suppress(EOFError, ConnectionError):
         job: Job = channel.recv()
-        buffer = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
         while True:
-            step = channel.recv()
-            channel.send(perform(job, step, buffer))
-    except (EOFError, ConnectionError):
-        return
+            channel.send(perform(job, channel.recv(), buffer))
 
 
 def perform(job: Job, step: int, buffer: memoryview) -> Outcome:
