@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS
-from toposcale.analysis.questions import LEVEL, NOT_TESTED, QUESTIONS, YES
-from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, cells_of, headline_metric
+from toposcale.analysis.questions import LEVEL, NOT_TESTED, YES
+from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, cells_of, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts, verdicts_on_features
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
@@ -39,8 +39,8 @@ def findings_tables(
         n_seeds=int(pd.Series(cells_of(models)).value_counts().max()) if len(models) else 0,
     )[tested["answer"] == YES]
     rows["direction"] = np.where(rows["estimate"] > 0, "positive", "negative")
-    names = schemas.TABLES["findings"].names
-    return {"findings": schemas.TABLES["findings"].frame(rows.reindex(columns=names))}
+    table = schemas.TABLES["findings"]
+    return {"findings": table.frame(rows.reindex(columns=table.names))}
 
 
 def confirmation_tables(
@@ -82,18 +82,10 @@ def _fresh_verdicts(
 ) -> pd.DataFrame:
     """The verdicts over all fresh runs, of the features that were found and nothing else."""
     [metric] = set(findings["metric"])
-    found_keys = pd.MultiIndex.from_frame(findings[SERIES_KEY])
     controls = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
-    is_held = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(controls)
-    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(found_keys)
-    whole = features["layer"] == WEIGHT_NORM.layer
-    tables = verdicts_on_features(
-        features[(is_found | is_held) & whole],
-        metrics[metrics["metric"] == metric],
-        models,
-        metric,
-        seed=seed,
-        resamples=RESAMPLES,
-    )
-    verdicts = pooled_verdicts(tables["verdicts"], metric)
-    return verdicts[verdicts["question"].isin(QUESTIONS)]
+    is_control = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(controls)
+    found = pd.MultiIndex.from_frame(findings[SERIES_KEY])
+    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(found)
+    used, losses = whole_model(features[is_found | is_control]), metrics[metrics["metric"] == metric]
+    tables = verdicts_on_features(used, losses, models, metric, seed=seed, resamples=RESAMPLES)
+    return pooled_verdicts(tables["verdicts"], metric)

@@ -12,10 +12,9 @@ from toposcale.io.schemas import ALL_LAYERS
 
 NOTHING = "nothing"
 """The control of a plain correlation."""
-NUCLEAR_NORM = "nuclear_norm"
-"""The feature of weights that stands for their spectrum: the sum of the singular values (docs/study-3.md)."""
-VARIANCE = "weight_variance"
-"""The feature of weights that explains most of neural persistence (Girrbach et al. 2023)."""
+NUCLEAR_NORM, VARIANCE = "nuclear_norm", "weight_variance"
+"""Features of weights: that which stands for their spectrum, the sum of the singular values (docs/study-3.md), and that
+which explains most of neural persistence (Girrbach et al. 2023)."""
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,11 @@ def beyond(
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
     asked = verdicts[verdicts["question"] == question.name]
     passed = asked[asked["answer"] == YES].sort_values("q")
-    control = (
+    numbers = (
         f"Positive control ({metric_name(metric)} with noise, innovation correlation {power['correlation']:.2f}): "
-        f"p = {power['p']:.2g}, q = {power['q']:.2g}. "
+        f"p = {power['p']:.2g}, q = {power['q']:.2g}. Tested: {counts}"
     )
-    numbers, limit = f"{control}Tested: {counts}", ""
+    limit = ""
     if power["outside"]:
         limit = f" Its level was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
@@ -80,20 +80,20 @@ def beyond(
             f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
             f"p = {row['p']:.2g}, q = {row['q']:.2g}."
         )
+    least = f" {could(power['detectable'])}."
     if len(passed):
-        verdict = f"{len(passed)} of {int(power['n_tested'])}"
+        n_tested = int(power["n_tested"])
         text = (
-            f"{counting(len(passed), 'feature')} of {int(power['n_tested'])} tested told more about the "
-            f"{metric_name(metric)} than {what}; the clearest is {name_of(passed.iloc[0])}."
+            f"{counting(len(passed), 'feature')} of {n_tested} tested told more about the {metric_name(metric)} than "
+            f"{what}; the clearest is {name_of(passed.iloc[0])}."
         )
         # Where something was found, the limit comes first.
-        if limit:
-            return Answer(verdict, text + limit, f"{numbers} {could(power['detectable'])}.")
-        return Answer(verdict, f"{text} {could(power['detectable'])}.", numbers)
+        text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
+        return Answer(f"{len(passed)} of {n_tested}", text, numbers)
     if power["found"] != YES:
         text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"Nothing was found beyond {what}. {could(power['detectable'])}.{limit}", numbers)
+    return Answer("None found", f"Nothing was found beyond {what}.{least}{limit}", numbers)
 
 
 def counted(tested: pd.DataFrame) -> str:
@@ -102,10 +102,8 @@ def counted(tested: pd.DataFrame) -> str:
     Sources of which nothing was tested follow, those with one reason together.
     """
     parts = [
-        f"{row['source']} {row['tested']} of {row['testable']} testable ({row['measured']} measured), "
-        f"{row['distinct']} distinct"
-        for row in tested.to_dict("records")
-        if row["tested"]
+        f"{row.source} {row.tested} of {row.testable} testable ({row.measured} measured), {row.distinct} distinct"
+        for row in tested[tested["tested"] > 0].itertuples()
     ]
     for reason, rows in tested[tested["tested"] == 0].groupby("reason", sort=False):
         sources = ", ".join(f"{row.measured} of {row.source}" for row in rows.itertuples())

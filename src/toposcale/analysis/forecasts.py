@@ -177,7 +177,7 @@ def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[f
 
 def _sizes_by_cell(errors: pd.Series, models: pd.Series, cells: Mapping[str, str]) -> np.ndarray:
     """Absolute errors, averaged over the seeds of a cell: one for each cell."""
-    return errors.abs().groupby(models.map(cells).fillna(models)).mean().to_numpy(np.float64)
+    return errors.abs().groupby(models.map(lambda model: cells.get(model, model))).mean().to_numpy(np.float64)
 
 
 def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, Any]:

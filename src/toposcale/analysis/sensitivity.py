@@ -6,6 +6,8 @@ same test as one more feature. Where it is not found, a "no" of the run means no
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -38,7 +40,7 @@ def sensitivity_tables(
         p_values = asked["p"].to_numpy(np.float64)
         n_tested = int(np.isfinite(p_values).sum())
         simulated = question.simulation(features, metrics, models)
-        row = {"question": question.name, "control": question.control, "n_tested": n_tested}
+        row: dict[str, Any] = {"question": question.name, "control": question.control, "n_tested": n_tested}
         row["n_runs"] = len(simulated.names)
         row["outside"] = outside(models, simulated.names, simulated.most_runs)
         if not simulated.names or not n_tested:
@@ -51,17 +53,10 @@ def sensitivity_tables(
         curve = pd.DataFrame({"planted": effects, "measured": measured, "found": simulated_p <= LEVEL / n_tested})
         curve = curve.groupby("planted").mean().reset_index()
         curves.append(curve.assign(question=question.name, simulations=SIMULATIONS))
-        rows.append(
-            row
-            | {
-                "n_points": simulated.n_points,
-                "correlation": correlation,
-                "p": p,
-                "q": q,
-                "found": YES if q <= LEVEL else NO,
-                "detectable": detectable(curve["measured"].to_numpy(), curve["found"].to_numpy()),
-            }
-        )
+        row |= {"n_points": simulated.n_points, "correlation": correlation, "p": p, "q": q}
+        row["found"] = YES if q <= LEVEL else NO
+        row["detectable"] = detectable(curve["measured"].to_numpy(), curve["found"].to_numpy())
+        rows.append(row)
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
 

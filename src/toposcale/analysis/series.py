@@ -72,8 +72,7 @@ class Aligned:
 
     keys (S rows of source, layer, feature); values (S, T); metrics (M names); targets (M, T); steps (T,);
     controls (C, T): the series that the control holds fixed; missing: why there are none although it needs some, else "";
-    left_out (S,): checkpoints of the series that could not be used, because its value or the metric's is not finite or
-    not there.
+    left_out (S,): checkpoints of the series at which its value or the metric's is not finite or not there.
     """
 
     model: str
@@ -102,16 +101,9 @@ class Aligned:
 
     def testable(self, warmups: Mapping[str, float]) -> tuple[Aligned, str]:
         """The part on the testable stretch, and why it cannot be tested, else ""."""
-        stretch = testable_stretch(self.steps, warmups.get(self.model))
-        part = slice(stretch.start, stretch.stop)
-        cut = replace(
-            self,
-            values=self.values[:, part],
-            targets=self.targets[:, part],
-            steps=self.steps[part],
-            controls=self.controls[:, part],
-        )
-        return cut, stretch.reason
+        start, stop, reason = testable_stretch(self.steps, warmups.get(self.model))
+        values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))
+        return replace(self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls), reason
 
     def generator(self, seed: int, purpose: int) -> np.random.Generator:
         """Random generator for resamples of these checkpoints: one more model or feature changes no other's draws."""
@@ -215,7 +207,7 @@ def _groups(
             alike = alike[asked[alike]]
             for layer in dict.fromkeys(layers[alike]):
                 chosen = alike[layers[alike] == layer]
-                regressors = _held(by_key, control, str(layer), pattern)
+                controls, missing = _held_fixed(by_key, control, str(layer), pattern)
                 yield Aligned(
                     model,
                     keys.iloc[chosen].reset_index(drop=True),
@@ -223,22 +215,24 @@ def _groups(
                     [str(targets.index[m]) for m in chosen_metrics],
                     metric_values[np.ix_(chosen_metrics, pattern)],
                     steps[pattern],
-                    np.empty((0, int(pattern.sum()))) if regressors is None else regressors,
-                    control.missing if regressors is None else "",
+                    controls,
+                    missing,
                     n_rows[chosen] - int(pattern.sum()),
                 )
 
 
-def _held(by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]) -> Floats | None:
-    """The series (C, T) that a control holds fixed for a layer at some steps; None where one that it needs is not there."""
-    regressors = []
+def _held_fixed(
+    by_key: Mapping[Hashable, Floats], control: Control, layer: str, pattern: NDArray[np.bool_]
+) -> tuple[Floats, str]:
+    """The series (C, T) that a control holds fixed for a layer at some steps; none, and why, where one is missing."""
+    regressors = [np.empty((0, int(pattern.sum())))]
     for key, needed in control.keys(layer).items():
         values = by_key[key][pattern] if key in by_key else np.array([np.nan])
         if np.isfinite(values).all():
-            regressors.append(values)
+            regressors.append(values[None])
         elif needed:
-            return None
-    return np.array(regressors).reshape(len(regressors), int(pattern.sum()))
+            return regressors[0], control.missing
+    return np.concatenate(regressors), ""
 
 
 def _patterns(masks: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

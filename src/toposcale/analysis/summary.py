@@ -42,43 +42,29 @@ def summary_tables(
     what passed is told as found in a search. A run of loss curves alone leads with its forecasts and what to do.
     """
     metric = headline_metric(metrics["metric"], tasks)
-    name = metric_name(metric) if metric else "loss"
-    first, by_question = _on_features(
+    first, on_features = _on_features(
         metric, metrics, verdicts, pooled_correlations, tested_features, sensitivity, confirmation
     )
-    on_features = {
-        f"Which features follow the {name}?": by_question.pop("follows_the_loss"),
-        **{
-            f"Which say something beyond {QUESTIONS[question].beyond}?": answer
-            for question, answer in by_question.items()
-        },
-        **({} if confirmation.empty else {"Does what was found come back with fresh seeds?": again(confirmation)}),
-        "Does topology improve the forecast of the final loss?": forecasting(forecast_evaluation),
-    }
-    live = now(advice)
-    on_runs = {
-        **({} if live is None else {"What should be done with the runs under way?": live}),
-        "Which forecast of the final loss can be trusted?": trusted(forecast_evaluation),
-        "Would following the advice have helped?": deciding(decision_evaluation),
-    }
-    if verdicts.empty and len(metrics):
-        leading = live or on_runs["Which forecast of the final loss can be trusted?"]
-        first = f"{leading.verdict}. {leading.text}"
-        answers = {**on_runs, **on_features}
-    else:
-        answers = {**on_features, **on_runs}
+    if len(confirmation):
+        on_features["Does what was found come back with fresh seeds?"] = again(confirmation)
+    on_features["Does topology improve the forecast of the final loss?"] = forecasting(forecast_evaluation)
+    live, best = now(advice), trusted(forecast_evaluation)
+    on_runs = {} if live is None else {"What should be done with the runs under way?": live}
+    on_runs["Which forecast of the final loss can be trusted?"] = best
+    on_runs["Would following the advice have helped?"] = deciding(decision_evaluation)
+    answers = on_features | on_runs
     if metrics.empty:
-        answers = dict.fromkeys(answers, Answer(UNTESTED, NEEDS_A_LOSS))
-    rows = {"In one sentence": Answer("", NEEDS_A_LOSS if metrics.empty else first), **answers}
-    return {
-        "summary": schemas.TABLES["summary"].frame(
-            [
-                {"position": position, "question": question}
-                | {"verdict": answer.verdict, "answer": answer.text, "numbers": answer.numbers}
-                for position, (question, answer) in enumerate(rows.items())
-            ]
+        first, answers = NEEDS_A_LOSS, dict.fromkeys(answers, Answer(UNTESTED, NEEDS_A_LOSS))
+    elif verdicts.empty:
+        leading = live or best
+        first, answers = f"{leading.verdict}. {leading.text}", on_runs | on_features
+    rows = [
+        {"position": position, "question": question, "verdict": verdict, "answer": text, "numbers": numbers}
+        for position, (question, (verdict, text, numbers)) in enumerate(
+            {"In one sentence": Answer("", first), **answers}.items()
         )
-    }
+    ]
+    return {"summary": schemas.TABLES["summary"].frame(rows)}
 
 
 def topology_sentence(
@@ -162,18 +148,16 @@ def _on_features(
 ) -> tuple[str, dict[str, Answer]]:
     """The first sentence, and by question the answers on what follows the metric and what tells more than its control."""
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
+    asks = {question.name: f"Which say something beyond {question.beyond}?" for question in powered}
+    which = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
     if metric is None:
         why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
-        names = ["follows_the_loss", *(question.name for question in powered)]
-        return why, dict.fromkeys(names, Answer(UNTESTED, why))
+        return why, dict.fromkeys([which, *asks.values()], Answer(UNTESTED, why))
     asked, correlations = pooled_verdicts(verdicts, metric), whole_model(pooled[pooled["metric"] == metric])
-    answers = {
-        question.name: feature_answers.beyond(asked, tested_features, sensitivity, question, metric)
+    answers = {which: feature_answers.following(asked, correlations)} | {
+        asks[question.name]: feature_answers.beyond(asked, tested_features, sensitivity, question, metric)
         for question in powered
     }
-    norm = answers["beyond_the_norm"]
-    answers["beyond_the_norm"] = norm._replace(numbers=norm.numbers + feature_answers.coinciding(correlations))
-    return topology_sentence(asked, sensitivity, confirmation, metric), {
-        "follows_the_loss": feature_answers.following(asked, correlations),
-        **answers,
-    }
+    norm = answers[asks["beyond_the_norm"]]
+    answers[asks["beyond_the_norm"]] = norm._replace(numbers=norm.numbers + feature_answers.coinciding(correlations))
+    return topology_sentence(asked, sensitivity, confirmation, metric), answers

@@ -24,15 +24,13 @@ def warning_table(
     noted: rows with the keys model, step (None for the whole model), concerns, warning, remedy. The same warning at
     several steps is one row.
     """
-    rows = [*noted, *_undefined_features(features), *_undefined_metrics(metrics)]
-    steps: dict[tuple[str, str, str, str], set[int]] = {}
-    for row in rows:
-        key = (row["model"], row["concerns"], row["warning"], row["remedy"])
-        steps.setdefault(key, set()).update([] if row["step"] is None else [int(row["step"])])
     names = ("model", "concerns", "warning", "remedy")
-    return schemas.TABLES["warnings"].frame(
-        [dict(zip(names, key, strict=True)) | {"steps": _listed(at)} for key, at in steps.items()]
-    )
+    steps: dict[tuple[str, ...], set[int]] = {}
+    for row in [*noted, *_undefined_features(features), *_undefined_metrics(metrics)]:
+        at = steps.setdefault(tuple(row[name] for name in names), set())
+        at |= set() if row["step"] is None else {int(row["step"])}
+    rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(at)} for key, at in steps.items()]
+    return schemas.TABLES["warnings"].frame(rows)
 
 
 def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -49,34 +47,23 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         whole_before[model, source] = whole
         where = {"model": str(model), "step": int(step)}
         for layer in whole:
-            yield where | {
-                "concerns": f"{source}: {layer}",
-                "warning": "its features are NaN: it holds NaN or infinity",
-                "remedy": _DIVERGED,
-            }
+            why = {"warning": "its features are NaN: it holds NaN or infinity", "remedy": _DIVERGED}
+            yield where | {"concerns": f"{source}: {layer}"} | why
         rest = bad[~bad["layer"].isin([*whole, ALL_LAYERS] if whole else [])]
         moved = rest["feature"].str.endswith(KINDS)
         rest = rest[~(moved & rest["layer"].isin([*before, ALL_LAYERS] if before else []))]
         for name, layers in rest.groupby("feature")["layer"]:
             feature = lookup(str(name), str(source))
             at = "" if list(layers) == [ALL_LAYERS] else f" in {', '.join(layers)}"
-            yield where | {
-                "concerns": f"{source}: {feature.title}",
-                "warning": f"NaN or infinite{at}",
-                "remedy": feature.when_nan or _DIVERGED,
-            }
+            why = {"warning": f"NaN or infinite{at}", "remedy": feature.when_nan or _DIVERGED}
+            yield where | {"concerns": f"{source}: {feature.title}"} | why
 
 
 def _undefined_metrics(metrics: pd.DataFrame) -> Iterator[dict[str, Any]]:
     undefined = ~np.isfinite(metrics["value"].to_numpy(dtype=np.float64))
     for row in metrics[undefined].itertuples():
-        yield {
-            "model": row.model,
-            "step": row.step,
-            "concerns": f"metric: {row.metric}",
-            "warning": "NaN or infinite",
-            "remedy": _DIVERGED,
-        }
+        why = {"warning": "NaN or infinite", "remedy": _DIVERGED}
+        yield {"model": row.model, "step": row.step, "concerns": f"metric: {row.metric}"} | why
 
 
 def _listed(steps: Iterable[int]) -> str:
