@@ -8,19 +8,7 @@ from toposcale.io import schemas, tables
 from toposcale.landscape import LandscapeSettings
 from toposcale.training import corpus
 
-NOTHING = landscape.Description({}, {}, {}, {}, surfaces={}, profiles={}, density=None)
-
-
-def main(snakemake):
-    text = corpus.load_corpus(snakemake.input.corpus)
-    [tokenizer] = snakemake.params.tokenizer or [None]
-    rows, noted = {name: [] for name, _ in snakemake.output.items()}, []
-    for step, description in _job.measured(snakemake, "landscape", noted, measure, tokenizer, text, snakemake):
-        where = {"model": snakemake.wildcards.model, "step": step}
-        for name, table in rows_of(description or NOTHING, **where).items():
-            if name in rows:
-                rows[name].append(table)
-    _job.write(snakemake, rows, noted)
+NOTHING = landscape.LandscapeDescription({}, {}, {}, {}, surfaces={}, profiles={}, density=None)
 
 
 def measure(checkpoint, tokenizer_folder, text, snakemake):
@@ -68,5 +56,14 @@ def settings_of(settings):
     return landscape.LandscapeFeatureSettings(measured, gradients=clouds, **others)
 
 
-if __name__ == "__main__":
-    _job.run(main, snakemake)
+@_job.script
+def main(snakemake):
+    text = corpus.load_corpus(snakemake.input.corpus)
+    [tokenizer] = snakemake.params.tokenizer or [None]
+    rows, noted = {name: [] for name, _ in snakemake.output.items()}, []
+    for step, description in _job.measured(snakemake, "landscape", noted, measure, tokenizer, text, snakemake):
+        where = {"model": snakemake.wildcards.model, "step": step}
+        for name, table in rows_of(description or NOTHING, **where).items():
+            if name in rows:
+                rows[name].append(table)
+    _job.write(snakemake, rows, noted)

@@ -1,8 +1,4 @@
-"""Attention matrices split by head: rows of queries, keys and values, columns of the output.
-
-The number of heads is in config.json, or in the metadata of a file of the project's own GPT. The architecture decides which
-rows belong to which head.
-"""
+"""Attention matrices split by head, as the architecture says: rows of queries, keys and values, columns of the output."""
 
 from __future__ import annotations
 

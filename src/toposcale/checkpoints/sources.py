@@ -1,7 +1,4 @@
-"""Checkpoints in a folder of this machine: which steps there are, which can be used, and what Trainer left beside them.
-
-`toposcale.checkpoints.hub` has the source for repositories.
-"""
+"""Checkpoints in a folder of this machine: which steps there are, which can be used, and what Trainer left beside them."""
 
 from __future__ import annotations
 

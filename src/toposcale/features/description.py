@@ -98,14 +98,14 @@ def _measured(
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.WeightSettings(include=include, **settings)
     shapes, matrices = _opened(source)
-    names = list(shapes)
+    names, is_path = list(shapes), isinstance(source, str | os.PathLike)
     if chosen.heads:
-        if not isinstance(source, str | os.PathLike):
+        if not is_path:
             raise UserError("heads: the number of heads is known of a file or a folder alone")
         heads = head_counts(os.fspath(source))
         matrices, names = with_heads(matrices, heads), head_names(shapes, heads)
     wanted = [name for name in names if chosen.wants(name)]
-    where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
+    where = str(source) if is_path else type(source).__name__
     if not wanted:
         there = f"its layers are {listed(names, 5)}" if names else "it has none"
         raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")

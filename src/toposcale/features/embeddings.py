@@ -1,8 +1,4 @@
-"""What a model makes of a fixed set of texts: mean-pooled hidden states, perplexity, and the topology and spectra of both.
-
-One forward pass of a checkpoint gives everything (`forward_pass`, needs torch); the features of the embedded texts
-(`compute_features`, `embedding_features`) take arrays.
-"""
+"""A model on fixed texts: the forward pass (needs torch), mean hidden states, perplexity, and features of the states."""
 
 from __future__ import annotations
 

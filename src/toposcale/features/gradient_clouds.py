@@ -15,8 +15,8 @@ from toposcale import homology
 from toposcale.features.registry import aggregate
 from toposcale.io.schemas import ALL_LAYERS
 
-Features = dict[str, dict[str, float]]
-Diagrams = dict[str, list[NDArray[np.float64]]]
+FeaturesByLayer = dict[str, dict[str, float]]
+DiagramsByLayer = dict[str, list[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class GradientCloudSettings:
 
 def compute_features(
     gradients: Mapping[str, NDArray[np.float64]], settings: GradientCloudSettings, *, model: str
-) -> tuple[Features, Diagrams]:
+) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     """Features and diagrams of the rows of every gradient matrix (n_out, n_in), by layer.
 
     `gradients`: arrays of any shape by name; one of more than two axes, such as that of a convolution kernel, is a matrix
@@ -37,8 +37,8 @@ def compute_features(
     their aggregates, the norm there over all arrays, those that are no matrices too. Units: loss per weight unit. A matrix
     with a NaN or an infinity has NaN features, with a RuntimeWarning.
     """
-    features: Features = {}
-    diagrams: Diagrams = {}
+    features: FeaturesByLayer = {}
+    diagrams: DiagramsByLayer = {}
     for layer, gradient in gradients.items():
         if gradient.ndim < 2:
             continue

@@ -13,16 +13,13 @@ from torch import Tensor
 
 from toposcale import homology
 from toposcale.features import gradient_clouds
-from toposcale.features.gradient_clouds import GradientCloudSettings
+from toposcale.features.gradient_clouds import DiagramsByLayer, FeaturesByLayer, GradientCloudSettings
 from toposcale.landscape.curvature import Loss, Parameters, loss_gradients, spectral_density
 from toposcale.landscape.graphs import GRID_GRAPHS, point_edges
 from toposcale.landscape.measure import BALL_GRAPH, WHOLE, Landscape, LandscapeSettings, measure_landscape
 from toposcale.landscape.measures import cubical_diagram, surface_edges
 from toposcale.landscape.profiles import LandscapeProfile, landscape_profile
 from toposcale.landscape.surface import LossSurface
-
-Features = dict[str, dict[str, float]]
-Diagrams = dict[str, list[np.ndarray]]
 
 PROFILE_LEVELS = 40
 
@@ -38,13 +35,13 @@ class LandscapeFeatureSettings:
 
 
 @dataclass(frozen=True)
-class Description:
+class LandscapeDescription:
     """All that is known of one checkpoint. Features are means over the draws; the rest is of the first draw."""
 
-    features: Features
-    gradient_features: Features
-    diagrams: Diagrams
-    gradient_diagrams: Diagrams
+    features: FeaturesByLayer
+    gradient_features: FeaturesByLayer
+    diagrams: DiagramsByLayer
+    gradient_diagrams: DiagramsByLayer
     surfaces: Mapping[str, LossSurface]
     profiles: Mapping[str, LandscapeProfile]
     density: tuple[np.ndarray, np.ndarray, np.ndarray] | None
@@ -52,7 +49,7 @@ class Description:
 
 def compute_features(
     losses: Sequence[Loss], parameters: Parameters, settings: LandscapeFeatureSettings, *, model: str
-) -> Description:
+) -> LandscapeDescription:
     """The landscape around `parameters`: the mean of every feature over draws, and its `_spread` over them.
 
     A draw is one of `losses`, each the loss on another probe batch, with random directions of its own. The `_spread` is
@@ -71,7 +68,7 @@ def compute_features(
         measured.append(measure_landscape(loss, parameters, drawn))
         gradients.append(_gradient_clouds(loss, parameters, settings, model))
     first = measured[0]
-    return Description(
+    return LandscapeDescription(
         mean_and_spread([landscape.features for landscape in measured]),
         mean_and_spread([features for features, _ in gradients]),
         _diagrams(first, settings.measured),
@@ -82,12 +79,12 @@ def compute_features(
     )
 
 
-def mean_and_spread(measured: Sequence[Features]) -> Features:
+def mean_and_spread(measured: Sequence[FeaturesByLayer]) -> FeaturesByLayer:
     """Mean of every feature over several measurements, and with two or more the `_spread` of each over them.
 
     The standard error of a mean is the root of the summed squares of the standard errors over their number.
     """
-    features: Features = {}
+    features: FeaturesByLayer = {}
     for layer, names in measured[0].items():
         features[layer] = {}
         for name in names:
@@ -104,14 +101,14 @@ def mean_and_spread(measured: Sequence[Features]) -> Features:
 
 def _gradient_clouds(
     loss: Loss, parameters: Parameters, settings: LandscapeFeatureSettings, model: str
-) -> tuple[Features, Diagrams]:
+) -> tuple[FeaturesByLayer, DiagramsByLayer]:
     if settings.gradients is None:
         return {}, {}
     gradients = loss_gradients(loss, parameters)
     return gradient_clouds.compute_features(gradients, settings.gradients, model=model)
 
 
-def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> Diagrams:
+def _diagrams(landscape: Landscape, settings: LandscapeSettings) -> DiagramsByLayer:
     """By plane: the diagram of the merge tree, and beneath a grid graph that of the cubical complex in degree 1."""
     graph = settings.graphs[0]
     diagrams = {plane: [trees[graph].diagram] for plane, trees in landscape.trees.items()}
@@ -153,7 +150,9 @@ def profile_of(surface: LossSurface, graph: str = "grid4") -> LandscapeProfile:
     return landscape_profile(surface.values, edges, levels=PROFILE_LEVELS)
 
 
-def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, model: str, *, draws: int) -> Description:
+def _undefined(
+    parameters: Parameters, settings: LandscapeFeatureSettings, model: str, *, draws: int
+) -> LandscapeDescription:
     """The names that finite weights of these shapes would have had, every value NaN."""
     ones = {name: torch.ones_like(tensor, requires_grad=False) for name, tensor in parameters.items()}
 
@@ -172,6 +171,6 @@ def _undefined(parameters: Parameters, settings: LandscapeFeatureSettings, model
         for by_layer in (features, gradient_features)
     )
     nothing = [np.full((1, 2), math.nan)]
-    return Description(
+    return LandscapeDescription(
         missing, missing_gradients, {WHOLE: nothing}, dict.fromkeys(gradient_diagrams, nothing), {}, {}, None
     )

@@ -55,14 +55,13 @@ def check(
 
     matrices: those that the diagrams were made of, read no further than needed.
     """
-    waiting, clouds = set(chosen_layers(diagrams)), []
-    for layer, weight in matrices if waiting else ():
-        if layer in waiting:
-            waiting.remove(layer)
+    chosen, clouds = chosen_layers(diagrams), []
+    for layer, weight in matrices if chosen else ():
+        if layer in chosen:
             points = weight[rows_of_cloud(len(weight), layer, settings, model)]
             by_dimension = [diagrams.get((layer, k), np.empty((0, 2))) for k in range(settings.max_dimension + 1)]
             difference = largest_difference(points, by_dimension)
             clouds.append({"layer": layer, "points": len(points), "difference": difference})
-        if not waiting:
+        if len(clouds) == len(chosen):
             break
     return sorted(clouds, key=lambda cloud: cloud["layer"])

@@ -23,7 +23,7 @@ from toposcale.io.schemas import ALL_LAYERS
 
 Features = dict[str, float]
 Diagrams = list[np.ndarray]
-Description = tuple[Features, Diagrams, np.ndarray]
+MatrixDescription = tuple[Features, Diagrams, np.ndarray]
 
 CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 """What `weights.features` may name, and the groups of the registry behind it; other groups are always computed."""
@@ -212,7 +212,7 @@ def _feed_forward_pair(
     return (projection, first, second) if len(first) == second.shape[1] else None
 
 
-def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> Description:
+def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> MatrixDescription:
     """Features, diagrams and the weights of the spanning tree; the last two are empty where no topology is computed."""
     if not np.isfinite(weight).all():
         warnings.warn(f"{layer} holds NaN or infinity: its features are NaN", RuntimeWarning, stacklevel=3)
@@ -247,7 +247,7 @@ def _compared_with_nulls(features: Features) -> Features:
     return {name: value for name, value in features.items() if name != "h0_count"}
 
 
-def _topology(weight: np.ndarray, rows: np.ndarray, settings: WeightSettings) -> Description:
+def _topology(weight: np.ndarray, rows: np.ndarray, settings: WeightSettings) -> MatrixDescription:
     """Neural persistence and the Vietoris-Rips features of some rows, their diagrams, and the spanning tree."""
     tree = homology.spanning_tree_weights(weight)
     features, diagrams = homology.cloud_features(weight[rows], maxdim=settings.max_dimension)
