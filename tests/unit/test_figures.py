@@ -32,7 +32,7 @@ from toposcale.figures.forecasting import (
     loss_against_compute,
     with_compute,
 )
-from toposcale.figures.layers import layer_heat_map, layer_order, layer_part, short_layer
+from toposcale.figures.layers import layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
 from toposcale.figures.statistics import correlation_heat_map, scaling
 from toposcale.figures.style import STYLE, model_appearances, save
@@ -508,10 +508,10 @@ def test_layers_stand_in_the_order_of_the_network():
 
 
 def test_a_figure_of_one_model_takes_the_largest(run):
-    text = words(layer_heat_map(run["features"], run["models"]))
+    text = words(over_training("layer_heat_map", run["features"], run["models"]))
     assert "xl-97k" in text
     smaller = run["features"][run["features"]["model"] != "xl-97k"]
-    assert "large-46k" in words(layer_heat_map(smaller, run["models"]))
+    assert "large-46k" in words(over_training("layer_heat_map", smaller, run["models"]))
 
 
 def test_a_figure_of_one_checkpoint_takes_the_last(tables):

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.layers import draw_layers
 from toposcale.figures.style import styled
 from toposcale.figures.verdicts import ranking_bars
 
@@ -79,10 +78,3 @@ def rate_of_change(features: pd.DataFrame, distance: str, *, source: str) -> pd.
     series = series.merge(steps, on=["model", "step"]).dropna(subset=["before"])
     rate = series["value"] / (series["step"] - series["before"])
     return series.assign(value=rate)[["model", "step", "value"]]
-
-
-@styled
-def embedding_layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Embeddings layer by step: effective rank, H0 and H1 in units of the mean distance."""
-    chosen = ("effective_rank", "h0_total_scaled", "h1_total_scaled")
-    return draw_layers("embedding_layer_heat_map", features, models, chosen, SOURCE)

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.figures import grids, panels
-from toposcale.figures.gallery import title_of
+from toposcale.figures.gallery import FIGURES, title_of
 from toposcale.figures.style import SEQUENTIAL, styled
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -22,14 +22,10 @@ RADII = 120
 
 
 @styled
-def layer_heat_map(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Weights layer by step: neural persistence, H0 in units of the mean distance, and the norm."""
-    chosen = (NEURAL_PERSISTENCE.feature, "h0_total_scaled", WEIGHT_NORM.feature)
-    return draw_layers("layer_heat_map", features, models, chosen, "weights")
-
-
-def draw_layers(name: str, features: pd.DataFrame, models: pd.DataFrame, chosen: Sequence[str], source: str) -> Figure:
-    """Layer by step for the largest model: one panel per feature, layers from the input (top) to the output."""
+def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """A figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
+    entry = FIGURES[name]
+    source, chosen = entry.source, [panel.name for panel in entry.panels]
     rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
     title = title_of(name, model)
     if rows.empty:

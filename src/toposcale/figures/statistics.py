@@ -40,7 +40,11 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
-    shown = _strongest(table)
+    strength = table.abs().mean(axis=1)
+    norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
+    if norm in table.index:
+        strength.loc[norm] = np.inf  # the yardstick is always there
+    shown = table.loc[strength.nlargest(MAX_ROWS).index]
     shown = shown.loc[shown.mean(axis=1).sort_values(kind="stable").index]
     figure = panels.new_figure(1.4 + 0.215 * len(shown), title)
     axes = figure.subplots()
@@ -55,15 +59,6 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     empty = f"{undefined} correlations undefined (constant or missing series): empty cells."
     panels.add_note(figure, [panels.strongest_note(len(shown), len(table)), empty if undefined else ""])
     return figure
-
-
-def _strongest(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of largest mean |value|, and always the plain weight norm, their yardstick."""
-    strength = table.abs().mean(axis=1)
-    norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
-    if norm in table.index:
-        strength.loc[norm] = np.inf
-    return table.loc[strength.nlargest(MAX_ROWS).index]
 
 
 def _texts(values: np.ndarray) -> np.ndarray:
