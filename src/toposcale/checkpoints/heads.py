@@ -1,7 +1,5 @@
 """Attention matrices split by head, as the architecture says: rows of queries, keys and values, columns of the output."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping

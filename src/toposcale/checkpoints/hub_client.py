@@ -3,8 +3,6 @@
 The client library sends it, with its token and its offline mode. Its own downloads do not do: see CONTRIBUTING.md.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

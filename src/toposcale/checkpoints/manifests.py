@@ -1,7 +1,5 @@
 """Manifests: JSON files that say where a published checkpoint is and how to get it again, or why it cannot be read."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

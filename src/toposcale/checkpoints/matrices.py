@@ -4,8 +4,6 @@ A checkpoint is one safetensors file, or a folder in the layout of Hugging Face 
 shards). Nothing here imports torch unless a `.bin` file has to be read.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

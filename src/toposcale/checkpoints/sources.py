@@ -1,7 +1,5 @@
 """Checkpoints in a folder of this machine: which steps there are, which can be used, and what Trainer left beside them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable

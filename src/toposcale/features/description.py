@@ -3,8 +3,6 @@
 The features are those that the workflow computes of a checkpoint's weights. PyTorch is not imported for files and arrays.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How far a model's persistence diagrams move from one checkpoint to the next."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """Clouds in gradient space: the rows of the gradient of the loss on a fixed probe batch, matrix by matrix."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One checkpoint's loss landscape: planes, shapes, curvature and gradients, with the spread of every number."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Names of features, metrics and models' sizes as people read them, with units."""
 
-from __future__ import annotations
-
 from toposcale.features import weights  # noqa: F401  # it registers features of its own
 from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.io.schemas import METRIC_SOURCE

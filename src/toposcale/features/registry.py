@@ -4,8 +4,6 @@ Aggregation, figures, rankings, forecasts and docs/method.md read this registry.
 registered beside the function that computes them (`toposcale.features.weights.matrix_feature`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

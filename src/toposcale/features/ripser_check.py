@@ -4,8 +4,6 @@ ripser computes in float32 and finds the distances by itself, so the two differ 
 diagrams is at most the largest error of a distance between points (Cohen-Steiner et al. 2007), so ties cannot widen it.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any

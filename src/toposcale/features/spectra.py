@@ -7,8 +7,6 @@ float64. Where nothing is left to compute a number from it is NaN, with a Runtim
 2-D, empty, NaN or infinite.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from contextlib import suppress

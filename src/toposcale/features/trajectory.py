@@ -1,7 +1,5 @@
 """Topology of the training trajectory, from sketches of the weights that training leaves every few steps."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Persistence images (Adams et al., JMLR 18, 2017), made by persim, and landscapes (Bubenik, JMLR 16, 2015).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

@@ -4,14 +4,12 @@ The entry is `compute_features`: named matrices in, features and persistence dia
 matrix is one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -62,7 +60,7 @@ class WeightSettings:
     seed: int = 42
 
     @classmethod
-    def from_mapping(cls, settings: Mapping[str, Any]) -> WeightSettings:
+    def from_mapping(cls, settings: Mapping[str, Any]) -> Self:
         """Settings as they stand in the configuration, `layers` with its keys inside."""
         flat = {"features": CHOOSABLE_GROUPS, **settings, **settings["layers"]}
         tuples = {key: tuple(flat[key]) for key in ("include", "exclude", "features")}

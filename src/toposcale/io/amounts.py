@@ -1,7 +1,5 @@
 """Large numbers as people write them: 25M, 1.4B."""
 
-from __future__ import annotations
-
 import re
 
 UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}

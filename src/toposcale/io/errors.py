@@ -1,7 +1,5 @@
 """Errors that are the user's to mend, and not ours."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Writing a file so that one that is there is whole."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

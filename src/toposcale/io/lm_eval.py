@@ -1,7 +1,5 @@
 """Scores of lm-evaluation-harness as rows of the metrics table, from its JSON files of the older and the newer shape."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -1,7 +1,5 @@
 """What trackers call the columns of a training log: the step, the losses, the learning rate, the gradient norm."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

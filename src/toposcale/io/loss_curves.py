@@ -4,8 +4,6 @@ Every reader gives a `LossCurve`, with the training log and the metrics of one t
 left out, never made up.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import zlib

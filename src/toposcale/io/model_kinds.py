@@ -1,7 +1,5 @@
 """The kinds of models that a run may have: a kind is one entry here, and one of `models:` in the configuration's schema."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

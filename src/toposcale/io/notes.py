@@ -3,8 +3,6 @@
 Every job imports this module, so it needs no data frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A table's name is the name of its file. What schemas are made of is in `table_schema`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Names with a step in them: checkpoints, branches and files, by a pattern such as `checkpoint-{step}`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

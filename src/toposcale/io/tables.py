@@ -4,8 +4,6 @@ A table is the same bytes for the same rows, whatever order they came in: rows a
 schema is fixed, and the compression and its level are pinned here.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

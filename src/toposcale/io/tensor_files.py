@@ -4,8 +4,6 @@ Any safetensors reader opens them. The package keeps metadata in a hash map of r
 entry, as JSON with sorted keys; with it stands the SHA-256 of the file as it is without it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Callbacks of a training (see `trainer.train`): a log of its progress, and a sketch of the weights' trajectory."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

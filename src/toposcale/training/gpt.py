@@ -1,7 +1,5 @@
 """The small language model that the experiments train: a decoder-only transformer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Learning-rate schedules: the rate of every step of a training, known before it starts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields

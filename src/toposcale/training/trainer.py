@@ -4,8 +4,6 @@ Everything that a step does follows from the plan, the seed and the step's numbe
 trained from checkpoint to checkpoint go through the same weights, bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
