@@ -29,7 +29,14 @@ CAUSE = ".cause.txt"
 """What stands in this file beside a job's log is why it failed, in one line."""
 
 
-def run(main: Callable[[Any], None], snakemake: Any) -> None:
+def script(main: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Decorator of the last function of a script: it runs where Snakemake starts the script, not where it is imported."""
+    if main.__module__ == "__main__":
+        _run(main, main.__globals__["snakemake"])
+    return main
+
+
+def _run(main: Callable[[Any], None], snakemake: Any) -> None:
     """Call `main(snakemake)`; on failure leave one line on the terminal, the traceback in the log, and exit status 1."""
     log = Path(str(snakemake.log))
     log.with_suffix(CAUSE).unlink(missing_ok=True)

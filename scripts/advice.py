@@ -14,6 +14,35 @@ from toposcale.forecasting.decision import Request
 from toposcale.io import loss_curves, schemas, tables
 
 
+class Files:
+    """What is there of one model: training log and metrics as frames, its checkpoints, and what was noted of them.
+
+    paths: files that are there, or will be, by kind. curve: the user's file with its losses. joined: tables of metrics.
+    """
+
+    def __init__(self, name, paths, curve, joined):
+        self.name, self.curve = name, curve
+        there = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
+        self.weights, self.sizes = there.get("weights", []), there.get("sizes", [])
+        metrics = [tables.gather(schemas.TABLES["metrics"], there.get("metrics", []))]
+        metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
+        if curve is None:
+            log, self.repeated = tables.gather(schemas.TABLES["training"], there.get("training", [])), None
+        else:
+            losses = loss_curves.read(curve)
+            log, self.repeated = losses.log(), losses.repeated
+            metrics.append(losses.metric_rows(name))
+        self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
+
+    def row_and_plan(self, facts):
+        """A row of the models table, and the rows of the schedules table."""
+        steps, rates = (self.log[column].to_numpy() for column in ("step", "learning_rate"))
+        weights, size = (self.weights or [None])[-1], _models.fetched_sizes(self.sizes).get(self.name)
+        sources = {"weights": weights, "n_parameters": size, "curve": self.curve, "repeated": self.repeated}
+        return _models.row_and_plan(self.name, facts, steps=steps, rates=rates, **sources)
+
+
+@_job.script
 def main(snakemake):
     run, params = Path(snakemake.params.run), snakemake.params
     joined = [tables.read_user_table(schemas.TABLES["metrics"], path) for path in params.tables]
@@ -47,35 +76,3 @@ def main(snakemake):
     content = {"models": [dict(advice) for advice in advices]}
     _job.write_json(params.output, content, indent=1, allow_nan=False)
     print(f"\nThe same for a script: {params.output}\n", flush=True)
-
-
-class Files:
-    """What is there of one model: training log and metrics as frames, its checkpoints, and what was noted of them.
-
-    paths: files that are there, or will be, by kind. curve: the user's file with its losses. joined: tables of metrics.
-    """
-
-    def __init__(self, name, paths, curve, joined):
-        self.name, self.curve = name, curve
-        there = {kind: [path for path in files if Path(path).exists()] for kind, files in paths.items()}
-        self.weights, self.sizes = there.get("weights", []), there.get("sizes", [])
-        metrics = [tables.gather(schemas.TABLES["metrics"], there.get("metrics", []))]
-        metrics += [table.filter(pa.compute.equal(table["model"], name)) for table in joined]
-        if curve is None:
-            log, self.repeated = tables.gather(schemas.TABLES["training"], there.get("training", [])), None
-        else:
-            losses = loss_curves.read(curve)
-            log, self.repeated = losses.log(), losses.repeated
-            metrics.append(losses.metric_rows(name))
-        self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
-
-    def row_and_plan(self, facts):
-        """A row of the models table, and the rows of the schedules table."""
-        steps, rates = (self.log[column].to_numpy() for column in ("step", "learning_rate"))
-        weights, size = (self.weights or [None])[-1], _models.fetched_sizes(self.sizes).get(self.name)
-        sources = {"weights": weights, "n_parameters": size, "curve": self.curve, "repeated": self.repeated}
-        return _models.row_and_plan(self.name, facts, steps=steps, rates=rates, **sources)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

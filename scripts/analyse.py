@@ -6,6 +6,7 @@ from toposcale.analysis import ANALYSES, load
 from toposcale.io import schemas
 
 
+@_job.script
 def main(snakemake):
     name = snakemake.params.analysis
     analysis = ANALYSES[name]
@@ -14,7 +15,3 @@ def main(snakemake):
     # In a run of loss curves alone there is no feature to analyse: a table that is left out is empty.
     nothing = {table: schemas.TABLES[table].frame([]) for table in analysis.makes}
     _tables.write(snakemake, nothing | made)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -6,6 +6,7 @@ import _job
 from toposcale.training import corpus
 
 
+@_job.script
 def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
     text = corpus.build_corpus(
@@ -29,7 +30,3 @@ def main(snakemake):
     }
     _job.write_json(snakemake.output.description, facts, indent=2)
     corpus.save_corpus(text, snakemake.output.tokens)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

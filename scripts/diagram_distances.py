@@ -5,6 +5,7 @@ from toposcale.features import diagram_distances
 from toposcale.io import schemas, tables
 
 
+@_job.script
 def main(snakemake):
     gaps = {row["step"] for path in snakemake.input for row in tables.read_warnings(path)}
     rows_of = {}
@@ -19,7 +20,3 @@ def main(snakemake):
         for step, features in zip(snakemake.params.steps[1:], moved, strict=True)
     ]
     _job.write(snakemake, {"features": parts})
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -8,6 +8,7 @@ from toposcale.features.divergences import divergence
 from toposcale.io import schemas, tables
 
 
+@_job.script
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
     clouds = (item for path in snakemake.input for item in _clouds.read(path).items())
@@ -19,7 +20,3 @@ def main(snakemake):
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))
     _job.write(snakemake, {"features": parts})
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -17,24 +17,6 @@ from toposcale.training import corpus
 from toposcale.training.trainer import configure_torch
 
 
-def main(snakemake):
-    settings, model = snakemake.params.settings, snakemake.wildcards.model
-    text = corpus.load_corpus(snakemake.input.corpus)
-    [tokenizer] = snakemake.params.tokenizer or [None]
-    rows, clouds, noted = {"features": [], "diagrams": [], "metrics": []}, {}, []
-    for step, measurements in _job.measured(
-        snakemake, "embeddings", noted, measure, settings, tokenizer, text, model, snakemake.threads
-    ):
-        where = {"model": model, "step": step}
-        clouds[step], features, diagrams, perplexity = measurements or (Cloud.nothing(), {}, {}, None)
-        metrics = [] if perplexity is None else [{**where, "metric": "perplexity", "value": perplexity}]
-        rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
-        rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
-        rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
-    _clouds.write(snakemake.output.clouds, clouds, _job.provenance(snakemake))
-    _job.write(snakemake, rows, noted)
-
-
 def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
     """The embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
     path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"], threads)
@@ -81,5 +63,20 @@ def tokens_of(model, tokenizer, text, settings):
     return readable
 
 
-if __name__ == "__main__":
-    _job.run(main, snakemake)
+@_job.script
+def main(snakemake):
+    settings, model = snakemake.params.settings, snakemake.wildcards.model
+    text = corpus.load_corpus(snakemake.input.corpus)
+    [tokenizer] = snakemake.params.tokenizer or [None]
+    rows, clouds, noted = {"features": [], "diagrams": [], "metrics": []}, {}, []
+    for step, measurements in _job.measured(
+        snakemake, "embeddings", noted, measure, settings, tokenizer, text, model, snakemake.threads
+    ):
+        where = {"model": model, "step": step}
+        clouds[step], features, diagrams, perplexity = measurements or (Cloud.nothing(), {}, {}, None)
+        metrics = [] if perplexity is None else [{**where, "metric": "perplexity", "value": perplexity}]
+        rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
+        rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
+        rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
+    _clouds.write(snakemake.output.clouds, clouds, _job.provenance(snakemake))
+    _job.write(snakemake, rows, noted)

@@ -6,6 +6,7 @@ from toposcale.io import schemas, tables
 from toposcale.pages import explorer
 
 
+@_job.script
 def main(snakemake):
     inputs = snakemake.input
     features = _tables.read_features(inputs.features)
@@ -20,7 +21,3 @@ def main(snakemake):
         surfaces=_tables.read(inputs.surfaces) if inputs.surfaces else None,
     )
     _job.write_text(snakemake.output[0], page)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

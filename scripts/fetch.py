@@ -12,6 +12,14 @@ from toposcale.checkpoints import Sizes, manifests
 from toposcale.io import files
 
 
+def commit_in(size):
+    """The commit that the attempt before fetched; empty where there was none."""
+    with suppress(OSError, ValueError):
+        return files.parse_json(Path(size).read_text(encoding="utf-8")).get("commit", "")
+    return ""
+
+
+@_job.script
 def main(snakemake):
     source = manifests.source_of(snakemake.params.source, snakemake.config["hub"])
     step = int(snakemake.wildcards.span.removeprefix("step-"))
@@ -23,14 +31,3 @@ def main(snakemake):
     facts = fetched.sizes._asdict() if fetched.sizes else dict.fromkeys(Sizes._fields)
     facts |= {"commit": fetched.commit, "damaged": snakemake.params.damaged + fetched.damaged}
     _job.write_json(snakemake.output.size, facts)
-
-
-def commit_in(size):
-    """The commit that the attempt before fetched; empty where there was none."""
-    with suppress(OSError, ValueError):
-        return files.parse_json(Path(size).read_text(encoding="utf-8")).get("commit", "")
-    return ""
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

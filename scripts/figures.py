@@ -9,6 +9,7 @@ from toposcale.analysis.series import headline_metric
 from toposcale.figures import cells, panels, style
 
 
+@_job.script
 def main(snakemake):
     names = snakemake.params.figures
     tables = _tables.read_inputs(snakemake, {table for name in names for table in figures.FIGURES[name].tables})
@@ -27,7 +28,3 @@ def main(snakemake):
         if note:
             panels.add_note(figure, [figure.get_supxlabel(), note])
         style.save(figure, snakemake.output[name], dpi=snakemake.params.dpi)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -4,6 +4,7 @@ import _job
 import _tables
 
 
+@_job.script
 def main(snakemake):
     params = snakemake.params
     record = {
@@ -14,7 +15,3 @@ def main(snakemake):
         "findings": _tables.read(snakemake.input[0]).to_dict("records"),
     }
     _job.write_json(snakemake.output[0], record, indent=1)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

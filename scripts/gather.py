@@ -6,6 +6,7 @@ import _job
 from toposcale.io import schemas, tables
 
 
+@_job.script
 def main(snakemake):
     table, only = schemas.TABLES[snakemake.params.table], snakemake.params.get("only")
     paths = snakemake.input.parts
@@ -16,7 +17,3 @@ def main(snakemake):
     rows = tables.drop_checkpoints(rows, _job.duplicates(snakemake.input.get("left_out", [])))
     noted = [row for path in paths for row in tables.read_warnings(path)]
     tables.write(rows, snakemake.output[0], tables.with_warnings(_job.provenance(snakemake), noted))
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -16,8 +16,14 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
-    parameters = dict(loaded.module.named_parameters())
-    return landscape.compute_features(losses, parameters, settings_of(settings), model=model)
+    measured = {name: settings[name] for name in LandscapeSettings.__dataclass_fields__ if name in settings}
+    of_features = landscape.LandscapeFeatureSettings(
+        LandscapeSettings(**measured),
+        gradients=GradientCloudSettings() if settings["gradients"] else None,
+        density_runs=settings["density_runs"],
+        density_steps=settings["density_steps"],
+    )
+    return landscape.compute_features(losses, dict(loaded.module.named_parameters()), of_features, model=model)
 
 
 def rows_of(description, **where):
@@ -46,14 +52,6 @@ def rows_of(description, **where):
         "densities": tables.from_rows(schemas.TABLES["densities"], densities),
         "profiles": tables.from_rows(schemas.TABLES["profiles"], profiles),
     }
-
-
-def settings_of(settings):
-    clouds = GradientCloudSettings() if settings["gradients"] else None
-    names = set(LandscapeSettings.__dataclass_fields__) & set(settings)
-    measured = LandscapeSettings(**{name: settings[name] for name in names})
-    others = {name: settings[name] for name in ("density_runs", "density_steps")}
-    return landscape.LandscapeFeatureSettings(measured, gradients=clouds, **others)
 
 
 @_job.script

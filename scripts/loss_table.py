@@ -5,6 +5,7 @@ from toposcale.forecasting.facts import on_repeated
 from toposcale.io import loss_curves, notes, tables
 
 
+@_job.script
 def main(snakemake):
     curve = loss_curves.read(snakemake.input[0])
     metadata = _job.provenance(snakemake)
@@ -13,7 +14,3 @@ def main(snakemake):
     noted = [notes.note(model, "training log", on_repeated(curve.repeated), "")] if curve.repeated else []
     rows = curve.metric_rows(model, snakemake.params.steps)
     tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, noted))
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -11,28 +11,6 @@ from toposcale.io.errors import UserError
 from toposcale.io.notes import note
 
 
-def main(snakemake):
-    params, inputs = snakemake.params, snakemake.input
-    parts = [tables.gather(schemas.TABLES["metrics"], inputs.metrics)]
-    parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
-    joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
-    noted = [row for path in inputs.metrics for row in tables.read_warnings(path)]
-    noted += [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
-    parts += joined.values()
-    [folder] = params.harness
-    if folder:
-        models = {
-            name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
-            for name, settings in params.evaluated.items()
-        }
-        scores = lm_eval.read_results(folder, models, tasks=params.tasks)
-        parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
-    rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))
-    rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
-    metadata = tables.with_warnings(_job.provenance(snakemake), noted)
-    tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)
-
-
 def each_once(rows):
     """Rows without repetitions; UserError where a metric has two values at one checkpoint."""
     keys = ["model", "step", "metric"]
@@ -69,5 +47,24 @@ def training_losses(path, steps):
     return tables.from_rows(schemas.TABLES["metrics"], rows)
 
 
-if __name__ == "__main__":
-    _job.run(main, snakemake)
+@_job.script
+def main(snakemake):
+    params, inputs = snakemake.params, snakemake.input
+    parts = [tables.gather(schemas.TABLES["metrics"], inputs.metrics)]
+    parts += [training_losses(path, params.checkpoints[Path(path).stem]) for path in inputs.training]
+    joined = {path: tables.read_user_table(schemas.TABLES["metrics"], path) for path in inputs.tables}
+    noted = [row for path in inputs.metrics for row in tables.read_warnings(path)]
+    noted += [row for path, table in joined.items() for row in unknown_models(table, path, params.models)]
+    parts += joined.values()
+    [folder] = params.harness
+    if folder:
+        models = {
+            name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
+            for name, settings in params.evaluated.items()
+        }
+        scores = lm_eval.read_results(folder, models, tasks=params.tasks)
+        parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
+    rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))
+    rows = each_once(rows.filter(pc.is_in(rows["model"], pa.array(params.models))))
+    metadata = tables.with_warnings(_job.provenance(snakemake), noted)
+    tables.write(tables.sort(schemas.TABLES["metrics"], rows), snakemake.output[0], metadata)

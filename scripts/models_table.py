@@ -5,6 +5,7 @@ import _models
 from toposcale.io import schemas, tables
 
 
+@_job.script
 def main(snakemake):
     params, inputs = snakemake.params, snakemake.input
     weights = dict(zip(params.with_weights, inputs.checkpoints, strict=True))
@@ -24,7 +25,3 @@ def main(snakemake):
     metadata = _job.provenance(snakemake)
     tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
     tables.write(tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

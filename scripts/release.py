@@ -4,9 +4,6 @@ import _job
 from toposcale.checkpoints import manifests
 
 
+@_job.script
 def main(snakemake):
     manifests.release_manifest(snakemake.input.manifest)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

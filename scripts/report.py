@@ -13,6 +13,25 @@ from toposcale.io import files, tables
 from toposcale.pages import provenance, report
 
 
+def uncommitted(home):
+    """The changes of the workflow since its last commit, as `git apply` takes them; empty where there are none."""
+    command = ["git", "-C", str(home), "diff", "HEAD", "--binary", "--no-ext-diff"]
+    try:
+        return subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return b""  # no git, or no clone
+
+
+def picture(path):
+    png = path.with_suffix(".png").read_bytes()
+    return report.Picture(path.stem, figures.FIGURES[path.stem], path.read_text(), png)
+
+
+def listing(path):
+    return report.listing(Path(path).stem, _tables.read(path))
+
+
+@_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
     config_text = Path(inputs.configuration).read_text()
@@ -43,25 +62,3 @@ def main(snakemake):
         ),
     )
     _job.write_text(snakemake.output.page, page)
-
-
-def uncommitted(home):
-    """The changes of the workflow since its last commit, as `git apply` takes them; empty where there are none."""
-    command = ["git", "-C", str(home), "diff", "HEAD", "--binary", "--no-ext-diff"]
-    try:
-        return subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return b""  # no git, or no clone
-
-
-def picture(path):
-    png = path.with_suffix(".png").read_bytes()
-    return report.Picture(path.stem, figures.FIGURES[path.stem], path.read_text(), png)
-
-
-def listing(path):
-    return report.listing(Path(path).stem, _tables.read(path))
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

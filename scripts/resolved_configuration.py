@@ -7,13 +7,10 @@ import yaml
 import _job
 
 
+@_job.script
 def main(snakemake):
     _job.write_text(snakemake.output[0], yaml.safe_dump(snakemake.params.config, sort_keys=False))
     # Lost together with Snakemake's records: see workflow/recorded.py.
     mark = Path(snakemake.params.mark)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -8,6 +8,7 @@ from toposcale.features import diagram_distances, ripser_check, weights
 from toposcale.io import schemas, tables
 
 
+@_job.script
 def main(snakemake):
     model, [step] = snakemake.wildcards.model, snakemake.params.steps
     rows = dict(tables.by_step(tables.read(schemas.TABLES["diagrams"], snakemake.input.diagrams)))
@@ -18,7 +19,3 @@ def main(snakemake):
         settings = weights.WeightSettings(**snakemake.params.settings)
         record["clouds"] = ripser_check.check(matrices, diagrams, settings, model)
     _job.write_json(snakemake.output[0], record)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -14,10 +14,6 @@ from toposcale.training.gpt import GPTShape
 from toposcale.training.schedules import schedule_of
 
 
-def main(snakemake):
-    TrainingJob(snakemake).run()
-
-
 def plan_of(params):
     names = ("steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps")
     settings = {name: params.training[name] for name in names}
@@ -118,5 +114,6 @@ class TrainingJob:
         trainer.save_optimiser(self.optimiser, state, self.metadata | {"job": self.signature()})
 
 
-if __name__ == "__main__":
-    _job.run(main, snakemake)
+@_job.script
+def main(snakemake):
+    TrainingJob(snakemake).run()

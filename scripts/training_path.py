@@ -11,6 +11,7 @@ from toposcale.landscape import path, surface
 from toposcale.training import corpus
 
 
+@_job.script
 def main(snakemake):
     params, name = snakemake.params, snakemake.wildcards.model
     settings, text = params.settings, corpus.load_corpus(snakemake.input.corpus)
@@ -40,7 +41,3 @@ def main(snakemake):
     rows_of = {"path_surfaces": window, "trajectories": trajectory, "profiles": profiles}
     parts = {name: [tables.from_rows(schemas.TABLES[name], rows)] for name, rows in rows_of.items()}
     _job.write(snakemake, parts)
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

@@ -7,6 +7,7 @@ from toposcale.features import trajectory
 from toposcale.io import tables, tensor_files
 
 
+@_job.script
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
     parts = [tensor_files.read(path)[0] for path in snakemake.input]
@@ -17,7 +18,3 @@ def main(snakemake):
         tables.feature_rows(features, model=model, step=step, source="trajectory") for step, features in by_step.items()
     ]
     _job.write(snakemake, {"features": rows})
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

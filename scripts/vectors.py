@@ -5,6 +5,7 @@ from toposcale.features.vectors import diagram_vectors
 from toposcale.io import schemas, tables
 
 
+@_job.script
 def main(snakemake):
     rows = []
     for path in snakemake.input:
@@ -16,7 +17,3 @@ def main(snakemake):
                 for index, value in enumerate(vector.tolist())
             ]
     tables.write(tables.from_rows(schemas.TABLES["vectors"], rows), snakemake.output[0], _job.provenance(snakemake))
-
-
-if __name__ == "__main__":
-    _job.run(main, snakemake)

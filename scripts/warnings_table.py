@@ -6,24 +6,6 @@ from toposcale.analysis import warnings
 from toposcale.io import files, notes, tables
 
 
-def main(snakemake):
-    inputs, params = snakemake.input, snakemake.params
-    noted = [row for model, reasons in params.gaps.items() for row in notes.gaps(model, reasons)]
-    noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
-    noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
-    noted += [
-        notes.repeated(fact["model"], int(step), revision, leave_out=params.leave_out)
-        for fact in map(files.read_json, inputs.duplicates)
-        for step, revision in fact["duplicates"].items()
-    ]
-    if inputs.corpus:
-        noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])
-    features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
-    table = warnings.warning_table(features, metrics, noted)
-    # For the last line of the run.
-    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(noted)))
-
-
 def not_runnable(model, reason):
     return notes.note(
         model,
@@ -45,5 +27,20 @@ def dropped(characters):
             )
 
 
-if __name__ == "__main__":
-    _job.run(main, snakemake)
+@_job.script
+def main(snakemake):
+    inputs, params = snakemake.input, snakemake.params
+    noted = [row for model, reasons in params.gaps.items() for row in notes.gaps(model, reasons)]
+    noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
+    noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
+    noted += [
+        notes.repeated(fact["model"], int(step), revision, leave_out=params.leave_out)
+        for fact in map(files.read_json, inputs.duplicates)
+        for step, revision in fact["duplicates"].items()
+    ]
+    if inputs.corpus:
+        noted += dropped(files.read_json(inputs.corpus)["dropped_characters"])
+    features, metrics = _tables.read_features(inputs.features), _tables.read(inputs.metrics)
+    table = warnings.warning_table(features, metrics, noted)
+    # For the last line of the run.
+    _tables.write(snakemake, {"warnings": table}, left_out=str(notes.left_out(noted)))

@@ -6,18 +6,6 @@ from toposcale.features import weights
 from toposcale.io import notes, tables
 
 
-def main(snakemake):
-    model = snakemake.wildcards.model
-    settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
-    rows, noted = {"features": [], "diagrams": []}, []
-    for step, measurements in _job.measured(snakemake, "weights", noted, measure, settings, model, noted):
-        features, diagrams = measurements or ({}, {})
-        where = {"model": model, "step": step, "source": "weights"}
-        rows["features"].append(tables.feature_rows(features, **where))
-        rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
-    _job.write(snakemake, rows, noted)
-
-
 def measure(checkpoint, settings, model, noted):
     """Features and diagrams of a checkpoint by layer; matrices without an entry are noted."""
     path = checkpoints.locate(checkpoint)
@@ -29,5 +17,14 @@ def measure(checkpoint, settings, model, noted):
     return weights.compute_features(matrices, settings, model=model)
 
 
-if __name__ == "__main__":
-    _job.run(main, snakemake)
+@_job.script
+def main(snakemake):
+    model = snakemake.wildcards.model
+    settings = weights.WeightSettings.from_mapping(snakemake.params.settings)
+    rows, noted = {"features": [], "diagrams": []}, []
+    for step, measurements in _job.measured(snakemake, "weights", noted, measure, settings, model, noted):
+        features, diagrams = measurements or ({}, {})
+        where = {"model": model, "step": step, "source": "weights"}
+        rows["features"].append(tables.feature_rows(features, **where))
+        rows["diagrams"].append(tables.diagram_rows(diagrams, **where))
+    _job.write(snakemake, rows, noted)

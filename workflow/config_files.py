@@ -110,6 +110,8 @@ def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
 
 def check_files(config: Mapping[str, Any]) -> None:
     """Raise `UserError` where a resolved configuration names a file that is not there, or a loss file with no losses."""
+    from toposcale.io import loss_curves
+
     models = config["models"].items()
     harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]
     named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
@@ -126,22 +128,14 @@ def check_files(config: Mapping[str, Any]) -> None:
         for key, path in named
         if path and isinstance(path, str) and not Path(path).exists()
     ]
-    lines += [
-        f"config key {join('models', name, 'path')} must be a table with a step and a loss in each row, a "
-        f"trainer_state.json or TensorBoard files: {mistake}"
-        for name, model in models
-        if model["kind"] == "table" and Path(model["path"]).exists() and (mistake := _unreadable_losses(model["path"]))
-    ]
+    for name, model in models:
+        try:
+            if model["kind"] == "table" and Path(model["path"]).exists():
+                loss_curves.read(model["path"])
+        except (UserError, OSError) as error:
+            lines.append(
+                f"config key {join('models', name, 'path')} must be a table with a step and a loss in each row, a "
+                f"trainer_state.json or TensorBoard files: {error}"
+            )
     if lines:
         raise UserError("\n".join(lines))
-
-
-def _unreadable_losses(path: str) -> str:
-    """Why a file of the user's is no loss curve; empty where it is one."""
-    from toposcale.io import loss_curves
-
-    try:
-        loss_curves.read(path)
-    except (UserError, OSError) as error:
-        return str(error)
-    return ""

@@ -1,9 +1,7 @@
 """The configuration of the fresh runs that confirm what a run found: the same models, with seeds that it did not have.
 
-    python workflow/fresh.py FILE
-
-Reads `confirm.json` of the run of a configuration file, writes `confirm.yaml` beside it, and prints its name. It
-prints nothing, and says why on standard error, where there is nothing to train.
+`python workflow/fresh.py FILE` reads `confirm.json` of the run of a configuration file, writes `confirm.yaml` beside it,
+and prints its name. It prints nothing, and says why on standard error, where there is nothing to train.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Refuse to mix results of two configurations in one folder.
 
-Snakemake's records, in .snakemake, tell which results a changed key puts out of date. If they are lost, Snakemake takes
-every file that is there for up to date. Then the configuration is compared with the one that was stored with the results.
+Without its records, in .snakemake, Snakemake takes every file that is there for up to date. Then the configuration is
+compared with the one that was stored with the results.
 """
 
 from collections.abc import Iterator, Mapping

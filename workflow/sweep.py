@@ -41,7 +41,8 @@ def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
     for entry in sweep["models"]:
         for values in itertools.product(*swept.values()):
             training = dict(zip(swept, values, strict=True))
-            cell = ".".join([entry, *(NAMES[key] + _text(value) for key, value in training.items())])
+            texts = [value if isinstance(value, str) else f"{value:.12g}" for value in values]
+            cell = ".".join([entry, *(NAMES[key] + text for key, text in zip(swept, texts, strict=True))])
             for seed in seeds_of(cell, sweep["seeds"], sweep["first_seed"]):
                 yield Run(f"{cell}.seed{seed}", entry, cell, seed, training)
 
@@ -77,7 +78,3 @@ def trained_schedule(stated: Mapping[str, Any], training: Mapping[str, Any]) -> 
     """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
     default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
     return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **stated}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.12g}"

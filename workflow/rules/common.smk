@@ -117,9 +117,7 @@ def previous(pattern):
 
     def file_before(wildcards):
         step = MODELS[wildcards.model].previous_step(plan.step_of(wildcards.span))
-        if step is None:
-            return []
-        return pattern.format(model=wildcards.model, span=plan.span_of(step))
+        return [] if step is None else pattern.format(model=wildcards.model, span=plan.span_of(step))
 
     return file_before
 

@@ -1,13 +1,6 @@
 # What rules read: input functions, and the files of models.
 
 
-def training_log_parts(wildcards):
-    """The stretches of a model's training log."""
-    if wildcards.model in MONITORED:
-        return monitored_files("training", [wildcards.model])
-    return WORK["training"].files(TRAINING_LOG, [wildcards.model])
-
-
 def weights_of(model, step):
     """What holds the weights of a checkpoint: a file of ours, the user's file or folder, or a manifest of a download."""
     if MODELS[model].kind == model_kinds.FOLDER:

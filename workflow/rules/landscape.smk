@@ -95,12 +95,8 @@ rule trajectory:
 
 rule landscape:
     input:
-        [
-            path
-            for source in ("landscape", "gradients")
-            if source in MODELS_OF
-            for path in WORK[source].files(FEATURES, source=source)
-        ],
+        WORK["landscape"].files(FEATURES, source="landscape"),
+        WORK["gradients"].files(FEATURES, source="gradients"),
         expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
         [
             f"{TABLES}/{table}.parquet"

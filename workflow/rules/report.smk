@@ -59,10 +59,7 @@ rule explorer:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
         models=rules.models_table.output[0],
-        diagrams=[
-            *WORK["weights"].files(DIAGRAMS, source="weights"),
-            *([TABLE_FILES["diagrams"]] if "diagrams" in TABLE_FILES else []),
-        ],
+        diagrams=[WORK["weights"].files(DIAGRAMS, source="weights"), TABLE_FILES.get("diagrams", [])],
         surfaces=TABLE_FILES.get("surfaces", []),
         page=page_files("explorer"),
     output:

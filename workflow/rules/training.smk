@@ -84,7 +84,7 @@ rule loss_table:
 
 rule training_log:
     input:
-        parts=training_log_parts,
+        parts=lambda wildcards: files_so_far(wildcards.model)["training"],
     output:
         MODEL_LOG,
     log:
