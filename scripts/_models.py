@@ -24,15 +24,13 @@ def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, st
     if schedule := facts_known.pop("schedule", None):
         last = [schedule_of(schedule).steps]
     facts_of_run = {"final_step": max((step for step in last if step is not None), default=None)}
-    if n_parameters:
-        facts_of_run["n_parameters"] = n_parameters
+    facts_of_run |= {"n_parameters": n_parameters, "repeated_steps": None if repeated is None else int(repeated)}
     checkpoint = None if weights is None else checkpoints.locate(weights)
     if checkpoint is not None:
         facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
     if curve is not None and (checkpoint or Path(curve).suffix == ".json"):
         stated = checkpoints.trainer_facts(Path(curve), checkpoint)
         facts_of_run |= {key: value for key, value in stated.items() if value}
-    facts_of_run["repeated_steps"] = None if repeated is None else int(repeated)
     row, plan = planned({"model": name} | facts_of_run | facts_known, facts, steps, rates)
     if row.get("warmup_steps") is None and len(steps):
         warmup = warmup_of(steps, rates)

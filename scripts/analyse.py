@@ -10,8 +10,8 @@ from toposcale.io import schemas
 def main(snakemake):
     name = snakemake.params.analysis
     analysis = ANALYSES[name]
-    read = _tables.read_inputs(snakemake, analysis.reads)
-    made = load(name)(**read, **snakemake.params.settings)
+    frames = _tables.read_inputs(snakemake, analysis.reads)
+    results = load(name)(**frames, **snakemake.params.settings)
     # In a run of loss curves alone there is no feature to analyse: a table that is left out is empty.
     nothing = {table: schemas.TABLES[table].frame([]) for table in analysis.makes}
-    _tables.write(snakemake, nothing | made)
+    _tables.write(snakemake, nothing | results)

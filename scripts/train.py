@@ -48,21 +48,21 @@ class TrainingJob:
 
     def run(self):
         """Train through the checkpoints that are left, and write the outputs."""
-        made = self.snakemake.output
+        outputs = self.snakemake.output
         state, left = self.resume()
         for step in left:
             self.advance(state, step)
-        for step, checkpoint in zip(self.steps, made.checkpoints, strict=True):
+        for step, checkpoint in zip(self.steps, outputs.checkpoints, strict=True):
             os.replace(self.part("checkpoint", step), checkpoint)
         metadata = _job.provenance(self.snakemake)
-        tables.write(tables.gather(schemas.TABLES["training"], self.parts("log")), made.log, metadata)
-        tables.write(tables.gather(schemas.TABLES["metrics"], self.parts("metrics")), made.metrics, metadata)
+        tables.write(tables.gather(schemas.TABLES["training"], self.parts("log")), outputs.log, metadata)
+        tables.write(tables.gather(schemas.TABLES["metrics"], self.parts("metrics")), outputs.metrics, metadata)
         if self.sketch:
             sketches = [tensor_files.read(path)[0] for path in self.parts("sketch")]
             joined = {name: np.concatenate([part[name] for part in sketches]) for name in sketches[0]}
-            tensor_files.write(made.sketch, joined, self.metadata | {"model": self.name})
-        if made.optimiser:
-            os.replace(self.optimiser, made.optimiser)
+            tensor_files.write(outputs.sketch, joined, self.metadata | {"model": self.name})
+        if outputs.optimiser:
+            os.replace(self.optimiser, outputs.optimiser)
         shutil.rmtree(self.folder)
 
     def part(self, kind, step):

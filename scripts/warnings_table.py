@@ -7,24 +7,20 @@ from toposcale.io import files, notes, tables
 
 
 def not_runnable(model, reason):
+    remedy = "put config.json and the tokenizer beside the weights; what needs weights alone is measured"
     return notes.note(
-        model,
-        "embeddings, landscape",
-        f"not measured: {reason}, so the model cannot read a text",
-        "put config.json and the tokenizer beside the weights; what needs weights alone is measured",
+        model, "embeddings, landscape", f"not measured: {reason}, so the model cannot read a text", remedy
     )
 
 
 def dropped(characters):
     """Warnings: characters of the corpus that the tokenizer does not know."""
-    for name, count in characters.items():
-        if count:
-            yield notes.note(
-                "",
-                f"corpus: the {name} text",
-                f"{count} characters are not ASCII and were dropped",
-                "set corpus.tokenizer: bpe, which keeps them, or take them out of the text",
-            )
+    remedy = "set corpus.tokenizer: bpe, which keeps them, or take them out of the text"
+    return [
+        notes.note("", f"corpus: the {name} text", f"{count} characters are not ASCII and were dropped", remedy)
+        for name, count in characters.items()
+        if count
+    ]
 
 
 @_job.script
