@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import pandas as pd
+from typing import Any, NamedTuple
 
 
 class Analysis(NamedTuple):
@@ -129,8 +126,7 @@ ANALYSES = {
 """Every analysis by name, in the order of the work."""
 
 
-def load(name: str) -> Callable[..., dict[str, pd.DataFrame]]:
+def load(name: str) -> Callable[..., dict[str, Any]]:
     """The function of an analysis; KeyError for a name that is not in `ANALYSES`."""
     module, function = ANALYSES[name].function.split(".")
-    loaded: Callable[..., dict[str, pd.DataFrame]] = getattr(import_module(f"{__package__}.{module}"), function)
-    return loaded
+    return getattr(import_module(f"{__package__}.{module}"), function)

@@ -142,16 +142,15 @@ def evaluate(
     """The `forecast_evaluation` table: one row for each fraction and method.
 
     Errors are averaged over the seeds of a cell first; cells: the cell of each model, one that is not in it is one of its
-    own. mae_low, mae_high, improvement_low, improvement_high: 95% bootstrap over cells. baseline: of the methods that
-    read the loss or the size alone and forecast at least `MOST_OF_THEM` of the models that any of them does, the one with
-    the least error. improvement_percent: 100 (1 - MAE / MAE of the baseline) over the cells that both forecast,
-    n_compared of them. improvement_p: two-sided signed-rank test of the absolute errors against the baseline's. For
-    ridge, with `trainings` given: permutation_mae, the mean MAE with the final losses dealt out at random, and
-    permutation_p, the share of deals at least as good (own deal counted).
+    own. Intervals are 95% bootstraps over cells. The baseline is the method of `RIVALS` with the least error among those
+    that forecast at least `MOST_OF_THEM` of the models that any of them does; it is compared with over the cells that both
+    forecast, by a two-sided signed-rank test. permutations: for ridge, with `trainings` given, the final losses are dealt
+    out at random so often, the own deal counted.
     """
     rows = []
     cells = cells or {}
-    for (fraction, method), group in forecasts.groupby(["fraction", "method"], sort=True):
+    for _, group in forecasts.groupby(["fraction", "method"], sort=True):
+        fraction, method = group["fraction"].iloc[0], group["method"].iloc[0]
         here = forecasts[forecasts["fraction"] == fraction]
         best = _best_rival(here)
         row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": best}

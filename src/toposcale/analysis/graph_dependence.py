@@ -21,12 +21,10 @@ def graph_dependence_tables(
 ) -> dict[str, pd.DataFrame]:
     """The table graph_dependence: a row for each model, shape feature and plane.
 
-    all_features: the features table with its spreads. `lowest` and `highest`: the smallest and largest mean over
-    the checkpoints, and the graph that has it. The spreads are standard deviations (divisor n - 1), in the unit of the
-    feature: over the graphs at one checkpoint (mean over the checkpoints), over the repeated measurements with the first
-    graph (mean over the checkpoints), and over the checkpoints with the first graph: a feature whose first is as large
-    as its last tells the graph rather than the model. `agreement`: mean and least Spearman correlation over the
-    checkpoints between two graphs. NaN where there are fewer than two of what is compared, or a value is not finite.
+    all_features: the features table with its spreads. Spreads are standard deviations (divisor n - 1) in the unit of the
+    feature; those over graphs and over repeats are means over the checkpoints, those over repeats and over training are of
+    the first graph. A feature whose spread over graphs is as large as that over training tells the graph rather than the
+    model. NaN where there are fewer than two of what is compared, or a value is not finite.
     """
     rows = []
     for model, table in landscape_by_model(all_features):

@@ -23,9 +23,7 @@ def landscape_information_tables(all_features: pd.DataFrame, *, repeats: int) ->
     """The table landscape_information: a row for each model and feature of the landscape.
 
     all_features: the features table with its spreads; a value is the mean over 1 + `repeats` draws of a probe batch and
-    directions. `intraclass_correlation` is that of one draw by one-way analysis of variance, over all checkpoints and
-    `intraclass_correlation_trained` over those after the first. `verdict`: uninformative where the feature is constant
-    or the correlation is below 0.5, not tested where it cannot be known, and the reason.
+    directions. A feature is uninformative where it is constant or its intraclass correlation is below 0.5.
     """
     rows = [
         {"model": model, "feature": feature, **_row(table, feature, 1 + repeats)}

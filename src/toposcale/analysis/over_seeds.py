@@ -112,20 +112,13 @@ def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[P
 
 
 def between_runs_table(
-    features: pd.DataFrame,
-    metrics: pd.DataFrame,
-    models: pd.DataFrame,
-    *,
-    metric: str,
-    seed: int,
-    norms: Sequence[str] = (WEIGHT_NORM.feature,),
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
     """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full cells.
 
-    Given, with slopes of each cell: the metric at `EARLY` and `SHARE`, the square of the latter, and `norms` of the weights
-    at `SHARE`.
+    Given, with slopes of each cell: the metric at `EARLY` and `SHARE`, the latter's square, and the weight norm at `SHARE`.
     """
-    read = early_values(features, metrics, models, metric, norms)
+    read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
     if read is None:
         return schemas.TABLES["over_seeds"].frame([])
     rows = _rows(list(read.features.index), metric, partial(read.test, seed))

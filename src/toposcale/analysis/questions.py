@@ -26,10 +26,9 @@ YES, NO, NOT_TESTED = "yes", "no", "not tested"
 class Question:
     """One question of a feature and a metric.
 
-    name: as in the column `question`. asks: the question as a reader sees it. beyond: what a feature tells more than, ""
-    where the question is another one. given: words for the legend of figures, "" where they leave it out. asked: of which
-    features, layers and runs.
-    control: what is held fixed, as in the column `control`. shows: what the estimate is.
+    name: as in the column `question`. asks: the question as a reader sees it. asked: of which features, layers and runs.
+    control: what is held fixed, as in the column `control`. shows: what the estimate is. beyond: what a feature tells more
+    than, "" where the question is another one. given: words for the legend of figures, "" where they leave it out.
 
     Estimate and p come from the column `estimate` of `correlations` (each run) and `pooled_correlations` (all runs), for
     this control; or from `over_seeds`, which `test` fills: a function of features, metrics, models, the headline metric and
@@ -39,16 +38,14 @@ class Question:
 
     name: str
     asks: str
-    asked: str
     control: str
-    shows: str
+    asked: str = "every feature, layer and metric; each run, and all runs together"
+    shows: str = "innovation correlation; over runs the median over cells"
     beyond: str = ""
     given: str = ""
-    estimate: str = ""
+    estimate: str = "innovation_correlation"
     test: Callable[..., pd.DataFrame] | None = None
-    simulation: (
-        Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], SimulatedFeatures | SimulatedEarlyFeatures] | None
-    ) = None
+    simulation: Callable[..., SimulatedFeatures | SimulatedEarlyFeatures] | None = None
 
     @property
     def title(self) -> str:
@@ -61,9 +58,7 @@ class Question:
         return self.estimate != "spearman"
 
 
-_EVERYWHERE = "every feature, layer and metric; each run, and all runs together"
 _SEEDS = "features of whole models, on the headline metric; all runs of cells with at least 8 seeds"
-_INNOVATIONS = "innovation correlation; over runs the median over cells"
 
 QUESTIONS = {
     question.name: question
@@ -71,58 +66,49 @@ QUESTIONS = {
         Question(
             "follows_the_loss",
             "Does the feature follow the metric, with one sign in every cell? Drift alone can cause that.",
-            _EVERYWHERE,
             NOTHING,
-            "Spearman correlation; over runs the median over cells",
+            shows="Spearman correlation; over runs the median over cells",
             given="as it is",
             estimate="spearman",
         ),
         Question(
             "beyond_the_norm",
             "Does the feature tell more about the metric than the norm of the weights does?",
-            _EVERYWHERE,
             "weight_norm",
-            _INNOVATIONS,
             beyond="the norm of the weights",
             given="given the weight norm",
-            estimate="innovation_correlation",
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm"]),
         ),
         Question(
             "beyond_the_spectrum",
             "Does the feature tell more about the metric than the norm and the nuclear norm of the weights do?",
-            _EVERYWHERE,
             "weight_norm_and_spectrum",
-            _INNOVATIONS,
             beyond="the spectrum of the weights",
             given="given norm and spectrum",
-            estimate="innovation_correlation",
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_spectrum"]),
         ),
         Question(
             "beyond_the_variance",
             "Does neural persistence tell more about the metric than the norm and the variance of the weights do?",
-            "neural persistence of the weights, every layer and metric; each run, and all runs together",
             "weight_norm_and_variance",
-            _INNOVATIONS,
+            asked="neural persistence of the weights, every layer and metric; each run, and all runs together",
             beyond="the variance of the weights",
-            estimate="innovation_correlation",
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_variance"]),
         ),
         Question(
             "within_cells",
             "Do the feature's innovations go with the loss of its own run more than with those of its sister runs?",
-            _SEEDS,
             "weight_norm",
-            "mean over runs of the innovation correlation with the loss of the same run",
+            asked=_SEEDS,
+            shows="mean over runs of the innovation correlation with the loss of the same run",
             test=run_permutation_table,
         ),
         Question(
             "between_runs",
             "Does the feature at 30% of training tell which run of a cell ends lower, beyond the loss by then?",
-            _SEEDS,
             "loss_and_weight_norm",
-            "partial correlation of the final value of the metric with the feature",
+            asked=_SEEDS,
+            shows="partial correlation of the final value of the metric with the feature",
             test=between_runs_table,
             simulation=SimulatedEarlyFeatures,
         ),

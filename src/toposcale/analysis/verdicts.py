@@ -176,37 +176,35 @@ def tested_features_table(
     """
     warmups = warmups_of(models)
     testable: set[tuple[str, ...]] = set()
-    likeness: dict[tuple[str, str], list[tuple[list[str], np.ndarray]]] = {}
+    likeness: dict[str, list[tuple[list[str], np.ndarray]]] = {}
     for group in aligned_series(whole_model(features), metrics):
         cut, reason = group.testable(warmups)
         if reason:
             continue
         testable |= set(map(tuple, group.keys.to_numpy()))
-        for source, keys in group.keys.reset_index(drop=True).groupby("source"):
+        for source, keys in group.keys.groupby("source"):
             values = spearman(cut.values[keys.index], cut.values[keys.index])
-            likeness.setdefault((str(source), group.model), []).append((list(keys["feature"]), np.abs(values)))
+            likeness.setdefault(str(source), []).append((list(keys["feature"]), np.abs(values)))
     rows = []
-    for question in QUESTIONS.values():
-        asked = pooled[pooled["question"] == question.name]
-        for source, of_source in asked.groupby("source") if question.simulation else ():
-            tested = of_source[of_source["p"].notna()]
-            alike = [part for key, parts in likeness.items() if key[0] == source for part in parts]
-            rows.append(
-                {
-                    "question": question.name,
-                    "source": source,
-                    "measured": len(of_source),
-                    "testable": sum(tuple(key) in testable for key in of_source[SERIES_KEY].to_numpy()),
-                    "tested": len(tested),
-                    "distinct": distinct(list(tested["feature"]), alike),
-                    "found": int((tested["answer"] == YES).sum()),
-                    "reason": most_common(of_source.loc[of_source["p"].isna(), "reason"]),
-                }
-            )
+    simulated = [question.name for question in QUESTIONS.values() if question.simulation]
+    for (question, of_source), asked in pooled[pooled["question"].isin(simulated)].groupby(["question", "source"]):
+        tested = asked[asked["p"].notna()]
+        rows.append(
+            {
+                "question": question,
+                "source": of_source,
+                "measured": len(asked),
+                "testable": sum(tuple(key) in testable for key in asked[SERIES_KEY].to_numpy()),
+                "tested": len(tested),
+                "distinct": distinct(list(tested["feature"]), likeness.get(str(of_source), [])),
+                "found": int((tested["answer"] == YES).sum()),
+                "reason": most_common(asked.loc[asked["p"].isna(), "reason"]),
+            }
+        )
     return schemas.TABLES["tested_features"].frame(rows)
 
 
-def distinct(names: Sequence[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:
+def distinct(names: list[str], likeness: Sequence[tuple[list[str], np.ndarray]]) -> int:
     """Groups of features of which any two have a mean |correlation| over runs of at least `ALIKE` (complete linkage).
 
     likeness: of each run the names of features and their |correlations|; a pair that was never measured is not alike.

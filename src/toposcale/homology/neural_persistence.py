@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
-from toposcale.homology.validation import as_matrix, refuse_not_finite
+from toposcale.homology.validation import Floats, Indices, as_matrix, refuse_not_finite
 
 _BLOCK_ENTRIES = 1 << 17  # half a megabyte of float32: a block and its mask stay in the second-level cache
 _SAMPLE_ENTRIES = 1 << 14
@@ -37,7 +37,7 @@ def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = N
     return neural_persistence_of_tree(spanning_tree_weights(weight), p=p, scale=scale)
 
 
-def neural_persistence_of_tree(tree_weights: NDArray[np.float64], *, p: int = 1, scale: float | None = None) -> float:
+def neural_persistence_of_tree(tree_weights: Floats, *, p: int = 1, scale: float | None = None) -> float:
     """`neural_persistence` from `spanning_tree_weights`, for callers that want more than one number."""
     if p not in (1, 2):
         raise ValueError(f"p must be 1 or 2, got {p!r}")
@@ -55,7 +55,7 @@ def neural_persistence_of_tree(tree_weights: NDArray[np.float64], *, p: int = 1,
     return math.sqrt((1.0 + float(persistences @ persistences)) / len(persistences))
 
 
-def spanning_tree_weights(weight: ArrayLike) -> NDArray[np.float64]:
+def spanning_tree_weights(weight: ArrayLike) -> Floats:
     """|w| on the n_out + n_in - 1 edges of the maximum spanning tree of the graph of `weight` (n_out, n_in).
 
     Exact for every input, ties included; in no particular order. Values are compared in the precision of the input and
@@ -133,7 +133,7 @@ def _heavy_threshold(matrix: NDArray) -> float:
     return float(threshold)
 
 
-def _ways_out(matrix: NDArray, row_labels: NDArray[np.intp], column_labels: NDArray[np.intp]) -> Edges:
+def _ways_out(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> Edges:
     """One heaviest edge out of every component but the largest, between component numbers."""
     labels = np.concatenate([row_labels, column_labels])
     searching = outside_largest(labels)
@@ -158,7 +158,7 @@ def _ways_out(matrix: NDArray, row_labels: NDArray[np.intp], column_labels: NDAr
 
 
 def _blocks(
-    matrix: NDArray, *, rows: NDArray[np.intp] | None = None, columns: NDArray[np.intp] | None = None
+    matrix: NDArray, *, rows: Indices | None = None, columns: Indices | None = None
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
     """|w| of the chosen rows and columns, a block of rows at a time, each with the index of its first row.
 
@@ -183,7 +183,7 @@ def _block_dtype(matrix: NDArray) -> type[np.floating]:
     return np.float64 if matrix.dtype.itemsize == 8 else np.float32
 
 
-def _row_maxima(block: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np.floating]]:
+def _row_maxima(block: NDArray[np.floating]) -> tuple[Indices, NDArray[np.floating]]:
     columns = block.argmax(axis=1)
     return columns, block[np.arange(len(block)), columns]
 

@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from toposcale.homology.ripser import ripser_float64
 from toposcale.homology.spanning_tree import Edges, heaviest_per_component, outside_largest, tree_weights
-from toposcale.homology.validation import Floats, as_finite, as_finite_float64, undefined
+from toposcale.homology.validation import Floats, Indices, as_finite, as_finite_float64, undefined
 
 _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of a megabyte stays in cache
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
@@ -143,7 +143,7 @@ def nearest_neighbour_mean(points: ArrayLike) -> float:
     return float(nearest.mean())
 
 
-def _first_of_equal_rows(cloud: NDArray) -> NDArray[np.intp]:
+def _first_of_equal_rows(cloud: NDArray) -> Indices:
     """For each row the index of the first row that equals it. Rows are compared by digests, not copied."""
     first: dict[bytes, int] = {}
     # Adding 0 turns -0.0 into 0.0, which equals it and has other bytes.
@@ -163,7 +163,7 @@ class _NeighbourSearch:
         # product of d terms is off by at most d eps |x| |y|, and (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2).
         self.margin = 8.0 * (cloud.shape[1] + 16) * np.finfo(np.float64).eps
 
-    def exact_squares(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> Floats:
+    def exact_squares(self, start: Indices, end: Indices) -> Floats:
         squares = np.empty(len(start))
         step = max(1, _DIFFERENCE_ENTRIES // self.cloud.shape[1])
         for first in range(0, len(start), step):
@@ -185,7 +185,7 @@ class _NeighbourSearch:
             return float(np.max(sample[sample < threshold], initial=-math.inf))
         return float(threshold)
 
-    def ways_out(self, labels: NDArray[np.intp], threshold: float) -> Edges:
+    def ways_out(self, labels: Indices, threshold: float) -> Edges:
         """Edges between components, weight = -square: all up to `threshold`, and a shortest out of each.
 
         The largest component does not search.
@@ -206,9 +206,7 @@ class _NeighbourSearch:
             np.concatenate([chosen.weight, edges.weight[short]]),
         )
 
-    def candidates(
-        self, rows: NDArray[np.intp], labels: NDArray[np.intp], threshold: float
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    def candidates(self, rows: Indices, labels: Indices, threshold: float) -> tuple[Indices, Indices, Floats]:
         """Shortest ways out of the points `rows`, and all pairs within `threshold`: start, end, square."""
         lower = (-2.0 * self.centred[rows]) @ self.centred.T
         # A lower bound of each square, short of the row's own part, which does not change the order in a row.

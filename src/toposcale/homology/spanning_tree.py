@@ -1,14 +1,13 @@
 """Spanning trees of graphs too large to list all edges: rounds in which only the edges that can matter are gathered.
 
-Both users of this module look for the multiset of edge weights of a MAXIMUM spanning tree (a minimum one is
-the same with the sign turned). A round gathers, for every component but the largest, one heaviest edge that
-leaves it, and possibly every edge of at least some weight. Kruskal on just those edges takes only edges of a
-maximum spanning tree of the whole graph:
+Both users of this module look for the multiset of edge weights of a MAXIMUM spanning tree (a minimum one is the same with
+the sign turned). A round gathers, for every component but the largest, one heaviest edge that leaves it, and possibly every
+edge of at least some weight. Kruskal on just those edges takes only edges of a maximum spanning tree of the whole graph:
 - edges of at least the threshold are all there, so Kruskal decides on them as it would in the whole graph;
-- an edge e below the threshold is the heaviest way out that some component found, so it belongs to a maximum
-  spanning tree. With ties, let the edges gathered come first among equals. A detour that is to replace e
-  starts at that component with an edge as heavy as e; that edge was gathered, so the component at its other
-  end chose it, and the same holds there: the whole detour was gathered, and Kruskal sees it.
+- an edge e below the threshold is the heaviest way out that some component found, so it belongs to a maximum spanning tree.
+  With ties, let the edges gathered come first among equals. A detour that is to replace e starts at that component with an
+  edge as heavy as e; that edge was gathered, so the component at its other end chose it, and the same holds there: the
+  whole detour was gathered, and Kruskal sees it.
 Each round at least halves the number of components other than the largest.
 """
 
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from toposcale.homology.validation import Floats, Indices
+
 
 class Edges(NamedTuple):
     """Edges as three arrays of one length: two end points (vertex or component numbers) and the weight."""
@@ -31,7 +32,7 @@ class Edges(NamedTuple):
     weight: NDArray[np.floating]
 
 
-def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[NDArray[np.intp]], Edges]) -> NDArray[np.float64]:
+def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[Indices], Edges]) -> Floats:
     """Weights (n - 1,) of a maximum spanning tree, in no particular order.
 
     edges: those of the first round; ways_out: those of a further one, from the component that each vertex is in.
@@ -47,7 +48,7 @@ def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[NDArray[np.i
         edges = ways_out(labels)
 
 
-def kruskal(n_vertices: int, edges: Edges) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def kruskal(n_vertices: int, edges: Edges) -> tuple[Floats, Indices]:
     """Weights of a maximum spanning forest, and the tree (0, 1, ...) that each vertex is in.
 
     Parallel edges may occur, loops not.
@@ -78,6 +79,6 @@ def heaviest_per_component(n_components: int, edges: Edges) -> Edges:
     return Edges(edges.start[chosen], edges.end[chosen], edges.weight[chosen])
 
 
-def outside_largest(labels: NDArray[np.intp]) -> NDArray[np.bool_]:
+def outside_largest(labels: Indices) -> NDArray[np.bool_]:
     """Which vertices do not belong to the largest component: only those need to look for a way out."""
     return labels != np.bincount(labels).argmax()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 
 def as_matrix(values: ArrayLike, name: str) -> NDArray:

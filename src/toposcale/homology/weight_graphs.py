@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.homology.neural_persistence import neural_persistence_of_tree, spanning_tree_weights
-from toposcale.homology.validation import Floats, as_matrix, refuse_not_finite, undefined
+from toposcale.homology.validation import Floats, Indices, as_matrix, refuse_not_finite, undefined
 
 _BLOCK_ENTRIES = 1 << 18
 _ALL_ENTRIES = 1 << 9  # up to here tau is that of all pairs of entries
@@ -111,7 +111,7 @@ def _without(values: Floats, left_out: Floats) -> Floats:
 
 # A model has few shapes, and each of its checkpoints the same ones: 2 MB a shape.
 @lru_cache(maxsize=8)
-def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices]:
     """Rows and columns, (2, n) each, of pairs of entries: all pairs, or a sample that depends on the shape alone."""
     size = n_rows * n_columns
     if size <= _ALL_ENTRIES:

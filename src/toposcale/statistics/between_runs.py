@@ -58,18 +58,17 @@ def between_runs(
     features, outcome = as_series(x, "x"), as_series(y, "y")
     runs = outcome.shape[1]
     controls_of_runs = as_series(controls, "controls") if controls is not None else np.zeros((0, runs))
-    if features.shape[1] != runs or controls_of_runs.shape[1] != runs or len(cells) != runs:
-        raise ValueError(
-            f"x, y, cells and controls: {features.shape[1]}, {runs}, {len(cells)} and {controls_of_runs.shape[1]} runs"
-        )
+    counts = features.shape[1], runs, len(cells), controls_of_runs.shape[1]
+    if len(set(counts)) > 1:
+        raise ValueError("x, y, cells and controls: {}, {}, {} and {} runs".format(*counts))
     fitted = [
         fit_of_cell(features, outcome, controls_of_runs, np.flatnonzero([cell == one for cell in cells]))
         for one in dict.fromkeys(cells)
     ]
     tested = [cell for cell in fitted if cell.freedom >= MIN_FREEDOM and cell.residuals.any()]
-    nothing = np.full(len(features), np.nan)
     if not tested:
-        return BetweenRuns(nothing, nothing.copy(), 0, 0, 0, 0, False)
+        nothing = np.full((2, len(features)), np.nan)
+        return BetweenRuns(nothing[0], nothing[1], 0, 0, 0, 0, False)
     weights = sum(cell.freedom * cell.features.any(axis=1) for cell in tested)
     labels = np.repeat(np.arange(len(tested)), [len(cell.residuals) for cell in tested])
     parts, exact = [], False
@@ -83,15 +82,8 @@ def between_runs(
     statistics = np.concatenate(parts)
     with np.errstate(invalid="ignore", divide="ignore"):
         statistics = statistics / weights
-    return BetweenRuns(
-        statistics[0],
-        share_as_extreme(statistics),
-        sum(cell.freedom for cell in tested),
-        len(labels),
-        len(tested),
-        len(statistics),
-        exact,
-    )
+    p, freedom = share_as_extreme(statistics), sum(cell.freedom for cell in tested)
+    return BetweenRuns(statistics[0], p, freedom, len(labels), len(tested), len(statistics), exact)
 
 
 class CellFit(NamedTuple):

@@ -12,9 +12,9 @@ the drift, a unit root, and a noise that fades with the learning rate (which a p
 statistic is the Spearman correlation of the innovations. All 2^n surrogates are counted at once by the Lugannani-Rice
 formula: no random numbers, and p-values far below one in a thousand for the correction of many tests.
 
-Chosen by measurement among seven methods (`python -m studies.nulls.surrogates`; docs/statistics.md has the table).
-The price: a relation that shows only in the slow common course is not found by this test, because from one run it cannot be
-told from coincidence; that question needs more models, not more checkpoints.
+Chosen by measurement among seven methods (`python -m studies.nulls.surrogates`; docs/statistics.md has the table). The
+price: a relation that shows only in the slow common course is not found, because from one run it cannot be told from
+coincidence; that question needs more models, not more checkpoints.
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
     two extreme surrogates.
     """
     sizes = np.abs(np.asarray(weights, dtype=np.float64))
-    observed = np.broadcast_to(np.abs(np.asarray(statistic, dtype=np.float64)), sizes.shape[:-1])
-    rows, flat = sizes.reshape(-1, sizes.shape[-1]), observed.reshape(-1)
-    block = max(1, _BLOCK_BYTES // (8 * max(1, sizes.shape[-1])))
-    parts = [_flip_p_values(flat[i : i + block], rows[i : i + block]) for i in range(0, len(rows), block)]
-    return np.concatenate([*parts, np.empty(0)]).reshape(sizes.shape[:-1])
+    *shape, m = sizes.shape
+    rows, observed = sizes.reshape(-1, m), np.broadcast_to(np.abs(statistic), shape).reshape(-1)
+    block = max(1, _BLOCK_BYTES // (8 * max(1, m)))
+    parts = [_flip_p_values(observed[i : i + block], rows[i : i + block]) for i in range(0, len(rows), block)]
+    return np.concatenate([*parts, np.empty(0)]).reshape(shape)
 
 
 def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,13 +15,13 @@ def holm(p_values: ArrayLike) -> Floats:
 
     Of the m p-values that are not NaN; NaN stays NaN. Any shape.
     """
-    p = _checked(p_values)
-    adjusted = np.full(p.shape, np.nan)
-    tested = np.isfinite(p)
-    order = np.argsort(p[tested], kind="stable")
-    steps = p[tested][order] * np.arange(len(order), 0, -1)
-    adjusted[tested] = np.minimum(np.maximum.accumulate(steps), 1.0)[np.argsort(order, kind="stable")]
-    return adjusted
+
+    def adjusted(p: Floats) -> Floats:
+        order = np.argsort(p, kind="stable")
+        steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+        return np.minimum(steps, 1.0)[np.argsort(order, kind="stable")]
+
+    return _of_tested(p_values, adjusted)
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
@@ -29,16 +31,14 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     """
     from scipy.stats import false_discovery_control  # slow to import: see docs/performance.md
 
-    p = _checked(p_values)
-    adjusted = np.full(p.shape, np.nan)
-    tested = np.isfinite(p)
-    if tested.any():
-        adjusted[tested] = false_discovery_control(p[tested])
-    return adjusted
+    return _of_tested(p_values, false_discovery_control)
 
 
-def _checked(p_values: ArrayLike) -> Floats:
-    p = np.asarray(p_values, dtype=np.float64)
+def _of_tested(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats:
+    p = np.array(p_values, dtype=np.float64)
     if np.any((p < 0) | (p > 1)):
         raise ValueError("p_values: not all within 0 and 1")
+    tested = np.isfinite(p)
+    if tested.any():
+        p[tested] = adjust(p[tested])
     return p

@@ -14,10 +14,8 @@ from toposcale.statistics.coefficients import Floats, as_series, flattened
 
 MAX_UNDEFINED = 0.1
 """An interval is NaN where more than this share of its resamples has no value (a constant resample)."""
-
 DEGENERATE = 1e-12
 """An interval no wider than this is none."""
-
 _CHUNK_BYTES = 32 * 2**20
 
 
@@ -54,8 +52,7 @@ def bootstrap_spearman(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
     x (S, T), y (M, T), counts (B, T) -> (B, S, M); NaN where a series is constant in the resample.
     """
     first, second = flattened(as_series(x, "x")), flattened(as_series(y, "y"))
-    size = counts.sum(axis=1)
-    mean_rank = ((size + 1.0) / 2.0)[:, None, None]
+    mean_rank = ((counts.sum(axis=1) + 1.0) / 2.0)[:, None, None]
     y_ranks = _resample_ranks(second, counts) - mean_rank
     y_weighted = y_ranks * counts[:, None, :]
     y_squares = (y_ranks * y_weighted).sum(axis=2)

@@ -16,7 +16,6 @@ from toposcale.statistics.resampling import independent_counts
 
 CONFIDENCE = 0.95
 """Coverage that every interval in this module is made for."""
-
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open (infinite)."""
 
@@ -175,9 +174,8 @@ def _crossings(residuals: Floats, limit: float, exponent: float) -> tuple[float,
     if len(allowed) == 0:
         return exponent, exponent
     # One grid step outwards: the true crossing lies between an allowed point and its refused neighbour.
-    low = -np.inf if allowed[0] == 0 else min(exponent, float(_GRID[allowed[0] - 1]))
-    high = np.inf if allowed[-1] == len(_GRID) - 1 else max(exponent, float(_GRID[allowed[-1] + 1]))
-    return low, high
+    ends = np.concatenate([[-np.inf], _GRID, [np.inf]])[[allowed[0], allowed[-1] + 2]]
+    return min(exponent, float(ends[0])), max(exponent, float(ends[1]))
 
 
 def _varied_counts(sizes: Floats, resamples: int, rng: np.random.Generator) -> Floats:
