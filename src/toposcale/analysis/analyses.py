@@ -11,14 +11,15 @@ class Analysis(NamedTuple):
     """One analysis.
 
     function: "module.function" in this package. It takes the tables of `reads` and the numbers of `settings` as keyword
-    arguments, and returns data frames by the names of `makes`; one that it leaves out is empty.
+    arguments, and returns data frames by the names of `makes` (by default one, named as the analysis); one that it leaves
+    out is empty.
     """
 
     function: str
     title: str
     reads: tuple[str, ...]
-    makes: tuple[str, ...]
     settings: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
 
 
 _MEASURED = ("features", "metrics")
@@ -37,29 +38,22 @@ ANALYSES = {
         "confirmation.findings_tables",
         "What the search among the features found",
         reads=("verdicts", "metrics", "models"),
-        makes=("findings",),
         settings=("tasks",),
     ),
     "confirmation": Analysis(
         "confirmation.confirmation_tables",
         "Whether what was found comes back with fresh seeds",
         reads=("findings", "fresh_features", "fresh_metrics", "fresh_models"),
-        makes=("confirmation",),
         settings=("seed", "confirm"),
     ),
     "ranking": Analysis(
         "ranking.ranking_tables",
         "Topology against spectra, norms and curvature",
         reads=_MEASURED,
-        makes=("ranking",),
         settings=("seed", "resamples"),
     ),
     "scaling": Analysis(
-        "scaling.scaling_tables",
-        "Power laws in model size",
-        reads=_RUN,
-        makes=("scaling",),
-        settings=("seed", "resamples"),
+        "scaling.scaling_tables", "Power laws in model size", reads=_RUN, settings=("seed", "resamples")
     ),
     "transitions": Analysis(
         "transitions.transition_tables",
@@ -98,31 +92,28 @@ ANALYSES = {
         "comparison.comparison_tables",
         "Published values beside those of this run",
         reads=("published", *_RUN, "correlations", "scaling", "transitions", "forecast_evaluation"),
-        makes=("comparison",),
         settings=("training_settings", "corpus_settings", "seeds"),
     ),
     "summary": Analysis(
         "summary.summary_tables",
         "The questions of the project, answered in a sentence each",
         reads=("metrics", *_VERDICTS, "confirmation", "forecast_evaluation", "decision_evaluation", "advice"),
-        makes=("summary",),
         settings=("tasks",),
     ),
     "graph_dependence": Analysis(
         "graph_dependence.graph_dependence_tables",
         "How much the features of the landscape depend on the choice of graph",
         reads=("all_features",),
-        makes=("graph_dependence",),
         settings=("planes", "graphs"),
     ),
     "landscape_information": Analysis(
         "landscape_information.landscape_information_tables",
         "Which features of the landscape tell checkpoints apart",
         reads=("all_features",),
-        makes=("landscape_information",),
         settings=("repeats",),
     ),
 }
+ANALYSES = {name: analysis._replace(makes=analysis.makes or (name,)) for name, analysis in ANALYSES.items()}
 """Every analysis by name, in the order of the work."""
 
 

@@ -20,7 +20,7 @@ from toposcale.statistics.multiple_testing import holm
 CONFIRMED, NOT_CONFIRMED = "confirmed", "not confirmed"
 HOW = "make confirm CONFIG=..."
 """The command that trains the fresh runs."""
-RESAMPLES = 20
+FRESH_RESAMPLES = 20
 """Resamples of the fresh correlations, whose intervals nobody reads."""
 _KEY = ["question", *PAIR_KEY]
 
@@ -84,8 +84,8 @@ def _fresh_verdicts(
     [metric] = set(findings["metric"])
     controls = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
     is_control = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(controls)
-    found = pd.MultiIndex.from_frame(findings[SERIES_KEY])
-    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(found)
+    finding_keys = pd.MultiIndex.from_frame(findings[SERIES_KEY])
+    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(finding_keys)
     used, losses = whole_model(features[is_found | is_control]), metrics[metrics["metric"] == metric]
-    tables = verdicts_on_features(used, losses, models, metric, seed=seed, resamples=RESAMPLES)
+    tables = verdicts_on_features(used, losses, models, metric, seed=seed, resamples=FRESH_RESAMPLES)
     return pooled_verdicts(tables["verdicts"], metric)

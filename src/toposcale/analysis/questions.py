@@ -101,6 +101,7 @@ QUESTIONS = {
             "weight_norm",
             asked=_SEEDS,
             shows="mean over runs of the innovation correlation with the loss of the same run",
+            estimate="",
             test=run_permutation_table,
         ),
         Question(
@@ -109,6 +110,7 @@ QUESTIONS = {
             "loss_and_weight_norm",
             asked=_SEEDS,
             shows="partial correlation of the final value of the metric with the feature",
+            estimate="",
             test=between_runs_table,
             simulation=SimulatedEarlyFeatures,
         ),

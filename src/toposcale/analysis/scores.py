@@ -62,10 +62,10 @@ def score_tables(
                 where = {"metric": name, "fraction": fraction, "method": method}
                 rows += calibrated_rows(due, predictions, actual, **where)
     table = schemas.TABLES["score_forecasts"].frame(rows)
-    return {"score_forecasts": table, "score_evaluation": evaluate(table)}
+    return {"score_forecasts": table, "score_evaluation": evaluation_table(table)}
 
 
-def evaluate(forecasts: pd.DataFrame) -> pd.DataFrame:
+def evaluation_table(forecasts: pd.DataFrame) -> pd.DataFrame:
     """The score_evaluation table: mean absolute error and coverage of each metric, fraction and method."""
     rows = []
     key = ["metric", "fraction", "method"]

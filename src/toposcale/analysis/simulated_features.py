@@ -17,7 +17,7 @@ from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.innovations import Innovations, innovation_test, innovations, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
 
-DRAWS = 2_000
+SIMULATION_DRAWS = 2_000
 """Permutations of the test between runs."""
 
 
@@ -94,12 +94,12 @@ class SimulatedEarlyFeatures:
         random = np.random.default_rng([seed, purpose])
         values = random.standard_normal((len(effects), len(outcome)))
         for cell in dict.fromkeys(cells):
-            members = np.flatnonzero([one == cell for one in cells])
+            members = np.flatnonzero([other == cell for other in cells])
             fit = fit_of_cell(values, outcome[None], controls, members)
             noise, _ = orthogonal_to(values[:, members], fit.design)
             signal = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
             values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
-        test = between_runs(values, outcome, cells, controls, draws=DRAWS, seed=seed)
+        test = between_runs(values, outcome, cells, controls, draws=SIMULATION_DRAWS, seed=seed)
         return test.correlation, test.p
 
 

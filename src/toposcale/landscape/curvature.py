@@ -38,10 +38,10 @@ _INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image 
 class HessianProduct:
     """Products of the Hessian of `loss` at `parameters` with vectors, float64 (n,) to float64 (n,).
 
-    The graph of the gradient is built once and every product is one backward pass through it (the Hessian is
-    symmetric): about half the time of a forward-mode pass through the gradient, for the memory of that graph.
-    By torch.autograd, because the first transform of torch.func loads sympy, which takes a second.
-    The products are computed in the parameters' own precision; `count` says how many were taken.
+    The graph of the gradient is built once and every product is one backward pass through it (the Hessian is symmetric):
+    about half the time of a forward-mode pass through the gradient, for the memory of that graph. By torch.autograd,
+    because the first transform of torch.func loads sympy, which takes a second. The products are computed in the
+    parameters' own precision; `count` says how many were taken.
     """
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Tensor]) -> None:

@@ -14,18 +14,17 @@ POINT_GRAPHS = ("delaunay", "gabriel", "aknn8")
 GRAPHS = GRID_GRAPHS + POINT_GRAPHS
 
 _NEIGHBOURS = 8
-# Two lengths that differ by less than this share are the same length: coordinates of a grid are rounded sums.
-_TIE = 1e-9
+_TIE = 1e-9  # lengths that differ by a smaller share are the same: coordinates of a grid are rounded sums
 
 
 def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
     """Edges of a grid whose vertices are numbered in C order.
 
-    `grid4` joins a vertex to its neighbours along the axes (4 in the plane, 6 in space); `grid8` to all
-    vertices that differ by at most one in every index (8 in the plane, 26 in space).
+    `grid4` joins a vertex to its neighbours along the axes (4 in the plane, 6 in space); `grid8` to all vertices that
+    differ by at most one in every index (8 in the plane, 26 in space).
 
-    Returns int64 (m, 2), smaller index first, rows in lexicographic order. `ValueError`: an empty shape, an
-    axis without a vertex, or an unknown graph.
+    Returns int64 (m, 2), smaller index first, rows in lexicographic order. `ValueError`: an empty shape, an axis without
+    a vertex, or an unknown graph.
     """
     shape = tuple(int(size) for size in shape)
     if not shape or min(shape) < 1:
@@ -35,11 +34,10 @@ def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
     vertex = np.arange(np.prod(shape, dtype=np.int64)).reshape(shape)
     edges = []
     for step in itertools.product((-1, 0, 1), repeat=len(shape)):
-        if step <= (0,) * len(shape) or (graph == "grid4" and sum(map(abs, step)) != 1):
-            continue
-        here = vertex[tuple(slice(max(0, -s), size - max(0, s)) for s, size in zip(step, shape, strict=True))]
-        there = vertex[tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))]
-        edges.append(np.column_stack([here.ravel(), there.ravel()]))
+        if step > (0,) * len(shape) and (graph == "grid8" or sum(map(abs, step)) == 1):
+            here = vertex[tuple(slice(max(0, -s), size - max(0, s)) for s, size in zip(step, shape, strict=True))]
+            there = vertex[tuple(slice(max(0, s), size - max(0, -s)) for s, size in zip(step, shape, strict=True))]
+            edges.append(np.column_stack([here.ravel(), there.ravel()]))
     return _sorted_edges(np.concatenate(edges))
 
 

@@ -18,8 +18,7 @@ class _Applied(nn.Module):
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module], Tensor]) -> None:
         super().__init__()
-        self.module = module
-        self.function = function
+        self.module, self.function = module, function
 
     def forward(self) -> Tensor:
         return self.function(self.module)

@@ -18,7 +18,7 @@ from toposcale.landscape.graphs import GRAPHS, point_edges
 from toposcale.landscape.measures import landscape_features, least_persistence, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
-from toposcale.landscape.surface import LossSurface, evaluate, loss_surface, norm, rounding_of
+from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"
 """The layer of all parameters together, and that of all that is no matrix: biases and norms."""
@@ -208,7 +208,7 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     points = rng.standard_normal((settings.ball_points, dimensions))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     points *= rng.random((settings.ball_points, 1)) ** (1 / dimensions)
-    values = evaluate(loss, parameters, directions, points, threads=settings.threads)
+    values = losses_at(loss, parameters, directions, points, threads=settings.threads)
     lengths = np.array([norm(direction) for direction in directions])
     # Much of the merge tree comes from where the points happen to lie: that of a bowl at the same points says how much.
     bowl = (points**2).sum(axis=1)

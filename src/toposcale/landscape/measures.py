@@ -63,12 +63,10 @@ def sharpness(values: ArrayLike) -> dict[str, float]:
     if not np.isfinite(centre):
         return dict.fromkeys(("sharpness_max", "sharpness_mean", "sharpness_relative"), float("nan"))
     rise = values[np.isfinite(values)] - centre
-    return {
-        "sharpness_max": float(rise.max()),
-        "sharpness_mean": float(rise.mean()),
-        # It is relative to 1 + loss, so it needs a loss above -1.
-        "sharpness_relative": 100 * float(rise.max()) / (1 + centre) if centre > -1 else float("nan"),
-    }
+    largest, mean = float(rise.max()), float(rise.mean())
+    # It is relative to 1 + loss, so it needs a loss above -1.
+    relative = 100 * largest / (1 + centre) if centre > -1 else float("nan")
+    return {"sharpness_max": largest, "sharpness_mean": mean, "sharpness_relative": relative}
 
 
 THRESHOLD = 0.01
@@ -130,8 +128,5 @@ def _h1_features(values: np.ndarray, graph: str, least: float) -> dict[str, floa
     pairs = cubical_diagram(values, dimension=1, graph=graph)
     lifetimes = (pairs[:, 1] - pairs[:, 0])[np.isfinite(pairs).all(axis=1)]
     lifetimes = lifetimes[lifetimes > least]
-    return {
-        "h1_count": float(len(lifetimes)),
-        "h1_total": float(lifetimes.sum()),
-        "h1_max": float(lifetimes.max(initial=0.0)),
-    }
+    total, largest = float(lifetimes.sum()), float(lifetimes.max(initial=0.0))
+    return {"h1_count": float(len(lifetimes)), "h1_total": total, "h1_max": largest}

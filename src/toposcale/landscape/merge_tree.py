@@ -225,11 +225,8 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
     for saddle, dying, surviving in events.tolist():
         level = height(saddle)
         (x_dying, y_dying), (x_surviving, y_surviving) = stem.pop(dying), stem[surviving]
-        segments += [
-            ((x_dying, y_dying), (x_dying, level)),
-            ((x_surviving, y_surviving), (x_surviving, level)),
-            ((x_dying, level), (x_surviving, level)),
-        ]
+        corners = (x_dying, level), (x_surviving, level)
+        segments += [((x_dying, y_dying), corners[0]), ((x_surviving, y_surviving), corners[1]), corners]
         stem[surviving] = ((x_dying + x_surviving) / 2, level)
         nodes.append(stem[surviving])
     segments += [((x, y), (x, max(y, top))) for x, y in stem.values()]

@@ -58,8 +58,5 @@ def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: i
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)
     ]
-    surface = loss_surface(loss, centre, window, steps=steps)
-    scale = np.linspace(-1.0, 1.0, steps)
-    return LossSurface(
-        surface.values, tuple(place + length * scale for place, length in zip(middle, half, strict=True))
-    )
+    values, scale = loss_surface(loss, centre, window, steps=steps).values, np.linspace(-1.0, 1.0, steps)
+    return LossSurface(values, tuple(place + length * scale for place, length in zip(middle, half, strict=True)))

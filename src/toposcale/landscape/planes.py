@@ -25,8 +25,6 @@ def most_telling(names: Iterable[str]) -> str:
 
     def rank(name: str) -> tuple[int, float, str]:
         kind, _, extent = name.partition("_")
-        if kind not in PLANES:
-            return len(PLANES), 0.0, name
-        return _MOST_TELLING.index(kind), -float(extent or 0), name
+        return (_MOST_TELLING.index(kind), -float(extent or 0), name) if kind in PLANES else (len(PLANES), 0.0, name)
 
     return min(names, key=rank)

@@ -39,8 +39,7 @@ def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100)
     edges = np.asarray(edges).reshape(-1, 2).astype(np.int64)
     finite = tree.values[np.isfinite(tree.values)]
     if not len(finite):
-        nothing = np.empty((0, tree.n_minima))
-        return LandscapeProfile(np.empty(0), tree.minima, nothing)
+        return LandscapeProfile(np.empty(0), tree.minima, np.empty((0, tree.n_minima)))
     events = tree.values[np.concatenate([tree.minima, tree.saddles])]
     even = np.linspace(finite.min(), finite.max(), levels)
     at = np.union1d(even, events[np.isfinite(events)])

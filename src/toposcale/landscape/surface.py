@@ -67,7 +67,7 @@ def loss_surface(
         raise ValueError(f"extent: need a positive number, got {extent}")
     scale = np.linspace(-extent, extent, steps) if steps > 1 else np.zeros(1)
     grid = np.array(list(itertools.product(scale, repeat=len(directions))))
-    values = evaluate(loss, parameters, directions, grid, chunk=chunk, threads=threads)
+    values = losses_at(loss, parameters, directions, grid, chunk=chunk, threads=threads)
     coordinates = tuple(scale * norm(direction) for direction in directions)
     return LossSurface(values.reshape((steps,) * len(directions)), coordinates, rounding_of(values, parameters))
 
@@ -82,7 +82,7 @@ def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Te
     _check_directions(start, [end])
     direction = {name: end[name] - start[name] for name in start}
     scale = np.linspace(0.0, 1.0, steps)
-    values = evaluate(loss, start, [direction], scale[:, None])
+    values = losses_at(loss, start, [direction], scale[:, None])
     return LossSurface(values, (scale * norm(direction),), rounding_of(values, start))
 
 
@@ -92,7 +92,7 @@ def rounding_of(values: np.ndarray, parameters: Mapping[str, Tensor]) -> float:
     return _ROUNDINGS * coarsest * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-def evaluate(
+def losses_at(
     loss: Loss,
     parameters: Mapping[str, Tensor],
     directions: Sequence[Mapping[str, Tensor]],

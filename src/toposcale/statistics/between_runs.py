@@ -62,8 +62,8 @@ def between_runs(
     if len(set(counts)) > 1:
         raise ValueError("x, y, cells and controls: {}, {}, {} and {} runs".format(*counts))
     fitted = [
-        fit_of_cell(features, outcome, controls_of_runs, np.flatnonzero([cell == one for cell in cells]))
-        for one in dict.fromkeys(cells)
+        fit_of_cell(features, outcome, controls_of_runs, np.flatnonzero([cell == other for other in cells]))
+        for cell in dict.fromkeys(cells)
     ]
     tested = [cell for cell in fitted if cell.freedom >= MIN_FREEDOM and cell.residuals.any()]
     if not tested:

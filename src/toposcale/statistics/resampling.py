@@ -94,12 +94,12 @@ def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floa
     bounds = np.full((2, flat.shape[1]), np.nan)
     chunk = max(1, _CHUNK_BYTES // (8 * len(flat)))
     for start in range(0, flat.shape[1], chunk):
-        part, found = flat[:, start : start + chunk], bounds[:, start : start + chunk]
+        part, ends = flat[:, start : start + chunk], bounds[:, start : start + chunk]
         undefined = np.isnan(part).mean(axis=0)
         whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
         for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
             if chosen.any():
-                found[:, chosen] = quantile(part[:, chosen], [tail, 1.0 - tail], axis=0)
+                ends[:, chosen] = quantile(part[:, chosen], [tail, 1.0 - tail], axis=0)
     bounds[:, bounds[1] - bounds[0] <= DEGENERATE] = np.nan
     low, high = bounds.reshape(2, *samples.shape[1:])
     return low, high

@@ -48,10 +48,10 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     for j in range(runs):
         left = rows if controls is None else orthogonal_to(rows, np.asarray(controls, dtype=np.float64)[j])[0]
         left, right = ranks_of_complete(left), ranks_of_complete(second[j])
-        usable, known = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
+        usable, complete = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
         values = np.full((len(left), len(right)), np.nan)
-        if usable.any() and known.any():
-            values[np.ix_(usable, known)] = pearson(left[usable], right[known])
+        if usable.any() and complete.any():
+            values[np.ix_(usable, complete)] = pearson(left[usable], right[complete])
         correlations[:, :, :, j] = values.reshape(runs, n_features, -1).transpose(1, 2, 0)
     return correlations
 
