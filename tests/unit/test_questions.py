@@ -60,7 +60,7 @@ def test_a_question_over_seeds_is_an_entry_too(monkeypatch):
         keys = features[["source", "layer", "feature"]].drop_duplicates()
         return keys.assign(metric=metric, correlation=0.5, p=np.where(keys["feature"] == "h0_total", 0.001, 0.9))
 
-    question = Question("by_a_coin", "?", "whole models", "nothing", "a number", test=coin)
+    question = Question("by_a_coin", "?", "nothing", asked="whole models", shows="a number", estimate="", test=coin)
     monkeypatch.setitem(questions.QUESTIONS, "by_a_coin", question)
     tables = verdict_tables(*four_models(), seed=1, resamples=20)
     found = tables["verdicts"].query("question == 'by_a_coin'").set_index("feature")
@@ -82,7 +82,7 @@ def test_a_positive_control_of_another_kind_is_drawn_and_told(monkeypatch):
         keys = features[["source", "layer", "feature"]].drop_duplicates()
         return keys.assign(metric=metric, correlation=0.1, p=0.5)
 
-    question = Question("by_a_coin", "?", "whole models", "nothing", "a number", test=coin)
+    question = Question("by_a_coin", "?", "nothing", asked="whole models", shows="a number", estimate="", test=coin)
     question = replace(question, simulation=lambda *tables: Simulated())
     monkeypatch.setitem(questions.QUESTIONS, "by_a_coin", question)
     features, metrics, models = four_models()
