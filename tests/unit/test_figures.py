@@ -25,23 +25,21 @@ from PIL import Image
 import figure_tables
 from toposcale.figures import FIGURES, load, statistics, verdicts
 from toposcale.figures.embeddings import rate_of_change
-from toposcale.figures.forecasting import (
-    decision_candidates,
-    forecast_comparison,
-    forecast_fans,
-    loss_against_compute,
-    with_compute,
-)
+from toposcale.figures.forecasting import with_compute
 from toposcale.figures.layers import layer_order, layer_part, short_layer
 from toposcale.figures.panels import spans_decades
-from toposcale.figures.statistics import correlation_heat_map, scaling
 from toposcale.figures.style import STYLE, model_appearances, save
-from toposcale.figures.training import loss_curves, overview, smooth
-from toposcale.figures.verdicts import power, verdict
+from toposcale.figures.training import smooth
 from toposcale.io import schemas
 
 GOLDEN = Path(__file__).parent / "golden"
 DRAWABLE = list(FIGURES)
+
+overview, loss_curves = load("overview"), load("loss_curves")
+correlation_heat_map, scaling = load("correlation_heat_map"), load("scaling")
+verdict, power = load("verdict"), load("power")
+forecast_comparison, forecast_fans = load("forecast_comparison"), load("forecast_fans")
+decision_candidates, loss_against_compute = load("decision_candidates"), load("loss_against_compute")
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,6 @@ MOST_RUNS = 16
 LOW, HIGH = 0.1, 0.9
 """Quantiles over the runs of a cell between which the band lies."""
 
-_OVER_TRAINING = ("features", "metrics", "training")
-
 
 def by_cell(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The tables with the cells of many runs as their models; as they are where the runs are few, or each its own cell.
@@ -54,7 +52,7 @@ def _gathered(name: str, table: pd.DataFrame, names: Mapping[str, str]) -> pd.Da
     is_named = table["model"].isin(names)
     if not is_named.any():
         return table
-    if name not in (*_OVER_TRAINING, "correlations"):
+    if name not in ("features", "metrics", "training", "correlations"):
         kept = table[table["model"].isin(first.values()) | ~is_named]
         return kept.assign(model=kept["model"].map(names).fillna(kept["model"]))
     named = table[is_named].assign(model=table["model"].map(names)).replace([np.inf, -np.inf], np.nan)

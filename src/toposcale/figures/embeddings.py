@@ -8,13 +8,11 @@ from matplotlib.figure import Figure
 from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import styled
 from toposcale.figures.verdicts import ranking_bars
 
 SOURCE = "embeddings"
 
 
-@styled
 def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each model's way through (perplexity, feature), checkpoint by checkpoint; the last one is ringed."""
     title = title_of("topology_against_perplexity")
@@ -41,7 +39,6 @@ def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, m
     return figure
 
 
-@styled
 def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """How closely topological and spectral features of the embeddings follow the loss, as bars."""
     rows = ranking[ranking["source"] == SOURCE]
@@ -49,7 +46,6 @@ def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) ->
     return ranking_bars(rows, metric=metric, name="topology_and_spectra")
 
 
-@styled
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """How fast the diagrams move: Wasserstein-1 distance to the checkpoint before, over the steps between."""
     series = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +15,7 @@ from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAI
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import INK, MUTED, STRIKING, mark_of, styled
+from toposcale.figures.style import INK, MUTED, STRIKING, mark_of
 from toposcale.forecasting.decision import flop
 from toposcale.forecasting.methods import DEFAULTS
 
@@ -22,7 +24,6 @@ _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
 """Of the shares of training that forecasts read."""
 
 
-@styled
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     """Mean absolute error of each method at each fraction of training, with its interval; best on top."""
     title = title_of("forecast_comparison")
@@ -51,7 +52,6 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     return figure
 
 
-@styled
 def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Loss against compute, a line a model: the validation loss, or of a model without one the training loss."""
     title = title_of("loss_against_compute")
@@ -94,7 +94,6 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 
-@styled
 def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     """Steps saved against loss given up by patience on each feature, relative to patience on the validation loss."""
     title = title_of("early_stopping")
@@ -130,7 +129,6 @@ def _trade_off(axes: Axes, rows: pd.DataFrame) -> None:
         axes.vlines(x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2)
 
 
-@styled
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
@@ -148,9 +146,8 @@ def forecast_fans(
     figure = panels.new_figure(0.6 + 2.9 * rows, title)
     grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
     fractions = sorted(made["fraction"].unique())
-    colours = {fraction: _COLOURS[place % 4] for place, fraction in enumerate(fractions)}
-    if len(fractions) > len(_COLOURS):
-        colours = dict.fromkeys(fractions, _COLOURS[0])
+    told_apart = len(fractions) <= len(_COLOURS)
+    colours = dict(zip(fractions, _COLOURS if told_apart else repeat(_COLOURS[0]), strict=False))
     pairs = list(zip(grid[::2].flat, grid[1::2].flat, strict=True))
     for (upper, lower), model in zip(pairs, shown, strict=False):
         final = int(models.loc[models["model"] == model, "final_step"].iloc[0])
@@ -160,7 +157,7 @@ def forecast_fans(
         _rate(lower, schedules[schedules["model"] == model], final)
     for axes in (axes for pair in pairs[len(shown) :] for axes in pair):
         axes.set_axis_off()
-    if len(set(colours.values())) == len(colours):
+    if told_apart:
         keys = [Line2D([], [], color=colour, label=f"at {share:.0%}") for share, colour in colours.items()]
         panels.key_legend(figure, [Line2D([], [], color=INK, label="loss"), *keys], "forecast")
     panels.add_note(figure, [_more(names, "forecasts")])
@@ -186,15 +183,12 @@ def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int,
     if np.isfinite([lowest, highest]).all() and lowest < highest:
         margin = 0.05 * (highest - lowest)
         axes.set_ylim(lowest - margin, highest + margin)
-    axes.set_xlim(0, 1.02 * final)
-    axes.set_ylabel("loss (nats)")
+    axes.set(xlim=(0, 1.02 * final), ylabel="loss (nats)")
     axes.tick_params(labelbottom=False)
 
 
 def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
-    axes.set_xlim(0, 1.02 * final)
-    axes.set_xlabel(STEP_LABEL)
-    axes.set_ylabel("rate\n(per step)")
+    axes.set(xlim=(0, 1.02 * final), xlabel=STEP_LABEL, ylabel="rate\n(per step)")
     if schedule.empty:
         axes.text(0.5, 0.5, "plan not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
         axes.set_yticks([])
@@ -204,7 +198,6 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
 
 
-@styled
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """For each run, the loss at the end of every candidate against its compute, with intervals; live runs come alone."""
     title = title_of("decision_candidates")

@@ -325,7 +325,8 @@ def title_of(name: str, detail: str | None = "") -> str:
 
 
 def load(name: str) -> Callable[..., Any]:
-    """The function that draws the figure `name`; KeyError for a name that is not in `FIGURES`."""
+    """The function that draws the figure `name` in this project's style; KeyError for a name that is not in `FIGURES`."""
     entry = FIGURES[name]
-    module: Any = import_module(f"{__package__}.{entry.module}")
-    return partial(module.grid, name) if entry.panels else getattr(module, name)
+    module, style = (import_module(f"{__package__}.{part}") for part in (entry.module, "style"))
+    drawing: Callable[..., Any] = style.styled(partial(module.grid, name) if entry.panels else getattr(module, name))
+    return drawing

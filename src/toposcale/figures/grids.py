@@ -13,18 +13,13 @@ from matplotlib.ticker import MaxNLocator
 from toposcale.features.names import PERPLEXITY, metric_label
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES, title_of
-from toposcale.figures.style import styled
 
 
-@styled
 def grid(name: str, **tables: pd.DataFrame) -> Figure:
     """A figure of the gallery whose panels each show a feature of the whole model, or a metric, over training."""
     entry = FIGURES[name]
     series = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
-    titles = [
-        panel.title or panels.sentence(label.partition("(")[0].strip())
-        for panel, (_, label) in zip(entry.panels, series, strict=True)
-    ]
+    titles = [panel.title for panel in entry.panels]
     return line_grid(title_of(name), tables["models"], series, titles, entry.columns)
 
 
@@ -36,14 +31,15 @@ def line_grid(
     columns: int,
     **options: Any,
 ) -> Figure:
-    """Lettered panels over training; `series`: the rows of each, and the label of its axis."""
+    """Lettered panels over training; `series`: rows and axis label of each; a title "" is made of the label."""
     if all(panels.finite(rows).empty for rows, _ in series):
         labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
         return panels.missing_figure(title, f"no values of: {', '.join(labels)}")
     figure, axes_of = panels.new_grid(title, len(series), columns, **options)
     line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
     if len(series) > 1:
-        panels.lettered(axes_of, titles)
+        named = (panels.sentence(label.partition("(")[0].strip()) for _, label in series)
+        panels.lettered(axes_of, [title or name for title, name in zip(titles, named, strict=True)])
     for axes, (_, label) in zip(axes_of, series, strict=True):
         if label == metric_label(PERPLEXITY) and axes.lines:
             axes.set_yscale("log")

@@ -16,7 +16,7 @@ from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
 from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
-from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
+from toposcale.figures.style import INK, MUTED, SEQUENTIAL
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
@@ -47,7 +47,6 @@ def _not_finite(losses: np.ndarray) -> str:
     return f"{bad} of {losses.size} losses are not finite: holes in the surface, last in the tree." if bad else ""
 
 
-@styled
 def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """The loss surface, and beside it the merge tree of its sublevel sets: height is loss. A row a plane."""
     rows, words = panels.last_checkpoint(surfaces, models)
@@ -72,7 +71,6 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
     return figure
 
 
-@styled
 def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Birth against death of every class, a panel a source, the weights first; what never dies is on the top line."""
     rows, words = panels.last_checkpoint(last_diagrams, models)
@@ -116,12 +114,10 @@ def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
             classes["birth"], classes["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
             label=f"{name} ({len(classes)})", markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
         )  # fmt: skip
-    axes.set_xlabel(f"birth ({unit})")
-    axes.set_ylabel(f"death ({unit})")
+    axes.set(xlabel=f"birth ({unit})", ylabel=f"death ({unit})")
     axes.legend(loc="lower right")
 
 
-@styled
 def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Density of the Hessian's eigenvalues, logarithmic, of every model at its last step."""
     title = title_of("spectral_density")
@@ -134,17 +130,14 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
     axes = figure.subplots()
     for _, look, curve in panels.by_model(usable.sort_values("eigenvalue"), models):
         axes.plot(curve["eigenvalue"], curve["density"], **look.line, markevery=max(1, len(curve) // 10))
-    axes.set_yscale("log")
     # Below this share of the peak there are only the tails of the smoothing kernel.
     peak = usable["density"].max()
-    axes.set_ylim(peak * 1e-7, peak * 3)
-    axes.set_xlabel("Hessian eigenvalue (nats per squared weight)")
+    axes.set(yscale="log", ylim=(peak * 1e-7, peak * 3), xlabel="Hessian eigenvalue (nats per squared weight)")
     axes.set_ylabel("density (share per unit of eigenvalue)")
     panels.model_legend(figure, usable["model"], models)
     return figure
 
 
-@styled
 def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Contours of the loss in the principal plane of the path, with the training trajectory projected onto it."""
     rows, words = panels.last_checkpoint(path_surfaces, models)
@@ -190,7 +183,6 @@ def _name_step(axes: Axes, point: pd.Series, *, right_half: bool) -> None:
     )  # fmt: skip
 
 
-@styled
 def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Landscape profile (Geniesse et al. 2024): every basin's silhouette, as wide as what lies below each level.
 
@@ -230,7 +222,6 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
     axes.grid(axis="x", visible=False)
 
 
-@styled
 def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_information: pd.DataFrame) -> Figure:
     """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
     planes, graph = _planes_of(features)
@@ -247,7 +238,6 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_
     return grids.line_grid(title_of("landscape_evolution", f"shape by {graph}"), models, series, titles, 3)
 
 
-@styled
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each shape feature of the most telling plane (rows) against the loss and each measure of curvature (columns)."""
     planes, graph = _planes_of(features)

@@ -52,7 +52,6 @@ def counts_in_words(tree: MergeTree) -> str:
     return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
 
 
-@styled
 def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """The surface of one model at some of its checkpoints, from the first to the last."""
     rows, model = panels.of_the_largest(surfaces, models)
@@ -147,14 +146,10 @@ def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> 
             axes.plot(*nodes.T, marker, color=colour, markersize=4, label=label)
     values = tree.values[np.isfinite(tree.values)]
     if logarithmic:
-        axes.set_yscale("log")
-        axes.set_ylim(values.min() / 1.5, values.max() * 1.5)
+        axes.set(yscale="log", ylim=(values.min() / 1.5, values.max() * 1.5))
     elif len(values) and (room := 0.08 * float(np.ptp(values))):
         axes.set_ylim(values.min() - room, values.max() + room)
-    axes.set_xlim(-0.6, tree.n_minima - 0.4)
-    axes.set_xticks([])
-    axes.set_xlabel("branches of the tree")
-    axes.set_ylabel(f"loss ({unit})")
+    axes.set(xlim=(-0.6, tree.n_minima - 0.4), xticks=[], xlabel="branches of the tree", ylabel=f"loss ({unit})")
     axes.legend(loc="best")
 
 
@@ -168,10 +163,8 @@ def _draw_closed_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic:
     axes.plot(*ends, marker, color=colour, markersize=5)
     if len(pairs):
         axes.plot(*pairs.T, SADDLE[1], color=SADDLE[0], markersize=4, markeredgecolor="white")
-    if logarithmic:
-        axes.set(xscale="log", yscale="log")
-    axes.set_xlabel(f"birth ({unit})")
-    axes.set_ylabel(f"death ({unit})")
+    scale = "log" if logarithmic else "linear"
+    axes.set(xscale=scale, yscale=scale, xlabel=f"birth ({unit})", ylabel=f"death ({unit})")
 
 
 @styled

@@ -15,13 +15,12 @@ from toposcale.features.names import STEP_LABEL, feature_label, feature_name, fe
 from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import FIGURES, title_of
-from toposcale.figures.style import SEQUENTIAL, styled
+from toposcale.figures.style import SEQUENTIAL
 from toposcale.io.schemas import ALL_LAYERS
 
 RADII = 120
 
 
-@styled
 def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """A figure of the gallery: layer by step for the largest model, layers from the input (top) to the output."""
     entry = FIGURES[name]
@@ -57,8 +56,8 @@ def _of_layers(features: pd.DataFrame, source: str, chosen: Sequence[str]) -> pd
 def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
     """Label at most five of the columns of a heat map with their steps: columns stand for checkpoints."""
     places = np.unique(np.linspace(0, len(steps) - 1, min(5, len(steps))).round().astype(int))
-    axes.set_xticks(places + 0.5, [panels.short_number(steps[place]) for place in places])
-    axes.set_xlabel(STEP_LABEL)
+    labels = [panels.short_number(steps[place]) for place in places]
+    axes.set(xticks=places + 0.5, xticklabels=labels, xlabel=STEP_LABEL)
 
 
 def layer_order(layer: str) -> tuple[int, list[int], str]:
@@ -85,7 +84,6 @@ def layer_part(layer: str) -> str:
     return FEED_FORWARD if re.search(r"mlp|feed_?forward|ffn", layer) else ""
 
 
-@styled
 def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Neural persistence over training, averaged over the attention matrices and over the feed-forward ones."""
     source, _, feature = NEURAL_PERSISTENCE
@@ -104,7 +102,6 @@ def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> 
     return figure
 
 
-@styled
 def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """CROCKER plot: Betti numbers of the embedded texts by step and radius, for H0 and H1 (Topaz et al. 2015)."""
     source = "embeddings"

@@ -27,8 +27,6 @@ from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 from toposcale.io.schemas import METRIC_SOURCE
 
-MAX_MARKERS = 12
-MAX_DECADE_TICKS = 5
 MAX_LEGEND = 24
 COMPARED = dict(zip(("h0_total", WEIGHT_NORM.feature, NEURAL_PERSISTENCE.feature), SEVERAL_LOOKS, strict=False))
 """Features of the weights that figures set side by side, and how they are drawn there."""
@@ -130,7 +128,7 @@ def draw_lines(axes: Axes, series: pd.DataFrame, models: pd.DataFrame, **style: 
         left_out += int(bad.sum())
         if bad.all():
             continue
-        every = max(1, len(values) // MAX_MARKERS)
+        every = max(1, len(values) // 12)
         marks = {"markevery": (len(drawn) % every, every), "label": model, "gid": mark_of(model)}
         axes.plot(rows["step"].to_numpy(), np.where(bad, np.nan, values), **(look.line | marks | style))
         draw_band(axes, rows["step"], rows, look.color)
@@ -203,7 +201,7 @@ def step_axis(axes: Axes, steps: Iterable[int]) -> None:
     else:
         axes.set_xscale("log")
     decades = np.arange(np.ceil(np.log10(positive[0])), np.floor(np.log10(positive[-1])) + 1)
-    if len(decades) > MAX_DECADE_TICKS:
+    if len(decades) > 5:
         decades = decades[::2]
     axes.set_xticks(np.concatenate([steps[steps == 0], 10.0**decades]))
     axes.xaxis.set_major_formatter(FuncFormatter(short_number))
@@ -275,8 +273,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 def correlation_axis(axes: Axes, how: str) -> None:
     """A horizontal axis of Spearman correlations, with a line at 0."""
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set_xlim(-1.05, 1.05)
-    axes.set_xlabel(f"{SPEARMAN_LABEL}, {how}")
+    axes.set(xlim=(-1.05, 1.05), xlabel=f"{SPEARMAN_LABEL}, {how}")
 
 
 def strongest_note(shown: int, total: int) -> str:

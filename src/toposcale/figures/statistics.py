@@ -12,24 +12,17 @@ from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
-from toposcale.features.names import (
-    PARAMETERS_LABEL,
-    SPEARMAN_LABEL,
-    TRAINING_LOSS,
-    VALIDATION_LOSS,
-    metric_name,
-    series_name,
-)
+from toposcale.features import names
+from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import DIVERGING, MUTED, mark_of, styled
+from toposcale.figures.style import DIVERGING, MUTED, mark_of
 from toposcale.io.schemas import METRIC_SOURCE
 
 MAX_ROWS = 36
 
 
-@styled
 def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
     metric = panels.chosen_metric(correlations["metric"], metric)
@@ -49,7 +42,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     figure = panels.new_figure(1.4 + 0.215 * len(shown), title)
     axes = figure.subplots()
     panels.heat_map(
-        axes, shown, {"label": SPEARMAN_LABEL, "aspect": 40, "pad": 0.02}, cmap=DIVERGING, vmin=-1, vmax=1,
+        axes, shown, {"label": names.SPEARMAN_LABEL, "aspect": 40, "pad": 0.02}, cmap=DIVERGING, vmin=-1, vmax=1,
         yticklabels=[series_name(*key) for key in shown.index],
         annot=_texts(shown.to_numpy()), fmt="", annot_kws={"fontsize": 7.5},
     )  # fmt: skip
@@ -69,7 +62,7 @@ def _texts(values: np.ndarray) -> np.ndarray:
 
 
 SCALED = {
-    (METRIC_SOURCE, VALIDATION_LOSS): "Final validation loss",
+    (METRIC_SOURCE, names.VALIDATION_LOSS): "Final validation loss",
     ("weights", "h0_total"): "H₀ total persistence",
     ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence",
     ("weights", WEIGHT_NORM.feature): "Weight norm",
@@ -77,7 +70,6 @@ SCALED = {
 """Panel title of each source and feature, or metric, that is drawn against model size."""
 
 
-@styled
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
     figure, axes_of = panels.new_grid(title_of("scaling"), len(SCALED), 2, row_height=2.7)
@@ -98,7 +90,7 @@ def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame
         for model, look, point in panels.by_model(points, models):
             style = look.line | {"linestyle": "", "markersize": 7, "gid": mark_of(model)}
             axes.plot(point["n_parameters"], point["value"], **style)
-        axes.set(xscale="log", yscale="log", xlabel=PARAMETERS_LABEL, ylabel=label)
+        axes.set(xscale="log", yscale="log", xlabel=names.PARAMETERS_LABEL, ylabel=label)
         for axis in (axes.xaxis, axes.yaxis):
             panels.plain_log_ticks(axis)
         _draw_power_law(axes, points, laws[(laws["source"] == source) & (laws["feature"] == name)])
@@ -128,8 +120,8 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
 
 
 TRANSITIONING = (
-    (METRIC_SOURCE, TRAINING_LOSS),
-    (METRIC_SOURCE, VALIDATION_LOSS),
+    (METRIC_SOURCE, names.TRAINING_LOSS),
+    (METRIC_SOURCE, names.VALIDATION_LOSS),
     ("weights", WEIGHT_NORM.feature),
     ("weights", NEURAL_PERSISTENCE.feature),
     ("weights", "h0_total"),
@@ -138,7 +130,6 @@ TRANSITIONING = (
 """Source and feature (or metric) of the rows of the transition figure."""
 
 
-@styled
 def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """When each series changes most and when it settles, and its change points."""
     title = title_of("transitions")
@@ -174,6 +165,5 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
 def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFrame:
     """Whole-model rows of the wanted (source, feature), with both in a column `key`."""
     rows = whole_model(table)
-    keys = list(zip(rows["source"], rows["feature"], strict=True))
-    rows = rows.assign(key=pd.Series(keys, index=rows.index, dtype=object))
-    return rows[rows["key"].isin(wanted)]
+    keys = pd.Series([*zip(rows["source"], rows["feature"], strict=True)], index=rows.index, dtype=object)
+    return rows.assign(key=keys)[keys.isin(wanted)]

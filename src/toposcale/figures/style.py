@@ -8,9 +8,8 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import matplotlib.style
 import pandas as pd
@@ -25,15 +24,13 @@ WIDTH = 9.0
 
 INK = "#222222"
 MUTED = "#6b6b6b"
-GRID = "#e4e4e4"
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "font.size": 9,
     "text.parse_math": False,  # names of models and layers are drawn as they are, also those with a $
-    "text.color": INK,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -41,12 +38,8 @@ STYLE: dict[str, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.linewidth": 0.8,
-    "grid.color": GRID,
+    "grid.color": "#e4e4e4",
     "grid.linewidth": 0.7,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "lines.markeredgewidth": 0.6,
@@ -87,8 +80,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
 _SEED_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
 
 
-@dataclass(frozen=True)
-class Appearance:
+class Appearance(NamedTuple):
     """How one model is drawn in every figure."""
 
     color: str
@@ -126,10 +118,9 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     """Model -> its appearance, smallest first.
 
-    Colour and marker stand for the size (and the family, where two families have the same): light and warm is
-    small, dark and cold is large, so that the order survives greyscale. The line style stands for the seed. A model
-    without one usable checkpoint has no size, and comes last. Give the WHOLE models table also where few of its models
-    are drawn: it decides the colours.
+    Colour and marker stand for the size (and the family, where two families have the same): light and warm is small,
+    dark and cold is large, so that the order survives greyscale. The line style stands for the seed. A model without a
+    usable checkpoint has no size, and comes last. Give the WHOLE models table: it decides the colours.
     """
     models = models.drop_duplicates("model")
     family = models["family"] if "family" in models else models["model"]
@@ -151,8 +142,7 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tuple[Path, Path]:
     """Write `path`.svg and `path`.png (a suffix .svg or .png is taken off first); returns both paths.
 
-    The same figure gives the same bytes: no date, no random identifiers. Each file is written under a
-    temporary name and renamed, so a file that is there is whole.
+    The same figure gives the same bytes: no date, no random identifiers. A file that is there is whole.
     """
     base = Path(path)
     if base.suffix in {".svg", ".png"}:

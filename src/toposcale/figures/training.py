@@ -16,11 +16,10 @@ from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, metric_name
 from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import MUTED, styled
+from toposcale.figures.style import MUTED
 from toposcale.io.schemas import METRIC_SOURCE
 
 
-@styled
 def overview(
     metrics: pd.DataFrame,
     features: pd.DataFrame,
@@ -69,7 +68,6 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
     return keys
 
 
-@styled
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Training loss (running median) with the validation points on it, and the learning rate beneath."""
     title = title_of("loss_curves")
@@ -116,5 +114,4 @@ def _learning_rate_panel(axes: Axes, training: pd.DataFrame) -> None:
     logs = training.sort_values("step").groupby("model")[["step", "learning_rate"]]
     for schedule in {rows.to_numpy(dtype=float).tobytes(): rows for _, rows in logs}.values():
         axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("learning rate\n(per step)")
+    axes.set(ylim=(0, None), ylabel="learning rate\n(per step)")

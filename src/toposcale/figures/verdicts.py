@@ -19,7 +19,7 @@ from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.gallery import title_of
-from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_COLOURS, SEVERAL_LOOKS, STRIKING, styled
+from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_COLOURS, SEVERAL_LOOKS, STRIKING
 
 MAX_BARS = 24
 
@@ -51,7 +51,6 @@ def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Fig
     return figure
 
 
-@styled
 def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """All features of all sources ranked by how closely they follow the loss."""
     return ranking_bars(ranking, metric=metric, name="ranking")
@@ -62,7 +61,6 @@ DRAWN = [question for question in QUESTIONS.values() if question.given]
 MAX_ROWS = 20
 
 
-@styled
 def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Correlation with the loss as it is, given the norm, and given norm and spectrum, and the answers, over all runs.
 
@@ -131,7 +129,6 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     panels.stripe_rows(axes, len(answers))
 
 
-@styled
 def power(
     power: pd.DataFrame, sensitivity: pd.DataFrame, verdicts: pd.DataFrame, *, metric: str | None = None
 ) -> Figure:

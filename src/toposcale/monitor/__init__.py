@@ -2,8 +2,7 @@
 `LightningTopologyCallback` for the Trainer of Lightning.
 
 Every k steps the weights are copied, and a process in the background turns the copy into the rows that the workflow
-would have computed of a checkpoint. What it costs is measured and said. None of these libraries is imported
-before it is needed, so that the background process starts light and a plain loop does without transformers.
+would have computed of a checkpoint. What it costs is measured and said. No library is imported before it is needed.
 """
 
 from __future__ import annotations

@@ -15,11 +15,10 @@ from toposcale.monitor.loop import TopologyMonitor, plain_name, plan_of
 class TopologyCallback(TrainerCallback):
     """Monitors the model of a Trainer: `Trainer(..., callbacks=[TopologyCallback("topology", "my-gpt", every=100)])`.
 
-    The arguments are those of `TopologyMonitor`; `start`, `final_step` and the tokens of a step come from the
-    Trainer, as from its trainer_state.json in a folder of checkpoints. There is a snapshot at the start, every
-    `every` steps and at the end. Losses, gradient norms and learning rates are rows of the training log where the
-    Trainer logs them, so let logging_steps divide `every`. `eval_loss` becomes the metric validation_loss, any other
-    `eval_NAME` that is a number the metric NAME.
+    The arguments are those of `TopologyMonitor`; `start`, `final_step` and the tokens of a step come from the Trainer, as
+    from its trainer_state.json. There is a snapshot at the start, every `every` steps and at the end. Losses, gradient
+    norms and learning rates are rows of the training log where the Trainer logs them, so let logging_steps divide `every`.
+    `eval_loss` becomes the metric validation_loss, any other `eval_NAME` that is a number the metric NAME.
     """
 
     def __init__(self, folder: str | Path, name: str = "model", **options: Any) -> None:

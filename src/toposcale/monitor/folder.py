@@ -61,7 +61,7 @@ class Folder:
 
     def facts(self) -> dict[str, Any]:
         """n_parameters, tokens_per_step, final_step and schedule, None where it is not known. UserError: no such file."""
-        path = self._facts_file()
+        path = self.facts_file
         try:
             facts = json.loads(path.read_text())
             return {name: facts.get(name) for name in _FACTS}
@@ -70,15 +70,13 @@ class Folder:
 
     def write_facts(self, **facts: Any) -> None:
         """Set some of n_parameters, tokens_per_step, final_step, and whatever else is worth knowing; None sets nothing."""
-        path = self._facts_file()
+        path = self.facts_file
         earlier = json.loads(path.read_text()) if path.exists() else {}
         stated = {name: value for name, value in facts.items() if value is not None}
         with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(earlier | stated, indent=1, sort_keys=True) + "\n")
 
-    def forget_facts(self) -> None:
-        """Remove what an earlier training wrote of the model."""
-        self._facts_file().unlink(missing_ok=True)
-
-    def _facts_file(self) -> Path:
+    @property
+    def facts_file(self) -> Path:
+        """What is known of the model, as JSON."""
         return self.path / "models" / f"{self.model}.json"

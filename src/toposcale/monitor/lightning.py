@@ -14,16 +14,12 @@ from torch import Tensor
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.monitor.loop import TopologyMonitor, plan_of
 
-# Lightning has two names, whose classes do not mix: the one that the training has imported counts.
-_OLD_NAME = "pytorch_lightning"
 _EVALUATED = re.compile(r"(?:val|valid|validation|eval)[_/.](.+)")
 
 
 def _callback_class() -> Any:
-    names = ["lightning.pytorch", _OLD_NAME]
-    if _OLD_NAME in sys.modules and names[0] not in sys.modules:
-        names.reverse()
-    for name in names:
+    # Lightning has two names, whose classes do not mix: the one that the training has imported counts.
+    for name in sorted(("lightning.pytorch", "pytorch_lightning"), key=lambda name: name not in sys.modules):
         try:
             return import_module(name).Callback
         except ModuleNotFoundError:

@@ -239,7 +239,7 @@ class TopologyMonitor:
             )
         records.drop_after(self.folder, start if start else -1)
         if start == 0:
-            self.folder.forget_facts()
+            self.folder.facts_file.unlink(missing_ok=True)
 
     def _take(self, model: nn.Module) -> None:
         """Copy the weights and hand them over. If the snapshot before is in work, wait or drop this one (`when_busy`)."""

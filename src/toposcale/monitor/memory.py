@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,7 @@ _ALIGNMENT = 64
 _IN_MEMORY = Path("/dev/shm")
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """Where one matrix lies: its layer, the name of its type, its shape (n_out, n_in), and the first byte."""
 
     layer: str
@@ -41,11 +39,6 @@ def lay_out(matrices: Iterable[tuple[str, str, tuple[int, int]]]) -> tuple[Slot,
         slots.append(slot)
         offset += -(-slot.n_bytes // _ALIGNMENT) * _ALIGNMENT
     return tuple(slots)
-
-
-def size_of(slots: Sequence[Slot]) -> int:
-    """Bytes that the slots take together."""
-    return slots[-1].offset + slots[-1].n_bytes
 
 
 def nameless_file(size: int, folder: Path | None = _IN_MEMORY) -> IO[bytes]:

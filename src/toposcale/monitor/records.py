@@ -57,8 +57,7 @@ def write_snapshot(
 class Log:
     """Losses and metrics that have been measured and not yet been written.
 
-    A loss may be a tensor on a GPU: its value is asked for when it is written, not when it is measured, since
-    asking makes the training wait.
+    A loss may be a tensor on a GPU: asking for its value makes the training wait, so this is done when it is written.
     """
 
     folder: Folder

@@ -15,21 +15,19 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from typing import NamedTuple
 
 from toposcale.features import weights
 from toposcale.monitor import memory, records
 from toposcale.monitor.folder import Folder
 
 _SOURCES = Path(__file__).resolve().parents[2]
-_PROGRAM = "from toposcale.monitor import worker; worker.main()"
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What to make of the snapshots; it does not change."""
 
     folder: Folder
@@ -38,8 +36,7 @@ class Job:
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a snapshot: the whole model's features, or why there are none."""
 
     step: int
@@ -58,7 +55,7 @@ class Worker:
     def __init__(self, job: Job, log: Path) -> None:
         self.slots = job.slots
         self.busy = False
-        file = memory.nameless_file(memory.size_of(job.slots))
+        file = memory.nameless_file(job.slots[-1].offset + job.slots[-1].n_bytes)
         self._buffer = mmap.mmap(file.fileno(), 0)
         self._channel, theirs = Pipe()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +63,7 @@ class Worker:
         descriptors = theirs.fileno(), file.fileno()
         with file, theirs, log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, *map(str, descriptors)],
+                [sys.executable, "-P", "-c", f"from {__name__} import main; main()", *map(str, descriptors)],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -63,7 +63,7 @@ def parts(
     keys = keys_of(values)
     longest, kept, total = _longest(diagrams, most_bars)
     surfaces = _of_one_plane(surfaces)
-    stride = _stride(len(surfaces), most_losses)
+    stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / most_losses))))  # of the rows and columns of each surface
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
     made: dict[str, dict[str, Any]] = {
         "run": {
@@ -148,11 +148,6 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
             }
         )
     return diagrams
-
-
-def _stride(losses: int, most: int) -> int:
-    """Every how many-th row and column of the surfaces is kept so that `most` losses suffice."""
-    return int(np.ceil(np.sqrt(losses / most))) if losses > most else 1
 
 
 def _surfaces(rows: pd.DataFrame, stride: int) -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,8 +57,7 @@ LISTED: dict[str, tuple[str, ...]] = {
 """The tables of the page in their order, and the columns of those that have more than a page holds."""
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A figure of the run: its registry entry, its SVG as text, and its PNG."""
 
     name: str
@@ -68,8 +66,7 @@ class Picture:
     png: bytes
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """A table of the run for the page; `total` rows are in the file."""
 
     name: str

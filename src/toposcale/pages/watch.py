@@ -107,13 +107,11 @@ class Follower:
 
     def _read(self) -> Seen:
         names = sorted(path.stem for path in (self.folder / "models").glob("*.json"))
-        nothing = UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
-        if not any(self.folder.iterdir()):
-            raise nothing
-        seen = self._monitored(names) if names else self._trained()
-        if not seen.models:
-            raise nothing
-        return seen
+        if names or any(self.folder.iterdir()):
+            seen = self._monitored(names) if names else self._trained()
+            if seen.models:
+                return seen
+        raise UserError("Nothing is there yet: neither a monitor's rows nor checkpoints.")
 
     def _monitored(self, names: Sequence[str]) -> Seen:
         """The folder of a `TopologyMonitor`."""
@@ -122,7 +120,7 @@ class Follower:
             folder = Folder(self.folder, name)
             if not folder.holds_rows():
                 continue
-            facts = dict(self._once(self.folder / "models" / f"{name}.json", folder.facts))
+            facts = dict(self._once(folder.facts_file, folder.facts))
             seen.schedules[name] = facts.pop("schedule")
             seen.reached[name] = max(folder.files("features/weights"), default=0)
             seen.models.append({"model": name, **_OF_ALL, **facts})
@@ -276,15 +274,12 @@ def _handler(follower: Follower) -> type[BaseHTTPRequestHandler]:
             # Another site could have its name lead to this address, and read along.
             if not _HOST.fullmatch(self.headers.get("Host", "")):
                 self.send_error(HTTPStatus.FORBIDDEN)
-                return
-            if self.path == "/":
+            elif self.path == "/":
                 self._send(page, "text/html; charset=utf-8")
-                return
-            part = follower.parts.get(self.path.removeprefix("/data/"))
-            if part is None:
-                self.send_error(HTTPStatus.NOT_FOUND)
-            else:
+            elif part := follower.parts.get(self.path.removeprefix("/data/")):
                 self._send(to_json(part).encode(), "application/json")
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
 
         def _send(self, content: bytes, kind: str) -> None:
             self.send_response(HTTPStatus.OK)
