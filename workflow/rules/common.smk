@@ -34,11 +34,8 @@ CURVES = {name: model.loss_curve for name, model in MODELS.items() if model.loss
 WITH_FEATURES = names_of(*(kind for kind in model_kinds.MODEL_KINDS.values() if kind.has_features))
 WITH_WEIGHTS = names_of(*(kind for kind in model_kinds.MODEL_KINDS.values() if kind.has_weights))
 # Plans that the user wrote into a file.
-SCHEDULE_FILES = {
-    name: model.settings["schedule"]
-    for name, model in MODELS.items()
-    if isinstance(model.settings.get("schedule"), str)
-}
+SCHEDULES = {name: model.settings.get("schedule") for name, model in MODELS.items()}
+SCHEDULE_FILES = {name: schedule for name, schedule in SCHEDULES.items() if isinstance(schedule, str)}
 # Models that can read a text.
 RUNNABLE = [name for name in WITH_WEIGHTS if not MODELS[name].not_runnable]
 # Checkpoints of which embeddings are computed, by model.
