@@ -15,27 +15,10 @@ import pandas as pd
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import MIN_FOR_CORRELATION, Aligned, aligned_series, joined
 from toposcale.io import schemas
-from toposcale.statistics.coefficients import (
-    MAX_PERMUTED,
-    Floats,
-    average_ranks,
-    correlation_p_value,
-    effective_sample_size,
-    flattened,
-    pearson,
-    permutation_p_value,
-    spearman,
-)
-from toposcale.statistics.resampling import (
-    bootstrap_pearson,
-    bootstrap_spearman,
-    independent_counts,
-    moving_block_counts,
-    percentile_interval,
-)
+from toposcale.statistics import coefficients, resampling
 
 RESAMPLES = 1000
-Coefficient = Callable[..., Floats]
+Coefficient = Callable[..., coefficients.Floats]
 INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each has its own stream
 
 
@@ -46,8 +29,10 @@ def correlation_table(
     rows = []
     for group in aligned_series(features, metrics):
         columns = {"control": NOTHING, "n_tested": 0, "reason": group.reasons()}
-        columns |= _as_published(group, "spearman", spearman, bootstrap_spearman, seed, resamples)
-        columns |= _as_published(group, "pearson", pearson, bootstrap_pearson, seed, resamples)
+        columns |= _as_published(
+            group, "spearman", coefficients.spearman, resampling.bootstrap_spearman, seed, resamples
+        )
+        columns |= _as_published(group, "pearson", coefficients.pearson, resampling.bootstrap_pearson, seed, resamples)
         rows.append(group.rows(columns | _differences(group, seed, resamples)))
     return schemas.TABLES["correlations"].frame(joined(rows))
 
@@ -61,18 +46,19 @@ def _as_published(
         return dict.fromkeys(names, np.nan)
     correlation = correlate(group.values, group.targets)
     intervals = [
-        percentile_interval(bootstrap(group.values, group.targets, counts))
+        resampling.percentile_interval(bootstrap(group.values, group.targets, counts))
         for counts in (
-            independent_counts(group.n, resamples, group.generator(seed, INDEPENDENT)),
-            moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS)),
+            resampling.independent_counts(group.n, resamples, group.generator(seed, INDEPENDENT)),
+            resampling.moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS)),
         )
     ]
-    if group.n > MAX_PERMUTED:
-        p = correlation_p_value(correlation, group.n)
-    elif name == "spearman":
-        p = permutation_p_value(average_ranks(flattened(group.values)), average_ranks(flattened(group.targets)))
+    if group.n > coefficients.MAX_PERMUTED:
+        p = coefficients.correlation_p_value(correlation, group.n)
     else:
-        p = permutation_p_value(group.values, group.targets)
+        series = [group.values, group.targets]
+        if name == "spearman":
+            series = [coefficients.average_ranks(coefficients.flattened(rows)) for rows in series]
+        p = coefficients.permutation_p_value(*series)
     return dict(zip(names, (correlation, *intervals[0], *intervals[1], p), strict=True))
 
 
@@ -82,9 +68,9 @@ def _differences(group: Aligned, seed: int, resamples: int) -> dict[str, Any]:
     if group.n <= MIN_FOR_CORRELATION:
         return dict.fromkeys([*names, "n_effective"], np.nan)
     x, y = np.diff(group.values, axis=1), np.diff(group.targets, axis=1)
-    counts = moving_block_counts(group.n - 1, resamples, group.generator(seed, DIFFERENCES))
-    interval = percentile_interval(bootstrap_spearman(x, y, counts))
-    correlation = spearman(x, y)
-    p = correlation_p_value(correlation, group.n - 1)
-    n_effective = effective_sample_size(group.values, group.targets)
+    counts = resampling.moving_block_counts(group.n - 1, resamples, group.generator(seed, DIFFERENCES))
+    interval = resampling.percentile_interval(resampling.bootstrap_spearman(x, y, counts))
+    correlation = coefficients.spearman(x, y)
+    p = coefficients.correlation_p_value(correlation, group.n - 1)
+    n_effective = coefficients.effective_sample_size(group.values, group.targets)
     return dict(zip(names, (correlation, *interval, p), strict=True)) | {"n_effective": n_effective}

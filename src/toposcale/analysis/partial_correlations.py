@@ -16,13 +16,8 @@ from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.correlations import BLOCKS, RESAMPLES
 from toposcale.analysis.series import MIN_FOR_CORRELATION, Aligned, Columns, aligned_series, joined, warmups_of
 from toposcale.io import schemas
-from toposcale.statistics.coefficients import (
-    Floats,
-    correlation_p_value,
-    effective_sample_size,
-    partial_correlation,
-    spearman,
-)
+from toposcale.statistics import coefficients
+from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.innovations import InnovationTest, innovation_test, with_squares
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
@@ -75,18 +70,18 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
         return dict.fromkeys(names, nothing) | {"reason": reasons}
     regressors = np.vstack([group.controls, group.steps]) if control.step else group.controls
     counts = moving_block_counts(group.n, resamples, group.generator(seed, BLOCKS))
-    estimate = partial_correlation(*_correlations(spearman, group, regressors))
+    estimate = coefficients.partial_correlation(*_correlations(coefficients.spearman, group, regressors))
     low, high = _interval(*_correlations(lambda x, y: bootstrap_spearman(x, y, counts), group, regressors))
     reasons[(reasons == "") & np.isnan(estimate)] = f"moves exactly with {control.name.replace('_', ' ')}"
-    p = correlation_p_value(estimate, group.n, len(regressors))
-    n_effective = np.where(np.isnan(estimate), np.nan, effective_sample_size(group.values, group.targets))
+    p = coefficients.correlation_p_value(estimate, group.n, len(regressors))
+    n_effective = np.where(np.isnan(estimate), np.nan, coefficients.effective_sample_size(group.values, group.targets))
     return dict(zip(names, (estimate, low, high, p, n_effective), strict=True)) | {"reason": reasons}
 
 
 def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, Floats]:
     """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
     bounds = [
-        percentile_interval(partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
+        percentile_interval(coefficients.partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
         for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
     ]
     return np.concatenate([low for low, _ in bounds]), np.concatenate([high for _, high in bounds])

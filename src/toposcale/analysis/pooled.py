@@ -56,7 +56,7 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
     the words of most of them. Given a control that is not tested, p is NaN without a reason.
     """
-    require(models, "models", ["model"])
+    require(models=models)
     warmups, cells = warmups_of(models), cells_of(models)
     groups = list(aligned_series(features, metrics, control))
     if not groups:

@@ -19,8 +19,11 @@ from toposcale.statistics.testable import testable_stretch
 
 SERIES_KEY = ["source", "layer", "feature"]
 PAIR_KEY = [*SERIES_KEY, "metric"]
-FEATURE_COLUMNS = ("model", "step", *SERIES_KEY, "value")
-METRIC_COLUMNS = ("model", "step", "metric", "value")
+_NEEDED = {
+    "features": ["model", "step", *SERIES_KEY, "value"],
+    "metrics": ["model", "step", "metric", "value"],
+    "models": ["model"],
+}
 MIN_FOR_CORRELATION = 4
 """Fewer common checkpoints than this give no correlation."""
 
@@ -142,8 +145,7 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Contr
     metric) pair of a model that has metrics, and of which the control is asked, comes in exactly one group. ValueError
     where a column is missing or a key occurs twice.
     """
-    require(features, "features", FEATURE_COLUMNS)
-    require(metrics, "metrics", METRIC_COLUMNS)
+    require(features=features, metrics=metrics)
     control = control or Control("nothing")
     without = sorted(set(features["model"]) - set(metrics["model"]))
     if without:
@@ -160,11 +162,12 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Contr
         yield from _groups(model, wide.reindex(columns=steps), targets.reindex(columns=steps), n_rows, control)
 
 
-def require(table: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
-    """ValueError that names the first column that a table lacks."""
-    missing = [column for column in columns if column not in table]
-    if missing:
-        raise ValueError(f"{name}: there is no column {missing[0]!r}; needed are {', '.join(columns)}")
+def require(**tables: pd.DataFrame) -> None:
+    """ValueError that names the first column that one of the tables features, metrics and models lacks."""
+    for name, table in tables.items():
+        for column in _NEEDED[name]:
+            if column not in table:
+                raise ValueError(f"{name}: there is no column {column!r}; needed are {', '.join(_NEEDED[name])}")
 
 
 def whole_model(table: pd.DataFrame) -> pd.DataFrame:

@@ -21,8 +21,6 @@ from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
 from toposcale.analysis.series import (
-    FEATURE_COLUMNS,
-    METRIC_COLUMNS,
     PAIR_KEY,
     SERIES_KEY,
     aligned_series,
@@ -58,9 +56,7 @@ def verdict_tables(
     losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
     ValueError where a column is missing.
     """
-    require(features, "features", FEATURE_COLUMNS)
-    require(metrics, "metrics", METRIC_COLUMNS)
-    require(models, "models", ["model"])
+    require(features=features, metrics=metrics, models=models)
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
     headline = headline_metric(metrics["metric"], tasks)

@@ -88,13 +88,10 @@ def _to_diagonal(diagram: Floats) -> Floats:
 
 
 def _matched_cost(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
-    """Least total cost of a partial matching, where an unmatched point pays its own `alone` cost.
-
-    A pair may also pay for both going alone, so a rectangular assignment of the saving over that is enough:
-    no copies of the diagonal are needed.
-    """
+    """Least total cost of a partial matching, where an unmatched point pays its own `alone` cost."""
     from scipy.optimize import linear_sum_assignment
 
+    # A pair may also pay for both going alone, so an assignment of the saving over that needs no copies of the diagonal.
     together = np.minimum(direct, np.add.outer(first_alone, second_alone))
     saving = together - first_alone[:, None] - second_alone[None, :]
     rows, columns = linear_sum_assignment(saving)
@@ -104,11 +101,9 @@ def _matched_cost(direct: Floats, first_alone: Floats, second_alone: Floats) -> 
 
 
 def _bottleneck(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
-    """Least r at which every point with alone cost above r can be matched within r, by binary search.
-
-    Two matchings, one that serves all such points of the first diagram and one all of the second, always
-    combine into one that serves both (Mendelsohn and Dulmage 1958), so each side is checked by itself.
-    """
+    """Least r at which every point with alone cost above r can be matched within r, by binary search."""
+    # Two matchings, one that serves all such points of the first diagram and one all of the second, always combine into one
+    # that serves both (Mendelsohn and Dulmage 1958), so each side is checked by itself.
     costs = np.concatenate([[0.0], direct.reshape(-1), first_alone, second_alone])
     # Bounds. Below: each point pays at least its cheapest option, so the largest of these is too little or just enough.
     # Above: any matching is enough, and pairing the bars by length is quick.

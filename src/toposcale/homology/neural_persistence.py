@@ -106,12 +106,9 @@ def _first_round_edges(matrix: NDArray) -> Edges:
 
 
 def _heavy_count(shape: tuple[int, int]) -> int:
-    """How many heaviest edges of a random matrix join nearly all of its rows and columns.
-
-    A row of a tall matrix joins two columns only if two of its entries are heavy. k random edges make k^2 /
-    (2 n_long) such pairs, and the n_short columns need about n_short ln n_short of them; a quarter more,
-    because sampling is uncertain.
-    """
+    """How many heaviest edges of a random matrix join nearly all of its rows and columns."""
+    # A row of a tall matrix joins two columns only if two of its entries are heavy. k random edges make k^2 / (2 n_long)
+    # such pairs, and the n_short columns need about n_short ln n_short; a quarter more, since sampling is uncertain.
     short, long = sorted(shape)
     return round(1.25 * math.sqrt(2 * long * short * math.log(short + 1)))
 
@@ -160,11 +157,7 @@ def _ways_out(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> E
 def _blocks(
     matrix: NDArray, *, rows: Indices | None = None, columns: Indices | None = None
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """|w| of the chosen rows and columns, a block of rows at a time, each with the index of its first row.
-
-    A block is float64 for float64 input and otherwise float32, which holds 16-bit floats exactly. It is
-    overwritten by the next.
-    """
+    """|w| of the chosen rows and columns, a block of rows at a time, overwritten by the next, and its first row's index."""
     n_rows = matrix.shape[0] if rows is None else len(rows)
     n_columns = matrix.shape[1] if columns is None else len(columns)
     if n_rows == 0 or n_columns == 0:
@@ -180,6 +173,7 @@ def _blocks(
 
 
 def _block_dtype(matrix: NDArray) -> type[np.floating]:
+    """Float32 holds 16-bit floats exactly."""
     return np.float64 if matrix.dtype.itemsize == 8 else np.float32
 
 

@@ -193,12 +193,10 @@ def _saddlepoint(target: Floats, weights: Floats) -> Floats:
 
 
 class _GrowingFit:
-    """Least squares of many series at once, one regressor more at a time (modified Gram-Schmidt).
+    """Least squares of many series at once, one regressor more at a time (modified Gram-Schmidt)."""
 
-    By hand rather than by LAPACK: the fits of order 0, 1, 2, ... come as by-products, a regressor that the
-    earlier ones already span is left out by a rule, and the sums do not depend on the number of threads.
-    """
-
+    # By hand rather than by LAPACK: the fits of order 0, 1, 2, ... come as by-products, a regressor that the earlier ones
+    # already span is left out by a rule, and the sums do not depend on the number of threads.
     def __init__(self, target: Floats) -> None:
         self.residuals = target.copy()
         self.n_fitted = np.zeros(len(target))
