@@ -116,7 +116,6 @@ def hessian_eigenpairs(
     a tenth away. A repeated eigenvalue may come back once only: one start vector sees one vector of each eigenspace, and
     only rounding brings in the others. The sign of a vector makes its entry of largest magnitude positive. Units of
     values: loss per squared parameter.
-
     `ValueError`: k is below 1 or above the number of parameters. Values that have not converged within about
     `max_products` products are NaN, with a warning, and so are all of a loss that is not finite.
     """
@@ -183,7 +182,6 @@ def hessian_traces(
     most `probes` vectors; after 10 of them it stops once the standard error of the whole is below `accuracy` times the
     estimate. One probe serves all layers, so the estimates of the layers add up to that of the whole. `layer_of` names
     the layer of a parameter; by default every tensor is its own. Units: loss per squared parameter.
-
     `ValueError`: fewer than 2 probes, or a layer named "all". NaN, with a warning, where the loss is not finite.
     """
     if probes < 2:
@@ -247,7 +245,6 @@ def spectral_density(
 
     Each of `runs` random Gaussian vectors gives the Ritz values of `steps` Lanczos steps, weighted by the squared first
     coordinates of their vectors. Where the Krylov space ends early the rest of the row has weight 0.
-
     `ValueError`: runs or steps below 1. NaN, with a warning, where the loss is not finite.
     """
     if runs < 1 or steps < 1:

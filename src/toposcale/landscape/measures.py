@@ -88,7 +88,6 @@ def landscape_features(
     complex. Once: `nonfinite_count`, and the sharpness measures where the grid has a centre. A count is a plain number;
     persistences are in units of the loss. Pairs count whose persistence is above `threshold` times the range of the
     finite values and above `rounding`, in units of the loss.
-
     `ValueError`: coordinates that do not fit the values, an unknown graph, or a negative threshold.
     """
     values = np.asarray(values, dtype=np.float64)

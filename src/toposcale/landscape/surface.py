@@ -56,7 +56,6 @@ def loss_surface(
     depend on the number of threads; `module_loss` and `probe_loss` may be called from several at once. `chunk` points
     at a time go through torch.func.vmap where the loss allows it; by default one on the CPU, where batched products of
     narrow matrices are slower than plain ones, and 16 elsewhere. See Li et al. (2018), Xie et al. (2024).
-
     `ValueError`: a wrong number of directions, tensors that do not match the parameters, or steps, extent,
     chunk or threads out of range; a loss that gives two values at one point, or other values from several threads.
     """
@@ -74,7 +73,6 @@ def loss_surface(
 
 def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int) -> LossSurface:
     """Loss at `steps` even points from `start` to `end`, both included; coordinates count from `start`.
-
     `ValueError`: fewer than 2 steps, or tensors that do not match.
     """
     if steps < 2:
