@@ -13,7 +13,7 @@ from toposcale.analysis.controls import CONTROLS, NOTHING, Control
 from toposcale.analysis.questions import QUESTIONS, Question
 from toposcale.analysis.summary import summary_tables
 from toposcale.analysis.verdicts import POOLED, verdict_tables
-from toposcale.figures.verdicts import power
+from toposcale.figures import load
 from toposcale.io.schemas import TABLES
 
 
@@ -90,7 +90,7 @@ def test_a_positive_control_of_another_kind_is_drawn_and_told(monkeypatch):
     row = tables["sensitivity"].set_index("question").loc["by_a_coin"]
     assert (row.found, row.n_runs, row.n_points, row.n_tested) == ("yes", 2, 7, 8)
     assert 0.5 < row.detectable <= 0.6
-    figure = power(tables["power"], tables["sensitivity"], tables["verdicts"])
+    figure = load("power")(tables["power"], tables["sensitivity"], tables["verdicts"])
     assert [axes.get_title("left").partition(":")[0] for axes in figure.axes][-1] == "by a coin"
     nothing = [pd.DataFrame()] * 4
     names = ("verdicts", "pooled_correlations", "tested_features", "sensitivity")

@@ -6,16 +6,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
-from toposcale.figures import grids, panels
-from toposcale.figures.gallery import title_of
-from toposcale.figures.verdicts import ranking_bars
+from toposcale.figures import grids, panels, verdicts
 
 SOURCE = "embeddings"
 
 
 def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each model's way through (perplexity, feature), checkpoint by checkpoint; the last one is ringed."""
-    title = title_of("topology_against_perplexity")
     perplexity = panels.metric_series(metrics, PERPLEXITY).rename(columns={"value": "perplexity"})
     chosen = ("h0_total", "h1_total", "h0_total_scaled", "effective_rank")
     series = [
@@ -23,8 +20,8 @@ def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, m
     ]
     usable = [panels.finite(rows, ["value", "perplexity"]) for rows in series]
     if all(rows.empty for rows in usable):
-        return panels.missing_figure(title, "no checkpoint has both a perplexity and embedding features")
-    figure, axes_of = panels.new_grid(title, len(chosen), 2)
+        return panels.missing_figure("no checkpoint has both a perplexity and embedding features")
+    figure, axes_of = panels.new_grid(len(chosen), 2)
     panels.lettered(axes_of, [panels.sentence(feature_name(feature, SOURCE)) for feature in chosen])
     for axes, feature, rows in zip(axes_of, chosen, usable, strict=True):
         if rows.empty:
@@ -43,7 +40,7 @@ def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) ->
     """How closely topological and spectral features of the embeddings follow the loss, as bars."""
     rows = ranking[ranking["source"] == SOURCE]
     metric = metric or (PERPLEXITY if PERPLEXITY in set(rows["metric"]) else None)
-    return ranking_bars(rows, metric=metric, name="topology_and_spectra")
+    return verdicts.ranking(rows, metric=metric)
 
 
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
@@ -55,7 +52,7 @@ def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
         )
         for dimension in (0, 1)
     ]
-    figure = grids.line_grid(title_of("wasserstein_rate"), models, series, ("H₀", "H₁"), 2)
+    figure = grids.line_grid(models, series, ("H₀", "H₁"), 2)
     for axes in figure.axes:
         if axes.lines:
             axes.set_yscale("log", nonpositive="mask")

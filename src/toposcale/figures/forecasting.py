@@ -14,7 +14,6 @@ from toposcale.analysis.series import whole_model
 from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
-from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, STRIKING, mark_of
 from toposcale.forecasting.decision import flop
 from toposcale.forecasting.methods import DEFAULTS
@@ -26,14 +25,13 @@ _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")
 
 def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
     """Mean absolute error of each method at each fraction of training, with its interval; best on top."""
-    title = title_of("forecast_comparison")
     usable = panels.finite(forecast_evaluation, ["mae"])
     if usable.empty:
-        return panels.missing_figure(title, "no forecast could be scored")
+        return panels.missing_figure("no forecast could be scored")
     fractions = sorted(usable["fraction"].unique())
     order = usable.groupby("method")["mae"].mean().sort_values(kind="stable", ascending=False).index
     position = {method: place for place, method in enumerate(order)}
-    figure = panels.new_figure(1.6 + 0.42 * len(order), title)
+    figure = panels.new_figure(1.6 + 0.42 * len(order))
     axes = figure.subplots()
     offsets = np.linspace(0.24, -0.24, len(fractions)) if len(fractions) > 1 else np.zeros(1)
     for index, (fraction, offset) in enumerate(zip(fractions, offsets, strict=True)):
@@ -54,15 +52,14 @@ def forecast_comparison(forecast_evaluation: pd.DataFrame) -> Figure:
 
 def loss_against_compute(metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Loss against compute, a line a model: the validation loss, or of a model without one the training loss."""
-    title = title_of("loss_against_compute")
     losses = final_losses(metrics)
     curves = with_compute(losses, models)
     curves = curves[curves["compute"] > 0]
     usable = panels.finite(curves)
     if usable.empty:
         unknown = not panels.finite(losses).empty
-        return panels.missing_figure(title, "no tokens_per_step is known" if unknown else "no loss after step 0")
-    figure = panels.new_figure(4.4, title)
+        return panels.missing_figure("no tokens_per_step is known" if unknown else "no loss after step 0")
+    figure = panels.new_figure(4.4)
     axes = figure.subplots()
     for model, look, rows in panels.by_model(usable.sort_values("compute"), models):
         axes.plot(rows["compute"], rows["value"], **(look.line | {"marker": ""}), gid=mark_of(model))
@@ -96,12 +93,11 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
 
 def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     """Steps saved against loss given up by patience on each feature, relative to patience on the validation loss."""
-    title = title_of("early_stopping")
     table = panels.finite(whole_model(early_stopping_summary), ["steps_saved", "loss_given_up"])
     if table.empty:
-        return panels.missing_figure(title, "no early-stopping study was made")
+        return panels.missing_figure("no early-stopping study was made")
     patience = sorted(table["patience"].unique())
-    figure, axes_of = panels.new_grid(title, len(patience), row_height=3.1, sharex=True, sharey=True)
+    figure, axes_of = panels.new_grid(len(patience), row_height=3.1, sharex=True, sharey=True)
     panels.lettered(axes_of, [f"Patience {wait} checkpoints" for wait in patience])
     for axes, wait in zip(axes_of, patience, strict=True):
         _trade_off(axes, table[table["patience"] == wait])
@@ -133,17 +129,16 @@ def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
     """Each model's loss with the forecasts of its end as fans from where they were made, and the plan's rate beneath."""
-    title = title_of("forecast_fans")
     losses = panels.finite(final_losses(metrics))
     made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
     made = panels.finite(made, ["forecast", "low", "high"])
     names = [name for name, _ in panels.in_order(made["model"], models)]
     if not names:
-        return panels.missing_figure(title, "no forecast could be made")
+        return panels.missing_figure("no forecast could be made")
     shown = names[:_MOST_PANELS]
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
-    figure = panels.new_figure(0.6 + 2.9 * rows, title)
+    figure = panels.new_figure(0.6 + 2.9 * rows)
     grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[2.6, 0.8] * rows, sharex=False)
     fractions = sorted(made["fraction"].unique())
     told_apart = len(fractions) <= len(_COLOURS)
@@ -200,18 +195,17 @@ def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
 
 def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """For each run, the loss at the end of every candidate against its compute, with intervals; live runs come alone."""
-    title = title_of("decision_candidates")
     usable = panels.finite(candidates, ["loss", "loss_low", "loss_high", "compute"])
     live = usable[usable["is_live"].astype(bool)]
     usable, when = (live, "") if len(live) else (usable, " (finished since)")
     names = [name for name, _ in panels.in_order(usable["model"], models)]
     if not names:
         return panels.missing_figure(
-            title, "no run has anything to decide, or its curve allows no forecast: the table decisions says why"
+            "no run has anything to decide, or its curve allows no forecast: the table decisions says why"
         )
     shown = names[:_MOST_PANELS]
     heights = [0.75 + 0.27 * int((usable["model"] == name).sum()) for name in shown]
-    figure = panels.new_figure(0.7 + sum(heights), title)
+    figure = panels.new_figure(0.7 + sum(heights))
     rows_of = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, model in zip(rows_of, shown, strict=True):
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)

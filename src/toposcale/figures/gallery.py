@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -319,14 +319,20 @@ FIGURES: dict[str, FigureEntry] = {
 """Every figure by name: the name is that of its function and of its files."""
 
 
-def title_of(name: str, detail: str | None = "") -> str:
-    """The heading of a figure: its title, and the detail that this drawing shows."""
-    return f"{FIGURES[name].title}: {detail}" if detail else FIGURES[name].title
-
-
 def load(name: str) -> Callable[..., Any]:
-    """The function that draws the figure `name` in this project's style; KeyError for a name that is not in `FIGURES`."""
+    """The function that draws the figure `name`, in this project's style and with its title.
+
+    KeyError: a name that is not in `FIGURES`.
+    """
     entry = FIGURES[name]
-    module, style = (import_module(f"{__package__}.{part}") for part in (entry.module, "style"))
-    drawing: Callable[..., Any] = style.styled(partial(module.grid, name) if entry.panels else getattr(module, name))
-    return drawing
+    module, style, panels = (import_module(f"{__package__}.{part}") for part in (entry.module, "style", "panels"))
+    drawing = partial(module.grid, name) if entry.panels else getattr(module, name)
+
+    @style.styled
+    @wraps(drawing)
+    def draw(*tables: Any, **named_tables: Any) -> Any:
+        figure = drawing(*tables, **named_tables)
+        panels.set_title(figure, ": ".join(filter(None, [entry.title, figure.get_suptitle()])))
+        return figure
+
+    return draw

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from toposcale.features.names import PERPLEXITY, metric_label
 from toposcale.figures import panels
-from toposcale.figures.gallery import FIGURES, title_of
+from toposcale.figures.gallery import FIGURES
 
 
 def grid(name: str, **tables: pd.DataFrame) -> Figure:
@@ -20,22 +20,22 @@ def grid(name: str, **tables: pd.DataFrame) -> Figure:
     entry = FIGURES[name]
     series = [panels.labelled(tables, panel.source, panel.name) for panel in entry.panels]
     titles = [panel.title for panel in entry.panels]
-    return line_grid(title_of(name), tables["models"], series, titles, entry.columns)
+    return line_grid(tables["models"], series, titles, entry.columns)
 
 
 def line_grid(
-    title: str,
     models: pd.DataFrame,
     series: Sequence[tuple[pd.DataFrame, str]],
     titles: Sequence[str],
     columns: int,
+    title: str = "",
     **options: Any,
 ) -> Figure:
     """Lettered panels over training; `series`: rows and axis label of each; a title "" is made of the label."""
     if all(panels.finite(rows).empty for rows, _ in series):
         labels = dict.fromkeys(" ".join(label.split()) for _, label in series)
-        return panels.missing_figure(title, f"no values of: {', '.join(labels)}")
-    figure, axes_of = panels.new_grid(title, len(series), columns, **options)
+        return panels.missing_figure(f"no values of: {', '.join(labels)}", title)
+    figure, axes_of = panels.new_grid(len(series), columns, title=title, **options)
     line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
     if len(series) > 1:
         named = (panels.sentence(label.partition("(")[0].strip()) for _, label in series)

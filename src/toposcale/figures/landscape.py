@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator
 from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, feature_unit, metric_name
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import grids, panels
-from toposcale.figures.gallery import title_of
 from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
 from toposcale.io.schemas import METRIC_SOURCE
@@ -50,13 +49,12 @@ def _not_finite(losses: np.ndarray) -> str:
 def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """The loss surface, and beside it the merge tree of its sublevel sets: height is loss. A row a plane."""
     rows, words = panels.last_checkpoint(surfaces, models)
-    title = title_of("surface_and_merge_tree", words)
     if panels.finite(rows, ["loss"]).empty:
-        return panels.missing_figure(title, "no loss surface was computed")
+        return panels.missing_figure("no loss surface was computed", words)
     planes = sorted(set(rows["plane"]))
     random = [plane for plane in planes if plane.startswith(RANDOM)]
     planes = list(dict.fromkeys([most_telling(planes), *random, *planes]))[:_MOST_PLANES]
-    figure = panels.new_figure(3.9 * len(planes) + 0.4, title)
+    figure = panels.new_figure(3.9 * len(planes) + 0.4, words)
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []
     for place, plane in enumerate(planes):
@@ -74,14 +72,13 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
 def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Birth against death of every class, a panel a source, the weights first; what never dies is on the top line."""
     rows, words = panels.last_checkpoint(last_diagrams, models)
-    title = title_of("persistence_diagram", words)
     rows = panels.finite(rows, ["birth"])
     # One class alone, as that of a surface with one minimum, is no diagram to look at.
     drawn = {source: _of_a_panel(rows, source) for source in ("weights", "embeddings", SOURCE)}
     sources = [source for source, (classes, _) in drawn.items() if len(classes) > 1]
     if not sources:
-        return panels.missing_figure(title, "no persistence diagram was stored")
-    figure = panels.new_figure(4.0, title, width=max(6.0, 3.1 * len(sources)))
+        return panels.missing_figure("no persistence diagram was stored", words)
+    figure = panels.new_figure(4.0, words, width=max(6.0, 3.1 * len(sources)))
     axes_of = figure.subplots(1, len(sources), squeeze=False)[0]
     panels.lettered(axes_of, [f"{source}\n{drawn[source][1]}" for source in sources], fontsize=9)
     for axes, source in zip(axes_of, sources, strict=True):
@@ -120,13 +117,12 @@ def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
 
 def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Density of the Hessian's eigenvalues, logarithmic, of every model at its last step."""
-    title = title_of("spectral_density")
     usable = panels.finite(densities, ["eigenvalue", "density"])
     usable = usable[usable["density"] > 0]
     if usable.empty:
-        return panels.missing_figure(title, "no spectral density was computed")
+        return panels.missing_figure("no spectral density was computed")
     usable = usable[usable["step"] == usable.groupby("model")["step"].transform("max")]
-    figure = panels.new_figure(4.0, title)
+    figure = panels.new_figure(4.0)
     axes = figure.subplots()
     for _, look, curve in panels.by_model(usable.sort_values("eigenvalue"), models):
         axes.plot(curve["eigenvalue"], curve["density"], **look.line, markevery=max(1, len(curve) // 10))
@@ -141,12 +137,11 @@ def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
 def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Contours of the loss in the principal plane of the path, with the training trajectory projected onto it."""
     rows, words = panels.last_checkpoint(path_surfaces, models)
-    title = title_of("contour_with_path", words)
     if panels.finite(rows, ["loss"]).empty:
-        return panels.missing_figure(title, "no loss surface was computed")
+        return panels.missing_figure("no loss surface was computed", words)
     x, y, losses = loss_grid(rows)
     losses = np.where(np.isfinite(losses), losses, np.nan)
-    figure = panels.new_figure(5.2, title, width=7.2)
+    figure = panels.new_figure(5.2, words, width=7.2)
     axes = figure.subplots()
     levels = np.unique(np.nanquantile(losses, np.linspace(0, 1, 14)))
     if len(levels) > 1:
@@ -190,12 +185,11 @@ def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
     sampled points in that component's sublevel set).
     """
     rows, words = panels.last_checkpoint(profiles, models)
-    title = title_of("landscape_profile", words)
     rows = panels.finite(rows, ["level", "mass"])
     if rows.empty:
-        return panels.missing_figure(title, "no landscape profile was computed")
+        return panels.missing_figure("no landscape profile was computed", words)
     directions = sorted(rows["direction"].unique())
-    figure, axes_of = panels.new_grid(title, len(directions), row_height=3.1, sharey=True)
+    figure, axes_of = panels.new_grid(len(directions), row_height=3.1, sharey=True, title=words)
     panels.lettered(axes_of, [plane_words(str(direction)) for direction in directions], fontsize=9)
     for axes, direction in zip(axes_of, directions, strict=True):
         _silhouettes(axes, rows[rows["direction"] == direction])
@@ -235,16 +229,16 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_
         title += "\n(uninformative)" if verdicts.get(name) == {"uninformative"} else ""
         series.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
         titles.append(title)
-    return grids.line_grid(title_of("landscape_evolution", f"shape by {graph}"), models, series, titles, 3)
+    return grids.line_grid(models, series, titles, 3, title=f"shape by {graph}")
 
 
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each shape feature of the most telling plane (rows) against the loss and each measure of curvature (columns)."""
     planes, graph = _planes_of(features)
     plane = most_telling(planes)
-    title = title_of("property_evaluation", f"{plane} {graph}".replace("_", " "))
+    title = f"{plane} {graph}".replace("_", " ")
     if features[features["source"] == SOURCE].empty:
-        return panels.missing_figure(title, "no landscape features were computed")
+        return panels.missing_figure("no landscape features were computed", title)
     tables = {"features": features, "metrics": metrics}
     columns = {metric_name(VALIDATION_LOSS): panels.labelled(tables, METRIC_SOURCE, VALIDATION_LOSS)}
     columns |= {feature_name(name, SOURCE): panels.labelled(tables, SOURCE, name) for name in CURVATURE_FEATURES}

@@ -15,7 +15,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.figures import panels
-from toposcale.figures.gallery import title_of
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.measures import THRESHOLD, least_persistence
@@ -56,14 +55,13 @@ def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure
     """The surface of one model at some of its checkpoints, from the first to the last."""
     rows, model = panels.of_the_largest(surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
-        return panels.missing_figure(title_of("landscape_comparison"), "no loss surface was computed")
+        return panels.missing_figure("no loss surface was computed")
     plane = most_telling(set(rows["plane"]))
     rows = rows[rows["plane"] == plane]
     steps = sorted(set(rows["step"]))
     places = np.unique(np.linspace(0, len(steps) - 1, _SHOWN_STEPS).round().astype(int))
     conditions = {f"step {steps[place]}": rows[rows["step"] == steps[place]] for place in places}
-    title = title_of("landscape_comparison", f"{model}, {plane_words(plane)}")
-    return compare_landscapes(conditions, unit=LOSS_UNIT, title=title)
+    return compare_landscapes(conditions, unit=LOSS_UNIT, title=f"{model}, {plane_words(plane)}")
 
 
 @styled
@@ -174,7 +172,7 @@ def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str
     rows: a column `condition`, whose values stand in their order, and one for each of `names`. unit: that of the loss.
     """
     conditions = list(dict.fromkeys(rows["condition"]))
-    figure, axes_of = panels.new_grid(title, len(names), min(3, len(names)))
+    figure, axes_of = panels.new_grid(len(names), min(3, len(names)), title=title)
     features = [lookup(name, "landscape") for name in names]
     panels.lettered(axes_of, ["\n".join(textwrap.wrap(feature.title, 34)) for feature in features], fontsize=9)
     for axes, feature, name in zip(axes_of, features, names, strict=True):

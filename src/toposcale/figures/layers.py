@@ -14,7 +14,7 @@ from toposcale import homology
 from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
 from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.figures import grids, panels
-from toposcale.figures.gallery import FIGURES, title_of
+from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
 from toposcale.io.schemas import ALL_LAYERS
 
@@ -26,13 +26,12 @@ def grid(name: str, features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     entry = FIGURES[name]
     source, chosen = entry.source, [panel.name for panel in entry.panels]
     rows, model = panels.of_the_largest(_of_layers(features, source, chosen), models)
-    title = title_of(name, model)
     if rows.empty:
         names = ", ".join(feature_name(feature) for feature in chosen)
-        return panels.missing_figure(title, f"no rows per layer for: {names}")
+        return panels.missing_figure(f"no rows per layer for: {names}", model)
     present = [feature for feature in chosen if (rows["feature"] == feature).any()]
     layers = sorted(rows["layer"].unique(), key=layer_order)
-    figure, axes_of = panels.new_grid(title, len(present), row_height=1.1 + 0.2 * len(layers), sharey=True)
+    figure, axes_of = panels.new_grid(len(present), row_height=1.1 + 0.2 * len(layers), sharey=True, title=model)
     panels.lettered(axes_of, [feature_name(feature, source) for feature in present])
     undefined = 0
     for axes, feature in zip(axes_of, present, strict=True):
@@ -96,7 +95,7 @@ def attention_and_feed_forward(features: pd.DataFrame, models: pd.DataFrame) -> 
         means = values_of.agg(lambda values: values.mean(skipna=False)).reset_index()
         series.append((means, f"mean {feature_label(feature)}"))
     titles = (ATTENTION.capitalize(), FEED_FORWARD.capitalize())
-    figure = grids.line_grid(title_of("attention_and_feed_forward"), models, series, titles, 2, sharey=True)
+    figure = grids.line_grid(models, series, titles, 2, sharey=True)
     for axes in figure.axes[1:]:
         axes.set_ylabel("")
     return figure
@@ -107,10 +106,9 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
     source = "embeddings"
     rows = diagrams[(diagrams["source"] == source) & diagrams["dimension"].isin([0, 1])]
     rows, model = panels.of_the_largest(rows, models)
-    title = title_of("crocker", model)
     if rows.empty:
-        return panels.missing_figure(title, f"no persistence diagrams of the {source} were stored")
-    figure, axes_of = panels.new_grid(title, 2, row_height=3.1)
+        return panels.missing_figure(f"no persistence diagrams of the {source} were stored", model)
+    figure, axes_of = panels.new_grid(2, row_height=3.1, title=model)
     panels.lettered(axes_of, ("H₀", "H₁"))
     for axes, dimension in zip(axes_of, (0, 1), strict=True):
         classes = panels.finite(rows[rows["dimension"] == dimension], ["birth", "death"])

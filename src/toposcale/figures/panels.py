@@ -80,14 +80,19 @@ def finite(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataF
     return table[np.isfinite(table[list(columns)].to_numpy(dtype=float)).all(axis=1)]
 
 
-def new_figure(height: float, title: str, *, width: float = WIDTH) -> Figure:
-    """A figure of the report's width with a title at its left."""
+def new_figure(height: float, title: str = "", *, width: float = WIDTH) -> Figure:
+    """A figure of the report's width. `title`: of a figure of the gallery, what stands behind the title of its entry."""
     figure = Figure(figsize=(width, height))
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    set_title(figure, title)
     return figure
 
 
-def missing_figure(title: str, reason: str) -> Figure:
+def set_title(figure: Figure, title: str) -> None:
+    """Write the title of the whole figure at its left."""
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+
+
+def missing_figure(reason: str, title: str = "") -> Figure:
     """A figure that says in words what is missing."""
     figure = new_figure(2.2, title)
     axes = figure.add_subplot()
@@ -164,7 +169,7 @@ def by_model(table: pd.DataFrame, models: pd.DataFrame) -> list[tuple[str, Appea
 
 
 def new_grid(
-    title: str, count: int, columns: int = 0, *, row_height: float = 2.6, **options: Any
+    count: int, columns: int = 0, *, title: str = "", row_height: float = 2.6, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure with `count` panels, a row of at most `columns` after the other, or all in one row."""
     columns = columns or count

@@ -16,7 +16,6 @@ from toposcale.features import names
 from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
-from toposcale.figures.gallery import title_of
 from toposcale.figures.style import DIVERGING, MUTED, mark_of
 from toposcale.io.schemas import METRIC_SOURCE
 
@@ -26,10 +25,10 @@ MAX_ROWS = 36
 def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
     metric = panels.chosen_metric(correlations["metric"], metric)
-    title = title_of("correlation_heat_map", metric_name(metric))
+    title = metric_name(metric)
     chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     if panels.finite(chosen, ["spearman"]).empty:
-        return panels.missing_figure(title, f"no correlations with {metric_name(metric)}")
+        return panels.missing_figure(f"no correlations with {metric_name(metric)}", title)
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
@@ -72,7 +71,7 @@ SCALED = {
 
 def scaling(features: pd.DataFrame, metrics: pd.DataFrame, scaling: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Final loss, H0, neural persistence and weight norm against model size, with their power laws a N^b."""
-    figure, axes_of = panels.new_grid(title_of("scaling"), len(SCALED), 2, row_height=2.7)
+    figure, axes_of = panels.new_grid(len(SCALED), 2, row_height=2.7)
     panels.lettered(axes_of, SCALED.values())
     drawn: set[str] = set()
     laws = whole_model(scaling[scaling["law"] == "power_law"])
@@ -132,15 +131,14 @@ TRANSITIONING = (
 
 def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """When each series changes most and when it settles, and its change points."""
-    title = title_of("transitions")
     wanted = [*reversed(TRANSITIONING)]
     rows, points = (_of_series(table, wanted) for table in (transitions, change_points))
     rows = panels.finite(rows, ["transition_step"])
     if rows.empty and points.empty:
-        return panels.missing_figure(title, "no transition of the losses, norms or persistences was found")
+        return panels.missing_figure("no transition of the losses, norms or persistences was found")
     present = panels.in_order([*rows["model"], *points["model"]], models)
     places = [key for key in wanted if key in {*rows["key"], *points["key"]}]
-    figure = panels.new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)), title)
+    figure = panels.new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)))
     axes = figure.subplots()
     offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
     for (model, look), offset in zip(present, offsets, strict=True):

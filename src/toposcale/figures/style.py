@@ -54,7 +54,7 @@ STYLE: dict[str, Any] = {
 }
 """The style sheet, for `matplotlib.style.use` or `matplotlib.style.context`."""
 
-GROUP_LOOKS = {
+GROUP_LOOKS: dict[str, dict[str, Any]] = {
     "topology": {"facecolor": "#8fbfe0", "hatch": ""},
     "spectrum": {"facecolor": "#f3c77a", "hatch": "///"},
     "norm": {"facecolor": "#c9c9c9", "hatch": "xxx"},

@@ -15,7 +15,6 @@ from toposcale.analysis.series import whole_model
 from toposcale.features.names import LOSS_LABEL, VALIDATION_LOSS, metric_name
 from toposcale.features.registry import NEURAL_PERSISTENCE
 from toposcale.figures import grids, panels
-from toposcale.figures.gallery import title_of
 from toposcale.figures.style import MUTED
 from toposcale.io.schemas import METRIC_SOURCE
 
@@ -31,7 +30,7 @@ def overview(
     """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
     shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], metric)
-    figure, axes_of = panels.new_grid(title_of("overview"), 4, 2, row_height=2.4)
+    figure, axes_of = panels.new_grid(4, 2, row_height=2.4)
     titles = {
         (METRIC_SOURCE, shown): metric_name(shown).capitalize(),
         ("weights", NEURAL_PERSISTENCE.feature): "Neural persistence, mean over layers",
@@ -70,11 +69,10 @@ def _correlation_panel(axes: Axes, correlations: pd.DataFrame, models: Sequence[
 
 def loss_curves(training: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Training loss (running median) with the validation points on it, and the learning rate beneath."""
-    title = title_of("loss_curves")
     validation = panels.metric_series(metrics, VALIDATION_LOSS)
     if training.empty and validation.empty:
-        return panels.missing_figure(title, "no training log and no validation loss")
-    figure = panels.new_figure(5.6, title)
+        return panels.missing_figure("no training log and no validation loss")
+    figure = panels.new_figure(5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     smoothed, window = smooth(training)
     drawn, left_out = panels.draw_lines(upper, smoothed, models, marker="")

@@ -18,19 +18,18 @@ from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import panels
-from toposcale.figures.gallery import title_of
 from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_COLOURS, SEVERAL_LOOKS, STRIKING
 
 MAX_BARS = 24
 
 
-def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Figure:
+def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Strength of each feature's correlation with a metric, strongest on top, with its interval."""
     metric = panels.chosen_metric(ranking["metric"], metric)
-    title = title_of(name, metric_name(metric))
+    title = metric_name(metric)
     rows = panels.finite(ranking[ranking["metric"] == metric], ["strength"])
     if rows.empty:
-        return panels.missing_figure(title, f"no feature has a correlation with {metric_name(metric)}")
+        return panels.missing_figure(f"no feature has a correlation with {title}", title)
     total = len(rows)
     rows = rows.sort_values(["strength", "source", "feature"]).tail(MAX_BARS)
     figure = panels.new_figure(1.5 + 0.24 * len(rows), title)
@@ -51,11 +50,6 @@ def ranking_bars(ranking: pd.DataFrame, *, metric: str | None, name: str) -> Fig
     return figure
 
 
-def ranking(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """All features of all sources ranked by how closely they follow the loss."""
-    return ranking_bars(ranking, metric=metric, name="ranking")
-
-
 DRAWN = [question for question in QUESTIONS.values() if question.given]
 """The questions that are asked of every feature."""
 MAX_ROWS = 20
@@ -67,14 +61,14 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     The features that follow the loss most closely come first: what is left of them given the norm is the point.
     """
     metric = panels.chosen_metric(verdicts["metric"], metric)
-    title = title_of("verdict", f"{metric_name(metric)}, all runs together")
+    title = f"{metric_name(metric)}, all runs together"
     key = ["source", "feature"]
     answers = pooled_verdicts(verdicts, metric).pivot(index=key, columns="question", values="answer")
     pooled = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
     by_question = {question.name: pooled[pooled["control"] == question.control].set_index(key) for question in DRAWN}
     plain = panels.finite(by_question["follows_the_loss"], ["spearman"])
     if plain.empty:
-        return panels.missing_figure(title, f"no verdicts on correlations with {metric_name(metric)}")
+        return panels.missing_figure(f"no verdicts on correlations with {metric_name(metric)}", title)
     strength = plain["spearman"].abs().sort_values(kind="stable")
     keep = list(strength.index[-MAX_ROWS:])
     norm = (WEIGHT_NORM.source, WEIGHT_NORM.feature)
@@ -134,13 +128,13 @@ def power(
 ) -> Figure:
     """Share of simulated features that this run finds, by the strength of the relation, beside the features measured."""
     metric = panels.chosen_metric(verdicts["metric"], metric)
-    title = title_of("power", metric_name(metric))
+    title = metric_name(metric)
     asked = [question for name, question in QUESTIONS.items() if name in set(power["question"])]
     if not asked:
         reasons = [reason for reason in sensitivity["reason"] if reason]
-        return panels.missing_figure(title, f"no feature was tested{f': {reasons[0]}' if reasons else ''}")
+        return panels.missing_figure(f"no feature was tested{f': {reasons[0]}' if reasons else ''}", title)
     pooled, rows = pooled_verdicts(verdicts, metric), sensitivity.set_index("question")
-    figure, axes_of = panels.new_grid(title, len(asked), sharey=True)
+    figure, axes_of = panels.new_grid(len(asked), sharey=True, title=title)
     for axes, question in zip(axes_of, asked, strict=True):
         curve, row = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
         _power_panel(axes, curve, row, pooled[pooled["question"] == question.name])

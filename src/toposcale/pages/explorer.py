@@ -128,7 +128,7 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
     The bars of the k-th of `steps` are those from `starts[k]` to `starts[k + 1]`; `counts`: bars before thinning.
     """
     diagrams = []
-    for (source, layer, dimension), bars in rows.groupby(["source", "layer", "dimension"], observed=True):
+    for (source, layer, _), bars in rows.groupby(["source", "layer", "dimension"], observed=True):
         bars = bars.assign(length=bars["death"] - bars["birth"])
         bars = bars.sort_values(["step", "length"], ascending=[True, False], kind="stable")
         steps, counts = np.unique(bars["step"].to_numpy(), return_counts=True)
@@ -139,7 +139,7 @@ def _diagrams(rows: pd.DataFrame, longest: int | None) -> list[dict[str, Any]]:
             {
                 "source": source,
                 "layer": layer,
-                "dimension": int(dimension),
+                "dimension": bars["dimension"].iloc[0].item(),
                 "steps": steps.tolist(),
                 "counts": counts.tolist(),
                 "starts": [0, *np.cumsum(kept).tolist()],
