@@ -60,10 +60,9 @@ def beyond(
     verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
     """What was found beyond a control, and what could have been: the positive control and the power."""
-    what, power = question.beyond, row_of(sensitivity, question.name)
+    what, (power, why) = question.beyond, power_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
-    if power is None or power["found"] == NOT_TESTED:
-        why = "nothing was measured" if power is None else power["reason"]
+    if power is None:
         return Answer(UNTESTED, f"No feature could be tested: {why}.", counts)
     asked = verdicts[verdicts["question"] == question.name]
     passed = asked[asked["answer"] == YES].sort_values("q")
@@ -76,10 +75,8 @@ def beyond(
         limit = f" Its level was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
-        numbers += (
-            f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
-            f"p = {row['p']:.2g}, q = {row['q']:.2g}."
-        )
+        numbers += f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
+        numbers += f"p = {row['p']:.2g}, q = {row['q']:.2g}."
     least = f" {could(power['detectable'])}."
     if len(passed):
         n_tested = int(power["n_tested"])
@@ -122,10 +119,13 @@ def coinciding(pooled: pd.DataFrame) -> str:
     return ""
 
 
-def row_of(sensitivity: pd.DataFrame, question: str) -> pd.Series | None:
-    """What a run could have shown of a question; None where the table has no row of it."""
+def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None, str]:
+    """What a run could have shown of a question; None, and why, where it was not tested."""
     rows = sensitivity[sensitivity["question"] == question] if len(sensitivity) else sensitivity
-    return rows.iloc[0] if len(rows) else None
+    if rows.empty:
+        return None, "nothing was measured"
+    power = rows.iloc[0]
+    return (None, power["reason"]) if power["found"] == NOT_TESTED else (power, "")
 
 
 def could(detectable: float, who: str = "This run") -> str:

@@ -77,10 +77,9 @@ def paired_innovations(
 ) -> Iterator[Paired]:
     """What `run_permutation_table` permutes: the features that all runs of full cells have on the same checkpoints."""
     warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
-    whole = whole_model(features)
-    chosen = metrics[metrics["metric"] == metric]
+    inside = whole_model(features[features["model"].isin(cells)])
+    losses = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
     grids: dict[tuple[float, ...], dict[str, Aligned]] = {}
-    inside, losses = whole[whole["model"].isin(cells)], chosen[chosen["model"].isin(cells)]
     for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
         used = group if reason else cut

@@ -72,9 +72,8 @@ def topology_sentence(
 ) -> str:
     """The run in one sentence: does topology tell more of the metric than the norm does, does that come back with fresh
     seeds, and could it have been seen?"""
-    name, power = metric_name(metric), feature_answers.row_of(sensitivity, "beyond_the_norm")
-    if power is None or power["found"] == NOT_TESTED:
-        why = "nothing was measured" if power is None else power["reason"]
+    name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
+    if power is None:
         return f"This run could not test whether topology tells more than the norm does: {why}."
     asked = confirmation[confirmation["question"] == "beyond_the_norm"] if len(confirmation) else confirmation
     findings = asked[feature_answers.is_topology(asked)] if len(asked) else asked

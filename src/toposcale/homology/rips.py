@@ -123,12 +123,10 @@ def nearest_distances(points: ArrayLike) -> Floats:
     unique, copies = np.unique(first, return_counts=True)
     squares = np.zeros(len(unique))
     alone = np.flatnonzero(copies == 1)  # a row that another one equals is at distance 0
-    if len(alone):
-        search = _NeighbourSearch(cloud[unique])
-        step = max(1, _BLOCK_ENTRIES // len(unique))
-        for start in range(0, len(alone), step):
-            rows, _, nearest = search.candidates(alone[start : start + step], np.arange(len(unique)), -math.inf)
-            squares[rows] = nearest
+    search, step = _NeighbourSearch(cloud[unique]), max(1, _BLOCK_ENTRIES // len(unique))
+    for start in range(0, len(alone), step):
+        rows, _, nearest = search.candidates(alone[start : start + step], np.arange(len(unique)), -math.inf)
+        squares[rows] = nearest
     return np.sqrt(squares)[np.searchsorted(unique, first)]
 
 
@@ -192,19 +190,13 @@ class _NeighbourSearch:
         """
         searching = np.flatnonzero(outside_largest(labels))
         step = max(1, _BLOCK_ENTRIES // len(self.cloud))
-        pieces = [
-            self.candidates(searching[first : first + step], labels, threshold)
-            for first in range(0, len(searching), step)
-        ]
+        blocks = (searching[first : first + step] for first in range(0, len(searching), step))
+        pieces = [self.candidates(block, labels, threshold) for block in blocks]
         start, end, squares = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
         edges = Edges(labels[start], labels[end], -squares)
         chosen = heaviest_per_component(int(labels.max()) + 1, edges)
-        short = np.flatnonzero(squares <= threshold)
-        return Edges(
-            np.concatenate([chosen.start, edges.start[short]]),
-            np.concatenate([chosen.end, edges.end[short]]),
-            np.concatenate([chosen.weight, edges.weight[short]]),
-        )
+        short = squares <= threshold
+        return Edges(*(np.concatenate([best, every[short]]) for best, every in zip(chosen, edges, strict=True)))
 
     def candidates(self, rows: Indices, labels: Indices, threshold: float) -> tuple[Indices, Indices, Floats]:
         """Shortest ways out of the points `rows`, and all pairs within `threshold`: start, end, square."""

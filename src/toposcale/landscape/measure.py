@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
@@ -143,13 +144,9 @@ def _curvature(
     """Curvature as features by layer, and eigenpairs by kind: `largest` in size, `highest`, `lowest`."""
     features: dict[str, dict[str, float]] = {WHOLE: {}}
     if settings.trace_probes:
+        by_layer, accuracy = partial(layer_of, parameters=parameters), settings.trace_accuracy
         traces = hessian_traces(
-            loss,
-            parameters,
-            probes=settings.trace_probes,
-            accuracy=settings.trace_accuracy,
-            seed=settings.seed,
-            layer_of=lambda name: layer_of(name, parameters),
+            loss, parameters, probes=settings.trace_probes, seed=settings.seed, accuracy=accuracy, layer_of=by_layer
         )
         features |= {
             layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
@@ -172,10 +169,8 @@ def _curvature(
     undefined = any(math.isnan(value) for value, _ in pairs["largest"])
     pairs["highest"] = highest if len(highest) >= wanted or undefined else pairs_of("highest", wanted)
     pairs["lowest"] = pairs_of("lowest", settings.dimensions if spanned else 1)
-    features[WHOLE] |= {
-        f"hessian_top_{rank}": value
-        for rank, (value, _) in enumerate(pairs["largest"][: settings.eigenvalues], start=1)
-    }
+    for rank, (value, _) in enumerate(pairs["largest"][: settings.eigenvalues], start=1):
+        features[WHOLE][f"hessian_top_{rank}"] = value
     features[WHOLE]["hessian_max"] = pairs["highest"][0][0] if pairs["highest"] else math.nan
     features[WHOLE]["hessian_min"] = pairs["lowest"][0][0]
     return features, pairs

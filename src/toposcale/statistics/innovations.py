@@ -106,8 +106,7 @@ def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_co
     if n < MIN_FOR_TEST:
         raise ValueError(f"series: {n} points; at least {MIN_FOR_TEST} are needed")
     regressors = [_standard(row[None]) for row in as_series(controls, "controls")] if controls is not None else []
-    start = max_order(n)
-    scaled = _standard(series)
+    start, scaled = max_order(n), _standard(series)
     fit = _GrowingFit(scaled[:, start:])
     for column in _trend(n)[: 4 if half_cosine else 3]:
         fit.add(column[None, start:])
