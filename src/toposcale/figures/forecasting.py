@@ -209,17 +209,13 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
     rows_of = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, model in zip(rows_of, shown, strict=True):
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
-        _candidates(axes, rows)
+        place = np.arange(len(rows))
+        colours = [STRIKING if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
+        axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
+        axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
+        about = rows[["candidate", "compute", "probability"]].itertuples(index=False)
+        panels.name_rows(axes, [f"{name}  ({flops:.1e} FLOP, best with {p:.0%})" for name, flops, p in about])
         axes.set_title(f"{model} at {rows['fraction'].iloc[0]:.0%}{when}", fontsize=9, loc="left")
     rows_of[-1].set_xlabel(f"loss at the end of the remaining compute ({LOSS_UNIT}), the law's 95% interval")
     panels.add_note(figure, [_more(names, "candidates")])
     return figure
-
-
-def _candidates(axes: Axes, rows: pd.DataFrame) -> None:
-    place = np.arange(len(rows))
-    colours = [STRIKING if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
-    axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
-    axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
-    about = rows[["candidate", "compute", "probability"]].itertuples(index=False)
-    panels.name_rows(axes, [f"{name}  ({flops:.1e} FLOP, best with {p:.0%})" for name, flops, p in about])

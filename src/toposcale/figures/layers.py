@@ -124,13 +124,9 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
         _step_columns(axes, steps)
         axes.set_ylabel(f"radius ({feature_unit('h0_max', source)})")
         axes.grid(visible=False)
-        _count_bar(figure, axes, mesh, int(betti.max()))
+        # On the scale log(1 + count) small counts can be told apart.
+        counts = [count for count in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000) if count <= max(betti.max(), 1)]
+        bar = figure.colorbar(mesh, ax=axes, label="Betti number (count)")
+        bar.set_ticks([float(np.log10(1 + count)) for count in counts], labels=[str(count) for count in counts])
     panels.add_note(figure, ["The class of H₀ that never dies is not counted."])
     return figure
-
-
-def _count_bar(figure: Figure, axes: Axes, mesh: object, largest: int) -> None:
-    """A colour bar whose ticks are counts, on the scale log(1 + count) that lets small ones be seen."""
-    counts = [count for count in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000) if count <= max(largest, 1)]
-    bar = figure.colorbar(mesh, ax=axes, label="Betti number (count)")  # type: ignore[arg-type]
-    bar.set_ticks([float(np.log10(1 + count)) for count in counts], labels=[str(count) for count in counts])

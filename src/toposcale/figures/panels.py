@@ -15,15 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from toposcale.analysis.series import headline_metric, whole_model
-from toposcale.features.names import (
-    SPEARMAN_LABEL,
-    STEP_LABEL,
-    VALIDATION_LOSS,
-    feature_label,
-    feature_name,
-    metric_label,
-)
-from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
+from toposcale.features.names import SPEARMAN_LABEL, STEP_LABEL, VALIDATION_LOSS, feature_label, metric_label
+from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM, lookup
 from toposcale.figures.style import MUTED, SEVERAL_LOOKS, UNKNOWN_MODEL, WIDTH, Appearance, mark_of, model_appearances
 from toposcale.io.schemas import METRIC_SOURCE
 
@@ -250,7 +243,7 @@ def mark_key(label: str, **look: Any) -> Line2D:
 
 def compared_key(feature: str) -> Line2D:
     """The entry of a legend for one of `COMPARED`."""
-    return mark_key(feature_name(feature).replace(" persistence", "\npersistence"), **COMPARED[feature])
+    return mark_key(lookup(feature, "weights").title.replace(" persistence", "\npersistence"), **COMPARED[feature])
 
 
 def key_legend(figure: Figure, handles: Sequence[Any], title: str) -> None:

@@ -26,8 +26,7 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["asset"] = _asset
-    environment.globals["embedded"] = embedded
+    environment.globals |= {"asset": _asset, "embedded": embedded}
     environment.globals["plotly"] = lambda: _held("plotly", plotly.offline.get_plotlyjs())
     return environment.get_template(template).render(**values)
 
