@@ -33,10 +33,7 @@ class Heads(NamedTuple):
 
 
 def head_counts(checkpoint: str | Path) -> Heads:
-    """The heads of a checkpoint: a file of the project's GPT, or a folder with a config.json.
-
-    UserError: it does not say how many there are.
-    """
+    """The heads of a checkpoint: a file of the project's GPT, or a folder with a config.json. UserError: not told there."""
     path = Path(checkpoint)
     try:
         if path.is_file():

@@ -201,10 +201,7 @@ class HubSource:
         return self.folder / "snapshots" / listing.commit
 
     def remove_weights(self, revision: str, commit: str = "") -> None:
-        """Remove the weights of a revision from the cache, but for files that another revision shares.
-
-        Configuration and tokenizer stay: they are small and shared by the revisions.
-        """
+        """Remove the weights of a revision from the cache, but for those that another revision shares; the rest stays."""
         folder = self._cached_folder(revision, commit)
         if folder is None:
             return

@@ -260,10 +260,8 @@ def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
     product = loaded.logits(torch.nn.functional.linear(states, loaded.head_weight, loaded.head_bias))
     # The same operations on the same numbers; a cap or a factor changes far more than a bfloat16 rounding (2^-8).
     if not torch.allclose(product.float(), expected, rtol=0.01, atol=0.01 * float(expected.abs().max())):
-        raise UserError(
-            f"{folder}: {type(loaded.module).__name__} changes its logits in other ways than scaling and capping, "
-            "which is not supported"
-        )
+        how = "in other ways than scaling and capping, which is not supported"
+        raise UserError(f"{folder}: {type(loaded.module).__name__} changes its logits {how}")
 
 
 @contextmanager

@@ -182,9 +182,8 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
     """Shape of every tensor of a checkpoint by name, buffers left out. UserError as in `weight_files`."""
-    return {
-        name: shape for file in weight_files(checkpoint) for name, shape in _shapes(file).items() if not is_buffer(name)
-    }
+    files = weight_files(checkpoint)
+    return {name: shape for file in files for name, shape in _shapes(file).items() if not is_buffer(name)}
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:

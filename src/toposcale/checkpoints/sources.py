@@ -42,10 +42,7 @@ class FolderSource:
         return self.path / find_step(step, self._names, self._where)
 
     def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
-        """The steps whose weights are whole and of the shape that most have; and why the others are left out, by step.
-
-        UserError: none is usable.
-        """
+        """The steps with whole weights of the shape that most have; by step, why others are left out. UserError: none."""
         shapes, gaps = {}, {}
         for step in self.steps():
             try:

@@ -49,10 +49,8 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
         present = [column for name in named for column in plain[name]]
         if len(present) > 1 and what != "step":
             remedy = ", or name one with --loss-column (loss_column)" if what == "loss" else ""
-            raise UserError(
-                f"{where}: columns {' and '.join(present)} both hold the {what.replace('_', ' ')}; remove one of them"
-                f"{remedy}"
-            )
+            problem = f"both hold the {what.replace('_', ' ')}; remove one of them{remedy}"
+            raise UserError(f"{where}: columns {' and '.join(present)} {problem}")
         if present:
             column_of[what] = present[0]
     # The export of one TensorBoard curve calls its loss `Value`; beside a loss, a value is something else.

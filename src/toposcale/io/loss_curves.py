@@ -288,9 +288,9 @@ def _read_events(path: Path, loss_column: str | None) -> LossCurve:
     tags = [tag for tag in points if tag.lower() not in NAMES["step"]]
     column_of = matched(tags, path, {"loss": loss_column} if loss_column else {})
     if not column_of.keys() & {"loss", "validation_loss"}:
+        scalars = ", ".join(sorted(points))
         raise UserError(
-            f"{path}: no scalar for the loss; its scalars are {', '.join(sorted(points))}. Name it with --loss-column "
-            "(loss_column)"
+            f"{path}: no scalar for the loss; its scalars are {scalars}. Name it with --loss-column (loss_column)"
         )
     steps = sorted({step for column in column_of.values() for step in points[column]})
     columns = {name: [points[column].get(step, np.nan) for step in steps] for name, column in column_of.items()}

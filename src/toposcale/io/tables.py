@@ -126,10 +126,7 @@ def read_warnings(path: str | Path) -> list[dict[str, Any]]:
 
 
 def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Metadata for `write` with what a reader of the table has to know.
-
-    noted: rows with the keys model, step (None for the whole model), concerns, warning, remedy.
-    """
+    """Metadata for `write` with rows for the warnings table: model, step (None: whole model), concerns, warning, remedy."""
     return {**metadata, **({"warnings": json.dumps([dict(row) for row in noted])} if noted else {})}
 
 
