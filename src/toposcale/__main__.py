@@ -1,7 +1,5 @@
 """`python -m toposcale`: the features of a checkpoint, what changed between two, and a page that follows a training."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The registry of analyses: what each reads and makes. Nothing here knows where a file lies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple

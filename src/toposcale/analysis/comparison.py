@@ -1,7 +1,5 @@
 """Published values beside those of a run, with the differences in setting said: a rerun need not match them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A run asks each question of many features. What passes was searched for. It is c
 direction, on runs of the same models with fresh seeds: there the findings alone are tested, and corrected by Holm (1979).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

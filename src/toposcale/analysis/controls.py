@@ -1,7 +1,5 @@
 """What a partial correlation or a test holds fixed. A new control is one entry of `CONTROLS`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ They say how closely a feature follows a metric. That is no evidence of a relati
 The same given a control, and the tests, are in `partial_correlations`; the table `correlations` holds both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

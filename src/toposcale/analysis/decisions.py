@@ -1,7 +1,5 @@
 """Finish, extend, or stop and start another size: the advice on every run, and what following it would have cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Early stopping: patience on a feature against patience on the validation loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

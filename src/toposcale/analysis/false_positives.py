@@ -3,8 +3,6 @@
 `make nulls` measures them on the cells of the first study; docs/statistics.md has the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import pandas as pd

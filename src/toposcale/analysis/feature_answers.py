@@ -3,8 +3,6 @@
 At most 40 words an answer, the numbers apart; every number is one of the tables verdicts, tested_features and sensitivity.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

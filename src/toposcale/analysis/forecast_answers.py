@@ -1,7 +1,5 @@
 """What a run says about its forecasts and its decisions: at most 40 words each, the numbers apart."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

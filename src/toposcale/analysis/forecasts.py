@@ -1,7 +1,5 @@
 """Forecasts of every model at every share of training, and how good they were (pandas tables)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """How much the features of a loss surface depend on the graph that it is read through."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Any

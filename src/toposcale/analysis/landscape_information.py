@@ -1,7 +1,5 @@
 """Which features of the landscape tell checkpoints apart, and which are noise of their draws or constant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests over the seeds of a cell: run permutation, and what tells which run of a cell ends lower."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

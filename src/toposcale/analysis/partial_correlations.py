@@ -4,8 +4,6 @@ The partial Spearman correlations describe; the innovation test (`toposcale.stat
 stretch alone. Whatever is held fixed, it takes out the trend in the step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A cell is what runs share but for their seed. Seeds are averaged within their ce
 weigh in the test as one run does. No interval: five runs do not carry one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

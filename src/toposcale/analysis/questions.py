@@ -3,8 +3,6 @@
 A new question is one entry of `QUESTIONS`: verdicts, positive controls, answers, figures and pages read this registry.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

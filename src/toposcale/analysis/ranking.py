@@ -1,7 +1,5 @@
 """Topology against spectra, norms and curvature: how closely each follows a metric, with paired intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Scaling laws of every feature and metric at the final step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Forecasts of the scores of tasks, such as arc_easy.acc: from the forecast of the loss, and from the score's own curve."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The positive control is the metric itself, with noise that leaves the test a cor
 same test as one more feature. Where it is not found, a "no" of the run means nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Features that are the metric and noise: what the tests over runs find of a relation that is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """What a run says about the project's questions: a headline, and an answer of at most 40 words each, numbers apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """From the tables of a run to its trainings."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transitions of every series: the largest change, and the change points."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

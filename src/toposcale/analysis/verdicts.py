@@ -5,8 +5,6 @@ metric over all runs, and the same for each run alone. The q-values (Benjamini a
 table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

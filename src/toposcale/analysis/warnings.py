@@ -1,7 +1,5 @@
 """What a reader has to know before trusting a number, and what can be done about it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -4,7 +4,7 @@ They are kept in the cache of the client library, in its layout: refs/{revision}
 links to blobs/{digest}.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # a nested function is annotated with a type that is imported for checks alone
 
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Many runs in one figure: the runs of a cell, which differ by their seed alone, become one line with a band."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

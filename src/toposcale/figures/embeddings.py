@@ -1,7 +1,5 @@
 """Figures of the embeddings: against perplexity, ranked, and how fast their diagrams move; see also the gallery's grids."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Figures of the forecasts, and of the decision to train on or to scale up."""
 
-from __future__ import annotations
-
 from itertools import repeat
 
 import numpy as np

@@ -3,8 +3,6 @@
 `FIGURES` lists them without importing anything heavy; `load` imports the one that is drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module

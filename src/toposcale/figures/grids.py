@@ -1,7 +1,5 @@
 """Small multiples over training: figures that the gallery describes as data, and what they share with others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

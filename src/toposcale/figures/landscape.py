@@ -1,7 +1,5 @@
 """Figures of the loss landscape: surface and merge tree, diagram, curvature, path, evolution, evaluation."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

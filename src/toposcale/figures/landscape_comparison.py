@@ -1,7 +1,5 @@
 """Landscapes side by side: a column for each condition, with its surface, merge tree and persistence diagram."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping, Sequence

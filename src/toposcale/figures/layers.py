@@ -1,7 +1,5 @@
 """Figures that resolve layers (heat maps, attention against feed-forward) or radii (CROCKER)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

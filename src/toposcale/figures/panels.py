@@ -1,7 +1,5 @@
 """Parts that figures share: selections from the tables, lines per model, step axes, legends, notes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 from typing import Any

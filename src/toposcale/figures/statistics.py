@@ -1,7 +1,5 @@
 """Figures of the analyses: correlation heat map, scaling, transitions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Figures are built with the object-oriented API alone: no pyplot, no global state, nothing left open.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

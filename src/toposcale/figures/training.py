@@ -1,7 +1,5 @@
 """Figures of a training run: the four-panel overview, and the loss curves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures that judge the features: their ranking, the verdicts, and the power of the tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Vietoris-Rips features of a point cloud: what weights, embeddings and gradients are all described by."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Bars that never die are left out everywhere. A diagram of a descending filtratio
 neural persistence has) is summarized by birth - death; Betti curves are for ascending filtrations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Persistent-homology dimension of a trajectory: how its spanning tree grows with the number of points."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

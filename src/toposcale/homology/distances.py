@@ -1,7 +1,5 @@
 """Exact distances between persistence diagrams, ground metric L-infinity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

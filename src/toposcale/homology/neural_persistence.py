@@ -6,8 +6,6 @@ edge weights a = |w| / s. Vertices are born at 1, edges enter by descending a, s
 at the edge weights of the maximum spanning tree.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Source: Barannikov et al., "Representation Topology Divergence: A Method for Com
 ICML 2022, arXiv:2201.00058.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

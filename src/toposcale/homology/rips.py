@@ -1,7 +1,5 @@
 """Vietoris-Rips persistence of point clouds: Euclidean distances in float64, filtration value = distance."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 

@@ -5,8 +5,6 @@ every job. So the compiled function is called itself. Its name is private to gud
 which pyproject.toml pins; a test says so when another version is installed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from gudhi._ripser_ext import _full
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """Random draws that depend on names, not on order: subsampled rows, and null models of a weight matrix."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

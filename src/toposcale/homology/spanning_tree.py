@@ -11,8 +11,6 @@ edge of at least some weight. Kruskal on just those edges takes only edges of a 
 Each round at least halves the number of components other than the largest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Checks that the array functions share: every refusal is a `ValueError` that names the argument."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -4,8 +4,6 @@ Source: Girrbach et al., "Addressing caveats of neural persistence with deep gra
 arXiv:2307.10865.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import lru_cache

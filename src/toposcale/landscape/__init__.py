@@ -4,8 +4,6 @@ Names are loaded when first used, so that merge trees and graphs work without to
 install. Only `merge_tree` is loaded at once: the function and its module share their name, and the function has to win.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

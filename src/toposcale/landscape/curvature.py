@@ -4,8 +4,6 @@ Nothing here touches `.grad`. In all functions `loss` maps a dict of tensors to 
 such a dict. The Hessian is that of the loss with respect to all the tensors laid end to end, in the order of the dict.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Directions in parameter space along which a loss surface is cut."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

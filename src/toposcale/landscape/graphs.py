@@ -1,7 +1,5 @@
 """Graphs on grids and on scattered points: who is whose neighbour in a sampled loss surface."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

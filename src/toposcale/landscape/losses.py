@@ -1,7 +1,5 @@
 """Losses as functions of parameters: of any module, and of a language model on a probe batch."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import threading

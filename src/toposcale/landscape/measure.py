@@ -1,7 +1,5 @@
 """The whole landscape of a loss around one point: surfaces on several planes, merge trees, curvature and a ball."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence

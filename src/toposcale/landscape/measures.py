@@ -1,7 +1,5 @@
 """Numbers that describe a sampled loss surface: merge tree and homology by graph, and sharpness."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

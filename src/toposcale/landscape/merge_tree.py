@@ -1,7 +1,5 @@
 """Merge tree of the sublevel sets of a function on a graph, and its persistence pairs in degree 0."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The way that training takes through parameter space: seen in its principal plane, and the loss around it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What spans a loss surface, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 RANDOM, TOP, NEGATIVE, MIXED = PLANES = ("random", "top", "negative", "mixed")

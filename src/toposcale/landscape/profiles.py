@@ -1,7 +1,5 @@
 """Landscape profiles: how much of a sampled surface each valley holds, level by level."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

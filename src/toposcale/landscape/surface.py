@@ -1,7 +1,5 @@
 """Loss on a grid around a point of parameter space, along given directions."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

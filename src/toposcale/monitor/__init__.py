@@ -5,8 +5,6 @@ Every k steps the weights are copied, and a process in the background turns the 
 would have computed of a checkpoint. What it costs is measured and said. No library is imported before it is needed.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """`TopologyCallback`: `TopologyMonitor` inside transformers' Trainer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

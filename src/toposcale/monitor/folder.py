@@ -6,8 +6,6 @@ In the folder that the user names lie, for every model, `features/weights/{model
 The workflow asks for these at every start, so nothing heavy is imported here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

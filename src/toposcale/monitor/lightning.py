@@ -1,7 +1,5 @@
 """`LightningTopologyCallback`: `TopologyMonitor` inside a Trainer of Lightning."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,7 +1,5 @@
 """Matrices in memory that two processes share: the training writes them, the background process reads them."""
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The rows of a monitored model: the tables of the workflow, written snapshot by snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ It is a Python of its own that is handed a channel to the training and the share
 that uses a GPU is forked, and the user's program is not imported again. It ends when the training does.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess

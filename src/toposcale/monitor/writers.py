@@ -1,7 +1,5 @@
 """Where the numbers are shown while the model trains: TensorBoard, and Weights & Biases where a run of it is open."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

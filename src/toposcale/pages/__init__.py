@@ -4,8 +4,6 @@ Charts are drawn by Plotly, whose one file is in every page. It and the data are
 chart comes into view.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

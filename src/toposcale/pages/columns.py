@@ -3,8 +3,6 @@
 A key is (source, layer, feature). A value that is missing or not finite is None, a gap in the line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ The page holds one part for the run and one for each model, which is unpacked wh
 `toposcale.pages.watch` serves the same parts of a training that goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How a run was made, as the report tells it: what it was run on, what it cost, and how to make it again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

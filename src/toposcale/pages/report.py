@@ -1,7 +1,5 @@
 """report.html: what was run, what it says, and everything behind it, in one page that needs no network."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 One process on the loopback address. It only reads: what it computes of a checkpoint stays in its memory.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import signal

@@ -8,8 +8,6 @@ Permutations of the residuals within cells (Freedman and Lane 1983): the outcome
 residuals are permuted among the runs of the cell, and the partial correlations are computed anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Correlation coefficients of many series at once (Pearson, Spearman, partial), and p-values under independence."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -17,8 +17,6 @@ price: a relation that shows only in the slow common course is not found, becaus
 coincidence; that question needs more models, not more checkpoints.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

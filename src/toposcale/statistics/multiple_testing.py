@@ -1,7 +1,5 @@
 """Corrections of p-values for the number of tests; NaN stands for a test that could not be made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Patience rules: where training would have been stopped."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

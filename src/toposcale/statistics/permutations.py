@@ -1,7 +1,5 @@
 """Permutations of runs within their cells: all of them where they can be counted, else random draws."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, permutations, product

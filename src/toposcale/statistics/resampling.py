@@ -5,8 +5,6 @@ sum_s m_s [x_s < x_t] + (sum_s m_s [x_s = x_t] + 1) / 2, one matrix product for 
 each. Ranks are half-integers, so every sum here is exact and the bits do not depend on BLAS or its threads.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -5,8 +5,6 @@ with its own loss innovations. Null: the same with the runs of a cell paired at 
 schedule, the clock, the warm-up) is the same in every pairing and cancels, so that no stretch of the training is barred.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Power laws by least squares: a x^b + c by a search over b alone, and the scaling laws in model size, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

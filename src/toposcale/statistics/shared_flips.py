@@ -1,7 +1,5 @@
 """One innovation test for several runs together: the sign of a checkpoint is flipped in all of them at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

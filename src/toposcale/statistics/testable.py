@@ -4,8 +4,6 @@ Held against a real null (features of one training, losses of another one on the
 there and nowhere else: `make nulls`, docs/statistics.md.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
