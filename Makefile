@@ -35,7 +35,7 @@ LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run confirm advice watch unlock docs test quick coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run confirm advice watch unlock docs test quick planted-faults coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -77,6 +77,10 @@ test: $(VENV)/.test
 # Within a minute: the unit tests of what changed since main, or all that are quick.
 quick: $(VENV)/.test
 	$(BIN)/python tests/quick.py
+
+# Plants faults in copies of the package, and says which ones the unit tests find. Minutes.
+planted-faults: $(VENV)/.test
+	$(BIN)/python tests/planted_faults.py
 
 # Which lines and branches of src the unit tests reach.
 coverage: $(VENV)/.test

@@ -12,7 +12,7 @@ import pandas as pd
 
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
 from studies.decisions.published import Moment
-from toposcale.forecasting import joint, misfit
+from toposcale.forecasting import family_law, joint, misfit
 from toposcale.forecasting.priors import Belief, Prior
 
 NOTHING = 1e-6
@@ -25,18 +25,19 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
     "that the curve tells how large the misfit is": lambda prior: prior._replace(
         log_misfit=prior.log_misfit._replace(width=0.01)
     ),
-    "the clock: T is the sum of the rates": lambda prior: prior._replace(clock=1.0),
-    "a fall of the rate counts as it is": lambda prior: prior._replace(gain=1.0),
+    "the clock: T is the sum of the rates": lambda prior: prior._replace(clock=prior.clock._replace(centre=1.0)),
+    "a fall of the rate counts as it is": lambda prior: prior._replace(gain=prior.gain._replace(centre=1.0)),
     "B grows with the peak rate": lambda prior: prior._replace(peak=0.0),
     "the learnt law of sizes: one by hand": lambda prior: prior._replace(**BY_HAND),  # type: ignore[arg-type]  # beliefs
 }
 """What takes a part of the law away."""
 
 PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
+    "the slow law": ((joint, "SLOW_SHARE", 0.0),),
     "that the misfit grows towards the past": ((misfit, "GROWTH", 0.0),),
     "that part of the misfit is a run's own": ((misfit, "OF_ALL_RUNS", 1.0),),
-    "the cost of the first steps": ((joint, "_FIRST", (float(np.log(NOTHING)), 0.01)),),
-    "what a size has of its own": ((joint, "OWN", dict.fromkeys(joint.OWN, NOTHING)),),
+    "the cost of the first steps": ((family_law, "_FIRST", (float(np.log(NOTHING)), 0.01)),),
+    "what a size has of its own": ((family_law, "OWN", dict.fromkeys(family_law.OWN, NOTHING)),),
 }
 """Constants of the law, and the values that take a part away."""
 

@@ -53,7 +53,7 @@ def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd
     rows: list[dict[str, Any]] = []
     for moment in moments:
         prior = priors.get(moment.base.source, priors[NONE])
-        ends = {method: forecast(make(method), moment.now).value for method in OF_ONE_RUN}
+        ends = {method: forecast(make(method), moment.now) for method in OF_ONE_RUN}
         for setting, known in ((ALONE, ()), (WITH_SMALLER, moment.smaller)):
             if known or setting == ALONE:
                 rows += _rows_of(moment, setting, known, prior, ends)
@@ -61,7 +61,7 @@ def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd
 
 
 def _rows_of(
-    moment: Moment, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, float]
+    moment: Moment, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
     """Each start of a moment against finishing; at a constant rate also all of them together."""
     law = Joint(prior).fit(known, moment.now)
@@ -88,7 +88,7 @@ def _rows_of(
 
 
 def _judged(
-    decision: Decision, moment: Moment, starts: Sequence[Start], ends: Mapping[str, float]
+    decision: Decision, moment: Moment, starts: Sequence[Start], ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
     outcomes = {FINISH: Outcome(moment.loss)}
     outcomes |= {start.candidate.name: Outcome(start.loss) for start in starts}
@@ -98,7 +98,7 @@ def _judged(
     choices = {
         EXPECTED_REGRET: Choice(best.candidate.name, best.probability),
         "sure_or_finish": Choice(best.candidate.name if best.probability >= SURE else FINISH),
-        **{method: _lowest(losses, end) for method, end in ends.items()},
+        **{method: lowest(decision, end) for method, end in ends.items()},
         "always_finish": Choice(FINISH),
         "stop_now": Choice(following),
         "stop_at_random": Choice(AT_RANDOM),
@@ -110,11 +110,11 @@ def _judged(
     return rows
 
 
-def _lowest(losses: Mapping[str, Prediction], end: float) -> Choice:
-    """The lowest forecast, with another forecast of the end of the base run."""
-    if np.isnan(end):
-        return Choice("", reason="no forecast")
-    forecasts = {name: loss.value for name, loss in losses.items()} | {FINISH: end}
+def lowest(decision: Decision, end: Prediction) -> Choice:
+    """The candidate whose forecast is the lowest, where `end` takes the place of the law's forecast of finishing."""
+    if end.reason:
+        return Choice("", reason=end.reason)
+    forecasts = {option.candidate.name: option.loss.value for option in decision.options} | {FINISH: end.value}
     return Choice(min(forecasts, key=lambda name: (forecasts[name], name)))
 
 

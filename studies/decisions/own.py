@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from studies.decisions.judge import lowest
 from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
 from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.decision import FINISH, Candidate, Decision, weigh
-from toposcale.forecasting.joint import Joint, target_of
+from toposcale.forecasting.decision import FINISH, Candidate, weigh
+from toposcale.forecasting.family_law import target_of
+from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import METHODS, Family, forecast, make
 from toposcale.forecasting.training_run import TrainingRun
 
@@ -97,17 +99,9 @@ def _decision(
     choices = usual_choices(advice, f"start {starts[0].size}")
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))
-    choices |= {method: _lowest(method, decision, known) for method in OF_THE_END}
+    family = Family(known)
+    choices |= {method: lowest(decision, forecast(make(method, family), now)) for method in OF_THE_END}
     return judged(choices, outcomes, Outcome(float(np.mean([*later, history.final_loss]))))
-
-
-def _lowest(method: str, decision: Decision, known: Sequence[TrainingRun]) -> Choice:
-    """The lowest forecast, where a method forecasts the end of the last of `known`."""
-    end = forecast(make(method, Family(known)), known[-1])
-    if end.reason:
-        return Choice("", reason=end.reason)
-    losses = {option.candidate.name: option.loss.value for option in decision.options} | {FINISH: end.value}
-    return Choice(min(losses, key=lambda name: (losses[name], name)))
 
 
 def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candidate]:

@@ -2,10 +2,10 @@
 
 Two kinds of numbers are learnt. The constants of a family (`CONSTANTS`) are those of the joint law fitted to its runs
 under a wide prior. The prior's centre is the mean over sources, and its width holds a source that was not seen: the spread
-over so few sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources. What all families
-share, and B and the misfit, whose widths decide on the intervals (`SHARED`), are the numbers under which the ends of the
-runs were the most likely, as forecast from `SHARES` of each run alone. There a source counts as one observation, since its
-runs err together, and what was stated of them (`FAITH`) counts as one more.
+over so few sources is drawn towards a width that was stated beforehand, which counts as `STATED` sources. The other centres
+(`SHARED`) are the numbers under which the ends of the runs were the most likely, as forecast from `SHARES` of each run
+alone. There a source counts as one observation, since its runs err together, and what was stated of them counts as one
+more. Their widths are stated (`START`): six sources cannot tell them (the search let B differ by 7% between families).
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, SHARES, Run
-from toposcale.forecasting.joint import Joint, target_of
+from toposcale.forecasting.family_law import FamilyLaw, target_of
+from toposcale.forecasting.joint import CALIBRATION, END_SCATTER, Joint
 from toposcale.forecasting.priors import Belief, Prior
 from toposcale.forecasting.training_run import TrainingRun
 
 START = Prior(
     log_alpha=Belief(np.log(0.5), 0.5),
-    log_b=Belief(np.log(0.15), 0.25),
+    log_b=Belief(np.log(0.15), 0.3),
     kappa=Belief(0.0, 0.5),
     share=Belief(0.7, 1.0),
     log_alpha_n=Belief(np.log(0.34), 0.5),
-    log_misfit=Belief(np.log(0.015), 1.0),
-    clock=0.5,
-    gain=0.7,
+    log_misfit=Belief(np.log(0.015), 0.6),
+    clock=Belief(0.5, 0.1),
+    gain=Belief(0.7, 0.15),
     peak=0.2,
 )
 """Where the search begins: centres of the order that Luo et al. 2025 and Hoffmann et al. 2022 publish, and little faith in
@@ -44,10 +45,9 @@ STATED = 4
 MOMENT = 0.3
 NONE = "none"
 
-SHARED = ("clock", "gain", "peak", "log_b", "log_b_width", "log_misfit")
-FAITH = {"clock": 0.15, "gain": 0.15, "peak": 0.1, "log_b": 0.3, "log_b_width": 0.5, "log_misfit": 1.0}
-"""How far each of `SHARED` may lie from `START`: standard deviations, stated beforehand. Together they count as one more
-source, without which five sources drew the gain above 1 and the clock to 0.3."""
+SHARED = {"clock": 0.15, "gain": 0.15, "peak": 0.1, "log_b": 0.3, "log_misfit": 1.0}
+"""How far each may lie from `START`: standard deviations, stated beforehand. Together they count as one more source, else
+five sources drew the gain above 1 and the clock to 0.3."""
 
 FREEDOM = 5
 """Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide
@@ -56,8 +56,8 @@ less."""
 MOST_OF_A_FAMILY = 24
 """Forecasts of each family by which a prior is judged while it is searched, for time."""
 
-FIRST_SEARCH, LATER_SEARCH = 70, 35
-"""Priors that are tried with all sources, and from there with each source left out."""
+TRIES = 70
+"""Priors that a search tries."""
 
 
 class Ahead(NamedTuple):
@@ -87,19 +87,20 @@ def is_readable(now: TrainingRun) -> bool:
 
 def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
     """A row for each source that is left out, and one for `NONE`: every number of the prior."""
-    ahead = [one for part in _by_family(ends_ahead(runs)).values() for one in _spread_out(part)]
     rows = []
     with ProcessPoolExecutor(processes) as pool:
-        constants = constants_by_source(runs, START)
-        start = with_constants(START, constants)
-        start = with_shared(start, _searched(pool, start, ahead))
-        constants = constants_by_source(runs, start)
-        for left_out in (NONE, *constants.index):
-            prior = with_constants(start, constants.drop(index=left_out, errors="ignore"))
-            others = [one for one in ahead if one.source != left_out]
-            prior = with_shared(prior, _searched(pool, prior, others, LATER_SEARCH))
+        for left_out in (NONE, *sorted({run.source for run in runs})):
+            prior = _learnt_of(pool, [run for run in runs if run.source != left_out])
             rows.append({"left_out": left_out} | as_row(prior))
     return pd.DataFrame(rows).set_index("left_out")
+
+
+def _learnt_of(pool: Executor, runs: Sequence[Run]) -> Prior:
+    """The prior that these runs teach. Nothing of another run is in it, not even where the search begins."""
+    ahead = [one for part in _by_family(ends_ahead(runs)).values() for one in _spread_out(part)]
+    start = with_constants(START, constants_by_source(runs, START))
+    prior = with_shared(start, _searched(pool, start, ahead))
+    return with_constants(prior, constants_by_source(runs, prior))
 
 
 def constants_by_source(runs: Sequence[Run], wide: Prior) -> pd.DataFrame:
@@ -123,9 +124,9 @@ def _constants(family: Sequence[TrainingRun], wide: Prior) -> dict[str, float]:
     nothing of sizes."""
     sizes = sorted({run.n_parameters for run in family})
     of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step)
-    told = Joint(wide).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).learnt()
+    beliefs = Joint(wide).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).laws[0].learnt()
     alone = sizes[-1] < 2 * sizes[0]
-    return {name: np.nan if alone and name != "log_alpha" else getattr(told, name).centre for name in CONSTANTS}
+    return {name: np.nan if alone and name != "log_alpha" else getattr(beliefs, name).centre for name in CONSTANTS}
 
 
 def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
@@ -135,33 +136,32 @@ def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
         values = constants[name].dropna().to_numpy(np.float64)
         squares = float(np.sum((values - values.mean()) ** 2))
         variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
-        beliefs[name] = Belief(float(values.mean()), float(np.sqrt(variance * (1 + 1 / len(values)))))
+        width = float(np.sqrt(variance * (1 + 1 / len(values))))
+        # The calibration is that of forecasts of one size, and says nothing of what is believed of sizes.
+        beliefs[name] = Belief(float(values.mean()), width if name == "log_alpha" else width / CALIBRATION)
     return prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
 
 
-def with_shared(prior: Prior, x: np.ndarray) -> Prior:
-    """The prior with these numbers of `SHARED`, the width as its logarithm."""
-    clock, gain, peak, log_b, log_width, log_misfit = map(float, x)
-    return prior._replace(
-        clock=clock,
-        gain=gain,
-        peak=peak,
-        log_b=Belief(log_b, float(np.exp(log_width))),
-        log_misfit=prior.log_misfit._replace(centre=log_misfit),
-    )
+def with_shared(prior: Prior, centres: np.ndarray) -> Prior:
+    """The prior with these centres of `SHARED`."""
+    values = {name: _moved(getattr(prior, name), float(x)) for name, x in zip(SHARED, centres, strict=True)}
+    return prior._replace(**values)  # type: ignore[arg-type]  # a belief stays one
+
+
+def _moved(value: Belief | float, centre: float) -> Belief | float:
+    return value._replace(centre=centre) if isinstance(value, Belief) else centre
 
 
 def shared_of(prior: Prior) -> np.ndarray:
-    """The numbers of `SHARED`."""
-    return np.array(
-        [prior.clock, prior.gain, prior.peak, prior.log_b.centre, np.log(prior.log_b.width), prior.log_misfit.centre]
-    )
+    """The centres of `SHARED`."""
+    values = [getattr(prior, name) for name in SHARED]
+    return np.array([value.centre if isinstance(value, Belief) else value for value in values])
 
 
-def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int = FIRST_SEARCH) -> np.ndarray:
-    """The numbers of `SHARED` under which the ends were the most likely, by the simplex of Nelder and Mead."""
+def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int = TRIES) -> np.ndarray:
+    """The centres of `SHARED` under which the ends were the most likely, by the simplex of Nelder and Mead."""
     start = shared_of(prior)
-    steps = np.diag([0.06, 0.06, 0.06, 0.15, 0.15, 0.3])
+    steps = np.diag([0.06, 0.06, 0.06, 0.15, 0.3])
     solution = minimize(
         lambda x: unlikely(pool, with_shared(prior, x), ahead),
         start,
@@ -172,20 +172,21 @@ def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int =
 
 
 def unlikely(pool: Executor, prior: Prior, ahead: Sequence[Ahead]) -> float:
-    """Minus the log density of the ends, the mean over sources of the means over families, and of what was stated."""
-    if not (0 < prior.clock < 2 and 0 < prior.gain < 2):
+    """Minus the log density of the ends as the learnt law alone forecasts them, and of what was stated; a mean over sources
+    of means over families."""
+    if not (0 < prior.clock.centre < 2 and 0 < prior.gain.centre < 2):
         return np.inf
     values = list(pool.map(_surprise, ahead, [prior] * len(ahead), chunksize=8))
     table = pd.DataFrame([(one.source, one.family) for one in ahead], columns=["source", "family"])
     by_family = table.assign(value=values).groupby(["source", "family"])["value"].mean()
     by_source = by_family.groupby("source").mean()
-    away = (shared_of(prior) - shared_of(START)) / [*FAITH.values()]
+    away = (shared_of(prior) - shared_of(START)) / [*SHARED.values()]
     return float(by_source.mean() + 0.5 * np.sum(away**2) / len(by_source))
 
 
 def _surprise(ahead: Ahead, prior: Prior) -> float:
-    values, covariance = Joint(prior).fit([], ahead.now).predict([target_of(ahead.now)])
-    spread = float(np.sqrt(covariance[0, 0]))
+    values, covariance = FamilyLaw(prior, [ahead.now]).predict([target_of(ahead.now)])
+    spread = float(np.hypot(CALIBRATION * np.sqrt(covariance[0, 0]), END_SCATTER))
     off = (ahead.end - values[0]) / spread
     return float(np.log(spread) + 0.5 * (FREEDOM + 1) * np.log1p(off**2 / FREEDOM))
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.forecasting.decision import FINISH, Candidate
-from toposcale.forecasting.joint import target_of
+from toposcale.forecasting.family_law import target_of
 from toposcale.forecasting.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.calibration import FEWEST_RUNS, calibrate, score
+from toposcale.forecasting.calibration import FEWEST_RUNS, calibrate, calibrate_on_others, score
 from toposcale.forecasting.prediction import Prediction
 
 
@@ -50,3 +50,12 @@ def test_an_interval_that_cannot_be_stretched_has_no_known_coverage():
     own, coverage = calibrate([2.0] * 9)(Prediction(0.2, 0.0, 0.5))
     assert own == Prediction(0.2, 0.0, 0.5)
     assert np.isnan(coverage)
+
+
+def test_no_run_calibrates_its_own_interval():
+    """Of ten runs one misses by a hundred times its interval: the others are stretched for it, it is not."""
+    predictions, truth = [interval(3.0, 0.01)] * 10, np.full(10, 3.0 * np.exp(0.01))
+    truth[0] = 3.0 * np.exp(1.0)
+    calibrated = calibrate_on_others(predictions, truth)
+    widths = [np.log(own.high / own.value) for own, _ in calibrated]
+    assert widths == pytest.approx([0.01] + [1.0] * 9)

@@ -5,7 +5,8 @@ import pytest
 
 from planted_laws import SIZES, law, run, wsd
 from toposcale.forecasting.decision import Candidate, best_size, steps_to, weigh
-from toposcale.forecasting.joint import Joint, Target
+from toposcale.forecasting.family_law import Target
+from toposcale.forecasting.joint import Joint
 
 
 class Known:

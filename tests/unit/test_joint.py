@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, law, run, wsd
-from toposcale.forecasting.joint import Joint, Target, target_of
+from toposcale.forecasting.family_law import FamilyLaw, Target, target_of
+from toposcale.forecasting.joint import SLOW_SHARE, Joint
 from toposcale.forecasting.prediction import NoForecast
 from toposcale.forecasting.priors import PUBLISHED, Belief
 
 
 def test_the_gradient_is_that_of_the_law():
-    joint = Joint().fit([run("400M", 400_000_000)], run("100M", 100_000_000, until=0.5))
+    joint = FamilyLaw(PUBLISHED, [run("100M", 100_000_000, until=0.5), run("400M", 400_000_000)])
     curve = joint._seen(run("200M", 200_000_000), np.array([300.0, 2000.0, 3900.0]))
     other = joint._seen(run("400M", 400_000_000), np.array([300.0, 3900.0]))
     x = joint._fit.x + 0.01
@@ -31,6 +32,17 @@ def test_the_end_under_a_decay_that_was_not_seen(share):
     found = Joint().fit([], whole.first(share)).forecast(whole.first(share))
     assert found.low < whole.final_loss < found.high
     assert found.value == pytest.approx(whole.final_loss, abs=0.05)
+
+
+def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
+    """A loss that falls as the sum of the rates to the power -0.3 is the slow law's; the other one falls as usual."""
+    whole = run("100M", 100_000_000)
+    steps, rates = whole.checkpoint_steps.astype(int), wsd()
+    noise = 0.002 * np.random.default_rng(0).normal(size=len(steps))
+    slow = replace(whole, checkpoint_losses=2.2 + 2.5 * (np.cumsum(rates / rates.max())[steps] / 100) ** -0.3 + noise)
+    of_slow, of_learnt = (Joint().fit([], one).weights[1] for one in (slow, whole.first(0.5)))
+    assert of_slow > 0.5
+    assert of_learnt < SLOW_SHARE
 
 
 def test_a_size_that_was_not_seen_is_forecast_from_two():
@@ -59,7 +71,7 @@ def test_what_the_losses_say_of_the_constants_moves_away_from_the_prior():
     """The planted exponent of the size is 0.3, and L0 = 1.8 + 0.6 N^-0.3 in hundreds of millions."""
     wide = PUBLISHED._replace(log_alpha_n=Belief(np.log(0.6), 0.7), share=Belief(0.0, 1.0))
     family = [run(f"{n}00M", n * 100_000_000) for n in (1, 2, 4, 8, 16, 32)]
-    learnt = Joint(wide).fit(family).learnt()
+    learnt = Joint(wide).fit(family).laws[0].learnt()
     assert learnt.log_alpha_n.width < 0.5
     assert abs(learnt.log_alpha_n.centre - np.log(0.3)) < abs(np.log(0.6) - np.log(0.3))
     # E / L0 of the largest size, as log-odds
@@ -72,9 +84,10 @@ def test_at_most_two_runs_of_a_size_are_read_and_the_nearest_sizes():
     seeds = [run(f"400M-{seed}", 400_000_000, seed=seed) for seed in range(5)]
     sizes = [run(f"{n}00M", n * 100_000_000) for n in range(2, 14) if n != 4]
     joint = Joint().fit([*seeds, *sizes], live)
-    assert joint.n_runs == 1 + 9 * 2 - 8
-    assert {name for name in joint._names if name.startswith("400M")} == {"400M-0", "400M-1"}
-    assert "1300M" not in joint._names
+    names = [read.model for read in joint.runs]
+    assert len(names) == 1 + 9 * 2 - 8
+    assert {name for name in names if name.startswith("400M")} == {"400M-0", "400M-1"}
+    assert "1300M" not in names
 
 
 def test_the_tokens_of_a_step_are_the_clock_between_runs():

@@ -153,5 +153,6 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
     assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
     assert f"and starting another size in {(~finish).sum()}." in page
     right = (advice["regret"][sure] <= 0).sum()
-    assert f"sure in {sure.sum()} of the {len(advice)} decisions, and all {right} are right" in page
-    assert f"gives up {advice['regret'].mean():.3f} nats" in page
+    assert f"sure in {sure.sum()} of the {len(advice)} decisions (right in {right})" in page
+    assert f"Who finishes where there is no choice gives up {advice['regret'].mean():.3f} nats" in page
+    assert f"In {(advice['reason'].fillna('') != '').sum()} of the {len(advice)} decisions fewer than three" in page

@@ -161,14 +161,14 @@ def test_the_committed_numbers_are_better_than_their_neighbours(published):
     ahead = learning.ends_ahead(published)[::12]
     best = committed_priors()[NONE]
     here = learning.unlikely(InTurn(), best, ahead)
-    far = learning.shared_of(best) + np.array([0.3, 0.3, 0.3, 0.6, 0.8, 2.5])
+    far = learning.shared_of(best) + np.array([0.3, 0.3, 0.3, 0.6, 2.5])
     assert here < learning.unlikely(InTurn(), learning.with_shared(best, far), ahead) - 0.05
     assert here < learning.unlikely(InTurn(), START, ahead) + 0.02
 
 
 def test_the_search_finds_a_planted_optimum(monkeypatch):
     """With a bowl in the place of the likelihood its bottom is found."""
-    bottom = learning.shared_of(START) + np.array([0.05, -0.05, 0.1, 0.2, -0.3, 0.4])
+    bottom = learning.shared_of(START) + np.array([0.05, -0.05, 0.1, 0.2, 0.4])
     monkeypatch.setattr(
         learning, "unlikely", lambda pool, prior, ahead: float(np.sum((learning.shared_of(prior) - bottom) ** 2))
     )

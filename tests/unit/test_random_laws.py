@@ -15,7 +15,7 @@ LAWS = 120
 def random_training(seed):
     """E + A N^-a + B D^-b, and a gain that follows the fall of the rate with a delay: not the law that forecasts it."""
     rng = np.random.default_rng([7, seed])
-    size = float(np.exp(rng.uniform(np.log(25e6), np.log(2e9))))
+    size = float(np.exp(rng.uniform(np.log(3e6), np.log(2e9))))
     steps = int(rng.integers(4_000, 60_000))
     warmup = int(rng.uniform(0.005, 0.05) * steps)
     shape = str(rng.choice(["cosine", "linear", "wsd"]))

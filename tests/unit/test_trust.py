@@ -12,6 +12,7 @@ from toposcale.forecasting.advice import advise_on
 from toposcale.forecasting.decision import Request
 from toposcale.forecasting.irregular_rows import is_excursion, is_moving_average
 from toposcale.forecasting.training_run import Facts, TrainingRun
+from toposcale.forecasting.trust import SURE
 
 FINAL = 9600
 OPTIONS = {"n_parameters": 60e6, "tokens_per_step": 1e5, "steps": FINAL}
@@ -50,17 +51,38 @@ def test_a_curve_that_falls_has_advice():
 
 @pytest.mark.parametrize("size", [8_320, 1e5, 1e6, 1e11])
 def test_outside_the_sizes_of_published_trainings_no_answer_is_sure(size):
+    """Far outside there is no choice at all, but a forecast of the end."""
     advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
+    assert not advice.choice
+    assert advice.sentence.startswith(
+        f"No advice: {size:,.0f} parameters are far outside the sizes of published trainings"
+    )
+    assert advice["forecast_low"] < advice["forecast"] < advice["forecast_high"]
+
+
+@pytest.mark.parametrize("size", [4e6, 2e10])
+def test_near_the_sizes_of_published_trainings_an_answer_leans_and_says_why(size):
+    advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
+    assert advice.choice
     assert not advice.is_sure
     assert any("outside the sizes of published trainings" in doubt for doubt in advice.doubts)
-    if advice["probability"] is not None and advice["probability"] >= 0.8:
+    if advice["probability"] >= SURE:
         assert f"{size:,.0f} parameters" in advice.sentence
 
 
-def test_two_sizes_tell_the_law_of_sizes_where_no_published_training_was():
-    live = run("1M", 1_000_000, until=0.7)
-    assert any("outside the sizes" in doubt for doubt in advise_on(live).doubts)
-    assert not any("outside the sizes" in doubt for doubt in advise_on(live, [run("4M", 4_000_000)]).doubts)
+def test_three_sizes_tell_the_law_of_sizes_where_no_published_training_was():
+    live, larger, smaller = run("1M", 1_000_000, until=0.7), run("4M", 4_000_000), run("500K", 500_000)
+    assert not advise_on(live, [larger]).choice
+    advice = advise_on(live, [larger, smaller])
+    assert advice.choice
+    assert not any("outside the sizes" in doubt for doubt in advice.doubts)
+
+
+def test_an_answer_is_sure_where_it_is_probable_enough_to_be_the_best():
+    early, late = (advise_on(run("100M", 100_000_000, until=share), []) for share in (0.2, 0.4))
+    assert early.decision.best.probability < SURE < late.decision.best.probability
+    assert late.is_sure
+    assert early.doubts == (f"its probability to be the best is {early.decision.best.probability:.1%}, below 90%",)
 
 
 @pytest.mark.parametrize("scale", [12.0, 1000.0])

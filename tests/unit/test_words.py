@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from toposcale.forecasting.decision import Candidate, Decision, Option
-from toposcale.forecasting.joint import Target
+from toposcale.forecasting.family_law import Target
 from toposcale.forecasting.prediction import Prediction
 from toposcale.forecasting.words import percent, table, what_to_do
 

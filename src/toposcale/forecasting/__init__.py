@@ -4,7 +4,8 @@ Arrays in, numbers out: the tables (pandas) are read and written by `toposcale.a
 """
 
 from toposcale.forecasting.chinchilla import Chinchilla
-from toposcale.forecasting.joint import Joint, Target
+from toposcale.forecasting.family_law import Target
+from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.methods import METHODS, Family, Forecaster, forecast, make
 from toposcale.forecasting.multi_power_law import MultiPowerLaw
 from toposcale.forecasting.prediction import NoForecast, Prediction

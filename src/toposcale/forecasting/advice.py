@@ -4,8 +4,6 @@
 `Advice` holds the law, the decision and what speaks against being sure; tables, pages and texts only render it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +26,7 @@ from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.priors import PUBLISHED, Prior
 from toposcale.forecasting.training_run import TrainingRun
-from toposcale.forecasting.trust import doubts, trusted_law
+from toposcale.forecasting.trust import doubts, refuse_choice, trusted_law
 
 COURSE_POINTS = 48
 
@@ -119,7 +117,7 @@ class Advice(Mapping[str, Any]):
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
-            "models_read": self.law.n_runs if self.law else 0,
+            "models_read": len(self.law.runs) if self.law else 0,
             "course": self._course_values(),
             **self._target_values(),
             "candidates": self.as_rows(),
@@ -260,6 +258,7 @@ def advise_on(
     law = None
     try:
         law = trusted_law(training, family, prior)
+        refuse_choice(training, law)
         decision = decide(law, training, family, request, ways)
     except NoForecast as error:
         reason = words.finished(training) if training.is_over else str(error)

@@ -1,7 +1,5 @@
 """Intervals that hold the truth as often as they say: split conformal prediction over finished runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 A curve becomes columns and facts here, and nothing else; `TrainingRun.of` and `advise_on` do the rest, as for every door.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,16 +4,15 @@ The candidates are: finish it, extend it, or stop it and start another size. The
 expected regret; what speaks against being sure is in `trust`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from toposcale.forecasting.family_law import Target, target_of
 from toposcale.forecasting.intervals import NORMAL
-from toposcale.forecasting.joint import Joint, Target, target_of
+from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.training_run import TrainingRun, flop
 

@@ -3,8 +3,6 @@
 `TrainingRun.of` alone asks these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

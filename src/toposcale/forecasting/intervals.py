@@ -1,7 +1,5 @@
 """What all intervals share: Student's t, and how many independent points a series of residuals is worth."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import stdtrit
 

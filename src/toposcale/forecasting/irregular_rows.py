@@ -1,7 +1,5 @@
 """Rows of a loss curve that no law describes: spikes, stretches above the level, false starts, moving averages."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -5,8 +5,6 @@ misfit is a Gaussian process over the training time and the model size (Kennedy 
 share it, models of similar size share it, and it grows towards the past. How large it is, the curve itself tells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

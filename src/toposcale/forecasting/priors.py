@@ -19,12 +19,12 @@ class Belief(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The beliefs on the constants of the joint law (see `joint`), in its order, and three numbers of the law itself.
+    """The beliefs on the constants of a family's law (see `family_law`), in its order.
 
     alpha and B: of the multi-power law, B in nats at a peak rate of `PEAK`. kappa: slope of log A in log N. share: log-odds
     of E / L0 for `SIZE` parameters. log_alpha_n: of the exponent of the size. log_misfit: of the size of the misfit at the
     last loss that was seen, nats. clock: the training time of a step is its rate to this power. gain: a fall of the rate
-    counts as that of the rate to this power. peak: B grows as the peak rate to this power.
+    counts as that of the rate to this power. peak: B grows as the peak rate to this power, which is no belief.
     """
 
     log_alpha: Belief
@@ -33,8 +33,8 @@ class Prior(NamedTuple):
     share: Belief
     log_alpha_n: Belief
     log_misfit: Belief
-    clock: float
-    gain: float
+    clock: Belief
+    gain: Belief
     peak: float
 
     def share_of(self, n_parameters: float) -> Belief:
@@ -48,6 +48,12 @@ class Prior(NamedTuple):
             return Belief(self.log_b.centre, float(np.hypot(self.log_b.width, self.peak * PEAK_SPREAD)))
         return Belief(self.log_b.centre + self.peak * float(np.log(peak_rate / PEAK)), self.log_b.width)
 
+    @property
+    def slow(self) -> Prior:
+        """The same beliefs, but a step counts as its rate (Luo et al. 2025), and the loss falls more slowly with it, as it
+        does with the tokens of whole trainings (Hoffmann et al. 2022)."""
+        return self._replace(log_alpha=Belief(float(np.log(0.4)), 0.2), clock=Belief(1.0, 0.1), gain=Belief(0.85, 0.15))
+
 
 PEAK, PEAK_SPREAD = 1e-3, 0.7
 """A usual peak of the learning rate, and by how much the logarithms of peaks differ."""
@@ -58,19 +64,25 @@ PEAKS_KNOWN = (3e-5, 2e-2)
 SIZES_KNOWN = (2.5e7, 3.3e9)
 """Parameters of the published trainings: what is known of sizes is known there."""
 
+
+def decades_away(n_parameters: float) -> float:
+    """Decades between a size and the nearest one that was published; 0 between these."""
+    return float(abs(np.log10(n_parameters / np.clip(n_parameters, *SIZES_KNOWN))))
+
+
 SIZE = 1e8
 _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.609, 0.276),
-    log_b=Belief(-1.861, 0.207),
-    kappa=Belief(0.142, 0.102),
-    share=Belief(0.613, 0.418),
-    log_alpha_n=Belief(-1.137, 0.216),
-    log_misfit=Belief(-4.298, 1.000),
-    clock=0.490,
-    gain=0.717,
-    peak=0.194,
+    log_alpha=Belief(-0.658, 0.258),
+    log_b=Belief(-1.869, 0.300),
+    kappa=Belief(0.157, 0.146),
+    share=Belief(0.616, 0.565),
+    log_alpha_n=Belief(-1.122, 0.299),
+    log_misfit=Belief(-4.446, 0.600),
+    clock=Belief(0.498, 0.100),
+    gain=Belief(0.714, 0.150),
+    peak=0.199,
 )
 """Learnt from all published families."""

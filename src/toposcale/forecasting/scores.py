@@ -1,7 +1,5 @@
 """Scores of tasks in two stages: the loss is forecast, and a sigmoid that all models share turns it into a score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

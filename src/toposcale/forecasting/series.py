@@ -1,7 +1,5 @@
 """Columns of steps and values, as tables and logs hold them, in order and on one grid."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

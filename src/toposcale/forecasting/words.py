@@ -1,7 +1,5 @@
 """The words of an advice: sentences on its parts, the same in the report, on the watch page and in the terminal."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 
@@ -103,7 +101,7 @@ def plan(training: TrainingRun) -> str:
 
 def end(forecast: Prediction, law: Joint) -> str:
     """The forecast of the end, and from how many trainings it is."""
-    others = law.n_runs - 1
+    others = len(law.runs) - 1
     read = f", from this run and {others} other{'s' * (others > 1)}" if others > 0 else ""
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
 
