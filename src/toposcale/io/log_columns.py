@@ -66,7 +66,8 @@ def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: st
     """
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
+        there = f"its columns are {columns}{how}" if (columns := listed(names, 40)) else "it has none"
         raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; its columns are {listed(names, 40)}{how}. "
-            f"Name it with --{missing[0]}-column ({missing[0]}_column), or call it {', '.join(NAMES[missing[0]][:3])}"
+            f"{where}: no column for {' and '.join(missing)}; {there}. Call it {', '.join(NAMES[missing[0]][:3])}, or name it: "
+            f"--{missing[0]}-column of the command, {missing[0]}_column in Python"
         )

@@ -160,6 +160,9 @@ def of_columns(
         raise UserError(f"{where}: no rows; a loss table has one row for each logged step")
     if np.isnan(series["step"]).any():
         raise UserError(f"{where}: {column_of['step']} is missing in {np.isnan(series['step']).sum()} rows")
+    losses = {column_of[name]: series[name] for name in ("loss", "validation_loss") if name in series}
+    if not any(np.isfinite(values).any() for values in losses.values()):
+        raise UserError(f"{where}: {' and '.join(losses)} holds no number")
     return _joined(series, where)
 
 
