@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from toposcale.io.files import atomic_write
 
@@ -152,5 +153,8 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150) -> tup
         with atomic_write(target) as temporary, matplotlib.style.context(["default", STYLE]):
             figure.savefig(temporary, format=target.suffix[1:], dpi=dpi, metadata=metadata, facecolor="white")
         figure.set_layout_engine("none")
+        # The solver of the layout differs in the last digits between processes, and SVG names its clips by all of them.
+        for axes in figure.axes:
+            axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
     figure.set_layout_engine(layout)
     return svg, png
