@@ -67,7 +67,9 @@ def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: st
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
         there = f"its columns are {columns}{how}" if (columns := listed(names, 40)) else "it has none"
+        first = missing[0]
+        usual = ", ".join(NAMES[first][:3])
         raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; {there}. Call it {', '.join(NAMES[missing[0]][:3])}, or name it: "
-            f"--{missing[0]}-column of the command, {missing[0]}_column in Python"
+            f"{where}: no column for {' and '.join(missing)}; {there}. Call it {usual}, or name it: --{first}-column of "
+            f"the command, {first}_column in Python"
         )
