@@ -85,14 +85,11 @@ class Advice(Mapping[str, Any]):
 
     def as_rows(self) -> list[dict[str, Any]]:
         """A row for each option, with its price where the price of compute is known."""
-        return (
-            []
-            if self.decision is None
-            else [
-                option.as_row() | {"flop": option.candidate.compute} | self._price(option.candidate.compute)
-                for option in self.decision.options
-            ]
-        )
+        options = self.decision.options if self.decision else ()
+        return [
+            option.as_row() | {"flop": option.candidate.compute} | self._price(option.candidate.compute)
+            for option in options
+        ]
 
     def _price(self, flop: float) -> dict[str, float | None]:
         speed, price = self.request.gpu_flops, self.request.gpu_price
@@ -132,13 +129,10 @@ class Advice(Mapping[str, Any]):
         }
 
     def _course_values(self) -> dict[str, list[float]]:
-        if not self.course:
-            return {}
-        steps, forecasts = zip(*self.course, strict=True)
-        ends = {"loss": "value", "low": "low", "high": "high"}
-        return {"step": list(steps)} | {
-            name: [getattr(forecast, end) for forecast in forecasts] for name, end in ends.items()
-        }
+        columns: dict[str, list[float]] = {"step": [step for step, _ in self.course]}
+        for name, end in {"loss": "value", "low": "low", "high": "high"}.items():
+            columns[name] = [getattr(forecast, end) for _, forecast in self.course]
+        return columns if self.course else {}
 
     def _choice_values(self) -> dict[str, float | None]:
         names = ("probability", "stop_probability", "gain", "gain_low", "gain_high", "at_stake", "cost_if_wrong")

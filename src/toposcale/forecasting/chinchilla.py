@@ -13,26 +13,15 @@ STARTS = 8
 """Grid points, the best of the published grid of 4,500, from which BFGS starts."""
 
 _NAMES = ("E", "A", "B", "alpha", "beta")
-_GRID = np.array(
-    list(
-        product(
-            (-1.0, -0.5, 0.0, 0.5, 1.0),
-            (0.0, 5.0, 10.0, 15.0, 20.0, 25.0),
-            (0.0, 5.0, 10.0, 15.0, 20.0, 25.0),
-            (0.0, 0.5, 1.0, 1.5, 2.0),
-            (0.0, 0.5, 1.0, 1.5, 2.0),
-        )
-    )
-)
+_GRID = np.array(list(product(np.linspace(-1, 1, 5), *[np.linspace(0, 25, 6)] * 2, *[np.linspace(0, 2, 5)] * 2)))
 
 
 class Chinchilla:
     """The law fitted to (parameters, tokens, loss) triples; after `fit`: E, A, B, alpha, beta.
 
-    The objective is the SUM of the Huber loss (delta 1e-3) of log L against log-sum-exp(e, a - alpha log N, b
-    - beta log D). Its mean would be so small that default tolerances stop at once; here it is divided by
-    delta^2, and N and D by their geometric means, which moves neither the optimum nor the published
-    parameters.
+    The objective is the SUM of the Huber loss (delta 1e-3) of log L against log-sum-exp(e, a - alpha log N, b - beta log
+    D). Its mean would be so small that default tolerances stop at once; here it is divided by delta^2, and N and D by their
+    geometric means, which moves neither the optimum nor the published parameters.
     """
 
     E: float
@@ -106,9 +95,9 @@ class Chinchilla:
             value = float(np.sum(weights * _huber(residuals)))
             return value, np.sum((weights * slope) * gradient, axis=1)
 
-        # BFGS is L-BFGS with its whole memory, which five parameters can afford. scipy's L-BFGS-B calls threaded
-        # LAPACK in every step: up to 40 times the CPU time on a busy machine. Away from
-        # the optimum the gradient is of the order of 1e5; stopping at GRADIENT moves no loss by 1e-8.
+        # BFGS is L-BFGS with its whole memory, which five parameters can afford. scipy's L-BFGS-B calls threaded LAPACK in
+        # every step: up to 40 times the CPU time on a busy machine. Away from the optimum the gradient is of the order of
+        # 1e5; stopping at GRADIENT moves no loss by 1e-8.
         result = minimize(objective, start, jac=True, method="BFGS", options={"gtol": GRADIENT, "maxiter": 2000})
         return result.x, float(result.fun)
 

@@ -27,7 +27,6 @@ FINISH, EXTEND = "finish", "extend"
 DRAWS = 4096
 """Draws from the forecasts of all candidates, always the same ones: equal forecasts give equal answers."""
 
-
 BUDGET_USED_UP = "the compute that is left does not pay for one step"
 
 
@@ -205,9 +204,7 @@ def stretched(rates: np.ndarray, steps: int) -> np.ndarray:
 
 def same_course(one: TrainingRun, other: TrainingRun) -> bool:
     """Whether two plans are the same within a tenth of the peak, whatever their lengths."""
-    if not (one.plan_known and other.plan_known):
-        return False
-    return course_gap(one.whole_plan, other.whole_plan) <= 0.1
+    return one.plan_known and other.plan_known and course_gap(one.whole_plan, other.whole_plan) <= 0.1
 
 
 def course_gap(one: np.ndarray, other: np.ndarray) -> float:
@@ -228,8 +225,7 @@ def _continued(training: TrainingRun, steps: int) -> Target:
 
 
 def weigh(joint: Joint, ways: Sequence[Candidate]) -> Decision:
-    """The decision between at least one candidate, from one law: what their forecasts share does not blur the
-    comparison."""
+    """The decision between at least one candidate, from one law: what forecasts share does not blur the comparison."""
     losses, covariance = joint.predict([candidate.target for candidate in ways])
     root = np.linalg.cholesky(covariance + np.diag(np.full(len(losses), 1e-12)))
     noise = np.random.default_rng(0).standard_normal((DRAWS, len(losses)))
@@ -238,32 +234,21 @@ def weigh(joint: Joint, ways: Sequence[Candidate]) -> Decision:
     stake = np.mean(draws - draws.min(axis=1, keepdims=True), axis=0)
     names = [candidate.name for candidate in ways]
     finish = names.index(FINISH) if FINISH in names else 0
+    variance = np.diag(covariance)
+    gain = losses[finish] - losses
+    half = NORMAL * np.sqrt(np.maximum(variance[finish] + variance - 2 * covariance[finish], 0.0))
+    columns = [column.tolist() for column in (losses, np.sqrt(variance), gain, gain - half, gain + half, best, stake)]
     options = [
-        Option(
-            candidate,
-            Prediction.of(float(losses[place]), float(np.sqrt(covariance[place, place]))),
-            _difference(losses, covariance, finish, place),
-            float(best[place]),
-            float(stake[place]),
-        )
-        for place, candidate in enumerate(ways)
+        Option(candidate, Prediction.of(loss, deviation), Prediction(won, low, high), probability, at_stake)
+        for candidate, loss, deviation, won, low, high, probability, at_stake in zip(ways, *columns, strict=True)
     ]
     options.sort(key=lambda option: (option.at_stake, option.candidate.name))
     stop = sum(option.probability for option in options if option.candidate.is_start)
     return Decision(tuple(options), float(stop))
 
 
-def _difference(losses: np.ndarray, covariance: np.ndarray, one: int, other: int) -> Prediction:
-    """The first loss less the second, with its 95% interval."""
-    value = float(losses[one] - losses[other])
-    variance = covariance[one, one] + covariance[other, other] - 2 * covariance[one, other]
-    half = NORMAL * float(np.sqrt(max(variance, 0.0)))
-    return Prediction(value, value - half, value + half)
-
-
 def steps_to(joint: Joint, training: TrainingRun, loss: float) -> tuple[float, float, float]:
-    """Steps at which a training under its plan reaches a loss: forecast, earliest and latest; infinite: not before its
-    end."""
+    """Steps at which a plan reaches a loss: forecast, earliest and latest; infinite where it does not before its end."""
     steps = np.unique(np.rint(np.linspace(training.last_step, training.final_step, 97)[1:]).astype(int))
     values, covariance = joint.predict([target_of(training, int(step)) for step in steps])
     spread = NORMAL * np.sqrt(np.diag(covariance))

@@ -17,8 +17,7 @@ def student_t(freedom: float) -> float:
 def variance_inflation(residuals: np.ndarray, parameters: int) -> float:
     """(1 + r) / (1 - r), the points per independent point of an AR(1) series; r is kept between 0 and 0.9.
 
-    r is the lag-1 autocorrelation of the residuals of a fit, freed of its bias of about -(parameters + 3 r) /
-    n.
+    r is the lag-1 autocorrelation of the residuals of a fit, freed of its bias of about -(parameters + 3 r) / n.
     """
     points, power = len(residuals), float(np.sum(residuals**2))
     if points <= parameters or points <= 3 or power <= 0:

@@ -126,9 +126,8 @@ def solve(
     deviation: np.ndarray | float,
     centre: np.ndarray,
     width: np.ndarray,
-    start: np.ndarray | None = None,
 ) -> Fit:
-    """Least squares of the log losses (Huber) plus a Gaussian prior, from its centre on unless `start` is given.
+    """Least squares of the log losses (Huber) plus a Gaussian prior, from its centre on.
 
     laws: losses and gradient of every curve; log_losses: what was seen of each.
     """
@@ -148,7 +147,7 @@ def solve(
             np.vstack([slopes * bent[:, None], prior]),
         )
 
-    x = mode(terms, centre if start is None else start)
+    x = mode(terms, centre)
     jacobian = terms(x)[1]
     return Fit(x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
 
@@ -277,8 +276,7 @@ def bin_medians(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Median steps and median values in at most `bins` geometric bins; steps ascending.
 
-    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs what it
-    does.
+    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs it.
     """
     if len(steps) < 2:
         return steps, values

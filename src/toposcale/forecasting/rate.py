@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ FEWEST_RATE_POINTS = 4
 """Points of the series and the loss that a line is fitted to; three fit nearly any line."""
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     slope: float
     slope_error: float
     residual: float  # standard deviation of the residuals
@@ -26,11 +25,11 @@ class _Line:
 class RateForecaster:
     """The loss moves with a series, and the series goes on at its present rate until the steps run out.
 
-    With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at
-    least three, of four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares.
-    The paper states its TDA-only forecast in words only (rate of change of neural persistence and remaining
-    steps); this is the form used here, in log steps because losses and norms move evenly in those. The same
-    form on the weight norm and on the gradient norm shows what the series itself adds.
+    With u = log(step + warm-up steps), over the later half of the checkpoints seen after the warm-up (at least three, of
+    four or more): L(step) = L_now + (dL / dx) (dx / du) (u(step) - u_now), both slopes by least squares. The paper states
+    its TDA-only forecast in words only (rate of change of neural persistence and remaining steps); this is the form used
+    here, in log steps because losses and norms move evenly in those. The same form on the weight norm and on the gradient
+    norm shows what the series itself adds.
     """
 
     def __init__(self, series: str = NEURAL_PERSISTENCE.name) -> None:
