@@ -47,7 +47,10 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
             logging.captureWarnings(True)
             start = time.perf_counter()
             main(snakemake)
-            _write_cost(log.with_suffix(".cost.json"), time.perf_counter() - start)
+            cost = {"wall_seconds": time.perf_counter() - start, "cpu_seconds": time.process_time()}
+            # For the report. Not Snakemake's `benchmark`: that asks too late about jobs of under a second.
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in kilobytes
+            write_json(log.with_suffix(".cost.json"), cost | {"peak_memory_mb": peak})
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # Snakemake, which was interrupted too, says so
     except (UserError, OSError, MemoryError) as error:
@@ -159,12 +162,6 @@ def _alone(log: Path) -> Iterator[None]:
         with suppress(OSError):  # some network file systems have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _write_cost(path: Path, seconds: float) -> None:
-    """What the job took, for the report. Not Snakemake's `benchmark`: that asks too late about jobs of under a second."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in kilobytes
-    write_json(path, {"wall_seconds": seconds, "cpu_seconds": time.process_time(), "peak_memory_mb": peak})
 
 
 def _fail(rule: str, message: str, log: Path) -> None:

@@ -116,11 +116,8 @@ def check_files(config: Mapping[str, Any]) -> None:
     harness, fresh = config["metrics"]["harness"], config["confirm"]["run"]
     named = [("metrics.tables", path) for path in config["metrics"]["tables"]]
     named += [("metrics.harness", harness)] if not glob(harness, recursive=True) else []
-    named += [
-        (join("models", name, key), model.get(key, ""))
-        for name, model in models
-        for key in ("path", "schedule", "tokenizer")
-    ]
+    keys = ("path", "schedule", "tokenizer")
+    named += [(join("models", name, key), model.get(key, "")) for name, model in models for key in keys]
     named += [("training.schedule", config["training"].get("schedule", ""))]
     named += [("confirm.run", f"results/{fresh}")] if fresh else []
     lines = [

@@ -43,14 +43,6 @@ def _is_finite_number(_checker: Any, value: Any) -> bool:
         return False  # an integer that is too large for a float
 
 
-def _is_integer(checker: Any, value: Any) -> bool:
-    return _is_finite_number(checker, value) and value == int(value)
-
-
-def _is_text(_checker: Any, value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value and not re.search("[\ud800-\udfff]", value)
-
-
 def _of_its_kind(validator: Any, _entries: Any, value: Any, part: Schema) -> Iterator[Any]:
     yield from validator.descend(value, of_its_kind(part, value))
 
@@ -58,7 +50,11 @@ def _of_its_kind(validator: Any, _entries: Any, value: Any, part: Schema) -> Ite
 # YAML has NaN and infinity, which JSON does not have, and NaN is within every bound. No path may contain a NUL character or
 # half of a surrogate pair.
 TYPES = Draft202012Validator.TYPE_CHECKER.redefine_many(
-    {"number": _is_finite_number, "integer": _is_integer, "string": _is_text}
+    {
+        "number": _is_finite_number,
+        "integer": lambda checker, value: _is_finite_number(checker, value) and value == int(value),
+        "string": lambda _, value: isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value),
+    }
 )
 # The errors of an entry of `models:` are those of its own kind, not those of all kinds.
 Validator = extend(Draft202012Validator, {"oneOf": _of_its_kind}, type_checker=TYPES)

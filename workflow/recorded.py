@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from config_schema import shown
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, listed
 
 RECORD = "config.yaml"
 """The file of a run that holds the configuration that its results were made with."""
@@ -42,9 +42,8 @@ def check(config: Mapping[str, Any], results: Path) -> None:
         f"{key} (it was {'absent' if was is None else shown(was, 60)})" for key, was in _changes(recorded, config)
     ]
     if changed:
-        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise UserError(
-            f"{results} was made with other values of {', '.join(changed[:5])}{more}, and Snakemake's records of it "
+            f"{results} was made with other values of {listed(changed, 5)}, and Snakemake's records of it "
             f"(.snakemake) are gone: give the old values again, or another name as run, or delete {results}"
         )
 

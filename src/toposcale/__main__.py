@@ -176,6 +176,8 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 
 _OF_A_SHAPE = ("decay_start", "peak", "final")
+# Those that a shape does not read.
+_IDLE = {"constant": ("decay_start", "final"), "linear": ("decay_start",), "cosine": ("decay_start",)}
 
 
 def _known(text: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -204,14 +206,9 @@ def _known(text: str, options: dict[str, Any]) -> dict[str, Any]:
     if stated.keys() & set(_OF_A_SHAPE) and options.get("schedule") in SHAPES:
         stated = {name: options[name] for name in ("schedule", *_OF_A_SHAPE) if name in options} | stated
     elif stated.get("schedule") in SHAPES and options.get("schedule") in SHAPES:
-        stated = {name: options[name] for name in _read_by(stated["schedule"]) if name in options} | stated
+        idle = _IDLE.get(stated["schedule"], ())
+        stated = {name: options[name] for name in _OF_A_SHAPE if name in options and name not in idle} | stated
     return {"curve": ":".join(parts[:-1]), **_arguments(stated)}
-
-
-def _read_by(shape: Any) -> tuple[str, ...]:
-    """The options that a shape reads."""
-    idle = {"constant": ("decay_start", "final"), "linear": ("decay_start",), "cosine": ("decay_start",)}
-    return tuple(name for name in _OF_A_SHAPE if name not in idle.get(shape, ()))
 
 
 def _table(given: argparse.Namespace) -> Any:

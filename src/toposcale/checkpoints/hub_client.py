@@ -85,7 +85,9 @@ def get(
             raise HubUnreachableError(f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}") from cause
         if failures >= ATTEMPTS:
             line = f"{what}: {reason}, after {failures} attempts"
-            if _has_another_length(cause):
+            # What came ends elsewhere than stated: 416 is the answer to a request beyond the end.
+            refused = isinstance(cause, HfHubHTTPError) and cause.response.status_code == 416
+            if refused or isinstance(cause, WrongLengthError):
                 raise DownloadError(line) from cause
             progress = " without progress" if reached else ""
             raise HubUnreachableError(f"{line}{progress} at {endpoint()}") from cause
@@ -127,12 +129,6 @@ def _raise_if_final(what: str, error: Exception) -> None:
         raise DownloadError(f"{what}: the server answered {error.response.status_code} ({_text(error)})") from error
     if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
         raise SharedError(f"{what}: the cache cannot be written ({_text(error)})") from error
-
-
-def _has_another_length(error: Exception) -> bool:
-    """Whether what came ends elsewhere than stated: 416 is the answer to a request beyond the end."""
-    refused = isinstance(error, HfHubHTTPError) and error.response.status_code == 416
-    return refused or isinstance(error, WrongLengthError)
 
 
 def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:

@@ -177,7 +177,15 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str
     load: Any = AutoModelForCausalLM.from_pretrained
     safe = files[0].suffix == ".safetensors"
     model, info = load(str(folder), dtype=dtype, use_safetensors=safe, output_loading_info=True, **_LOCAL)
-    _refuse_guessed_weights(folder, info)
+    # Transformers only warns about missing weights, and fills them with random numbers.
+    wrong = {
+        "missing": sorted(info["missing_keys"]),
+        "left over": sorted(name for name in info["unexpected_keys"] if not is_buffer(name)),
+        "of another shape": sorted(str(entry[0]) for entry in info["mismatched_keys"]),
+    }
+    for what, names in wrong.items():
+        if names:
+            raise UserError(f"{folder}: weights are {what}: {listed(names, 3)}")
     return model.to(device).eval()
 
 
@@ -236,18 +244,6 @@ def _check_counts(folder: Path, config: Any, shapes: Mapping[str, Sequence[int]]
             if counted[1] == "expert" and value in sizes:  # stacked
                 continue
             raise UserError(f"{folder}: config.json says {name}: {value}, but its files hold {len(shapes)} tensors")
-
-
-def _refuse_guessed_weights(folder: Path, info: Any) -> None:
-    """Transformers only warns about missing weights, and fills them with random numbers."""
-    wrong = {
-        "missing": sorted(info["missing_keys"]),
-        "left over": sorted(name for name in info["unexpected_keys"] if not is_buffer(name)),
-        "of another shape": sorted(str(entry[0]) for entry in info["mismatched_keys"]),
-    }
-    for what, names in wrong.items():
-        if names:
-            raise UserError(f"{folder}: weights are {what}: {listed(names, 3)}")
 
 
 def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
