@@ -58,10 +58,7 @@ def main(snakemake):
     parts += joined.values()
     [folder] = params.harness
     if folder:
-        models = {
-            name: lm_eval.Evaluated(settings.get("repo"), settings.get("revisions", "step{step}"))
-            for name, settings in params.evaluated.items()
-        }
+        models = {name: lm_eval.Evaluated(**settings) for name, settings in params.evaluated.items()}
         scores = lm_eval.read_results(folder, models, tasks=params.tasks)
         parts.append(tables.from_rows(schemas.TABLES["metrics"], scores))
     rows = tables.drop_checkpoints(pa.concat_tables(parts), _job.duplicates(inputs.left_out))

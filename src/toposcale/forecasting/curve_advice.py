@@ -217,10 +217,8 @@ def _plan(
             f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
             f"{type(schedule).__name__}"
         )
-    stated = {"steps": steps, "warmup_steps": warmup_steps} | {
-        key: value for key, value in schedule.items() if value is not None
-    }
-    stated = {key: value for key, value in stated.items() if value is not None}
+    both = [("steps", steps), ("warmup_steps", warmup_steps), *schedule.items()]
+    stated = {key: value for key, value in both if value is not None}
     stated |= {key: _steps(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
     stated |= {key: _number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
     if "steps" not in stated and "at" not in stated:

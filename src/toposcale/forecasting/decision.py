@@ -5,7 +5,6 @@ expected regret; what speaks against being sure is in `trust`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ DRAWS = 4096
 BUDGET_USED_UP = "the compute that is left does not pay for one step"
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What is asked of a training, with None for unknown.
 
     remaining: FLOP that will still be spent; by default what the plan needs. sizes: multiples of its size that could

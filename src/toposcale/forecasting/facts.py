@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from toposcale.forecasting.series import Series, in_order
 from toposcale.training.schedules import Schedule, ScheduleTable, plan_of_training, rates_of_log
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What is known of a training beside its rows; NaN, None or "" is not known.
 
     schedule: the plan, to be held against the logged rates. rates (final_step + 1,) and plan: the rate of every step, and

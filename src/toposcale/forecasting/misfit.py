@@ -6,7 +6,6 @@ share it, models of similar size share it, and it grows towards the past. How la
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -64,8 +63,7 @@ Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Parameters (k,) -> losses (points,) and their gradient (points, k)."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """The parameters with the largest posterior density, and what a forecast needs.
 
     x (k,) and its covariance (k, k), by Laplace's approximation; evidence: log of the marginal likelihood. root: the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from toposcale.statistics.scaling import best_exponent, geometric_mean, lines
 _EXPONENTS = np.geomspace(0.005, 5.0, 300)
 
 
-@dataclass(frozen=True)
-class PowerLawFit:
+class PowerLawFit(NamedTuple):
     """The law L(t) = a t^-b + c with a, c >= 0, and the points it was fitted to."""
 
     a: float

@@ -148,10 +148,8 @@ def _feature_vector(training: TrainingRun, wanted: Callable[[str], bool]) -> dic
     """Last measured value and mean slope per log step of each feature; of vectors, the last one."""
     vector: dict[str, float] = {}
     for name, values in training.features.items():
-        if not wanted(name):
-            continue
         measured = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
-        if not measured.any():
+        if not wanted(name) or not measured.any():
             continue
         values, steps = values[measured], training.checkpoint_steps[measured]
         if values.ndim > 1:

@@ -1,6 +1,6 @@
 """Scores of tasks in two stages: the loss is forecast, and a sigmoid that all models share turns it into a score."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -13,8 +13,7 @@ PARAMETERS = 4
 FEWEST_CHECKPOINTS = PARAMETERS + 4
 
 
-@dataclass(frozen=True)
-class ScoreLaw:
+class ScoreLaw(NamedTuple):
     """score = floor + rise / (1 + exp(slope (loss - middle))), and how far its points lie from it.
 
     floor: the score of a model that knows nothing. spread: standard deviation of the residuals of `n_points` points.

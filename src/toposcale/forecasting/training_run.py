@@ -33,15 +33,14 @@ class TrainingRun:
 
     The training log has one row a step: `steps`, `losses`, `gradient_norms` (log_rows,). `learning_rates`
     (scheduled_steps,) are those of every step from 0 on, to the end where the plan is known (`plan_known`), for it is known
-    before the run starts; `plan` says where it is known from, or why it is not. At
-    `checkpoint_steps` (checkpoints,) stand `checkpoint_losses`, the metric to be forecast, and `features`: by
-    name "source/feature", arrays (checkpoints,), or (checkpoints, length) for vectorised diagrams. NaN marks
-    what was not measured, and a `tokens_per_step` that is not known. `final_step` is the step at which the run will end.
-    `stated_warmup`: the steps of warm-up that the owner stated, for a run whose rates are not known. A loss that was logged
-    and is no number is infinite; NaN is a loss that was not logged.
-    `metric`: the words for the loss that is forecast. `reached`: the step that it has come to, where more is known than the
-    log. `warmup_assumed`: no rate was logged and no warm-up stated, so none is taken. `notes`: what is to be said of what
-    was read, a clause each.
+    before the run starts; `plan` says where it is known from, or why it is not. At `checkpoint_steps` (checkpoints,) stand
+    `checkpoint_losses`, the metric to be forecast, and `features`: by name "source/feature", arrays (checkpoints,), or
+    (checkpoints, length) for vectorised diagrams. NaN marks what was not measured, and a `tokens_per_step` that is not
+    known. `final_step` is the step at which the run will end. `stated_warmup`: the steps of warm-up that the owner stated,
+    for a run whose rates are not known. A loss that was logged and is no number is infinite; NaN is a loss that was not
+    logged. `metric`: the words for the loss that is forecast. `reached`: the step that it has come to, where more is known
+    than the log. `warmup_assumed`: no rate was logged and no warm-up stated, so none is taken. `notes`: what is to be said
+    of what was read, a clause each.
     """
 
     model: str

@@ -5,11 +5,10 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toposcale.io.errors import UserError
 from toposcale.io.files import parse_json
@@ -18,8 +17,7 @@ from toposcale.io.step_names import steps_by_name
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Evaluated:
+class Evaluated(NamedTuple):
     """How the files name a model of the run: its repository, and its revisions with `{step}` in them."""
 
     repo: str | None = None
@@ -42,9 +40,8 @@ def read_results(
     repository, is that of its own folder or the last part of the repository that it names. A version in a name does not
     count: pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer
     shape follows where it is not `none`, and `5-shot` where examples were given. `tasks`: globs of those that count.
-    Standard errors are left out.
-    UserError: no such folder, no file about any of the models, a file of another shape or without a step, two values for
-    one metric.
+    Standard errors are left out. UserError: no such folder, no file about any of the models, a file of another shape or
+    without a step, two values for one metric.
     """
     files = result_files(where)
     if not files:

@@ -1,10 +1,9 @@
 """The kinds of models that a run may have: a kind is one entry here, and one of `models:` in the configuration's schema."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class ModelKind:
+class ModelKind(NamedTuple):
     """Where a model of the run comes from, and what of it can be measured.
 
     name: as the configuration says it. origin: what the report says behind the number of such models.

@@ -3,8 +3,6 @@
 A table's name is the name of its file. What schemas are made of is in `table_schema`.
 """
 
-from dataclasses import replace
-
 import pyarrow as pa
 
 from toposcale.io.table_schema import Column, Table, count, flag, interval, number, table, text
@@ -29,6 +27,7 @@ BAR = (
     number("birth", "filtration value at which the class is born"),
     number("death", "filtration value at which the class dies"),
 )
+ENTRY = text("vector", "persistence_image or persistence_landscape"), count("index", "place in the vector")
 CONTROL = text(
     "control", "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance"
 )
@@ -72,13 +71,7 @@ _DEFINITIONS = {
     ),
     "vectors": table(
         "persistence diagrams as vectors of one length",
-        (
-            MODEL,
-            STEP,
-            SOURCE,
-            text("vector", "persistence_image or persistence_landscape"),
-            count("index", "place in the vector"),
-        ),
+        (MODEL, STEP, SOURCE, *ENTRY),
         number("value", "entry of the vector"),
     ),
     "metrics": table(
@@ -487,7 +480,7 @@ _DEFINITIONS = {
     ),
 }
 
-TABLES: dict[str, Table] = {name: replace(unnamed, name=name) for name, unnamed in _DEFINITIONS.items()}
+TABLES: dict[str, Table] = {name: unnamed._replace(name=name) for name, unnamed in _DEFINITIONS.items()}
 """Every table by its name, in the order of docs/tables.md."""
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """Arrow type, name and meaning of a column."""
 
     type: pa.DataType
@@ -30,8 +28,7 @@ flag = partial(Column, pa.bool_())
 number = partial(Column, pa.float64())
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table: what a row is, its columns in order, the columns that identify and sort a row, and its name."""
 
     about: str

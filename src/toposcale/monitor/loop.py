@@ -142,7 +142,10 @@ class TopologyMonitor:
         if self._active:
             self._prepare(start, overwrite)
             self.folder.write_facts(final_step=final_step, tokens_per_step=tokens_per_step)
-            self._writer = self._open_writer() if tensorboard is True else tensorboard or None
+            curves = self.folder.path / "tensorboard" / name
+            self._writer = writers.tensorboard_writer(curves) if tensorboard is True else tensorboard or None
+            if tensorboard is True and self._writer is None:
+                self._say("tensorboard is not installed, so only tables are written (pip install tensorboard)")
             atexit.register(self.close)
 
     @_on_guard
@@ -328,12 +331,6 @@ class TopologyMonitor:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             self._say_once("shown", f"a value could not be shown ({reason}); its row is written all the same")
-
-    def _open_writer(self) -> writers.ScalarWriter | None:
-        writer = writers.tensorboard_writer(self.folder.path / "tensorboard" / self.folder.model)
-        if writer is None:
-            self._say("tensorboard is not installed, so only tables are written (pip install tensorboard)")
-        return writer
 
     def _give_up(self, reason: str) -> None:
         self._say(f"{reason}; nothing is monitored from here on, and the training goes on")

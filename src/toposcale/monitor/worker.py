@@ -100,10 +100,7 @@ class Worker:
 
 
 def main() -> None:
-    """Work on snapshots until the training closes its end, behind everything else that wants the processor.
-
-    The command line names two open files: the channel to the training, and the shared memory.
-    """
+    """Work on snapshots until the training closes its end, behind everything else that wants the processor."""
     os.nice(19)
     channel = Connection(int(sys.argv[1]))
     buffer = memoryview(mmap.mmap(int(sys.argv[2]), 0, access=mmap.ACCESS_READ))
