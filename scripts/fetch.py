@@ -1,7 +1,6 @@
 """Fetch one published checkpoint into the cache, check every file of it, and note where it is and how large.
 
-The file of its size stays from one attempt to the next: it also holds the commit, and how many attempts ended in a damaged
-download. The rule has that number as a param, so that the next run after such an attempt is another one.
+The file of its size stays from one attempt to the next: it also holds the commit, and how many downloads were damaged.
 """
 
 from contextlib import suppress

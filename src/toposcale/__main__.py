@@ -206,7 +206,7 @@ def _known(text: str, options: dict[str, Any]) -> dict[str, Any]:
     if stated.keys() & set(_OF_A_SHAPE) and options.get("schedule") in SHAPES:
         stated = {name: options[name] for name in ("schedule", *_OF_A_SHAPE) if name in options} | stated
     elif stated.get("schedule") in SHAPES and options.get("schedule") in SHAPES:
-        idle = _IDLE.get(stated["schedule"], ())
+        idle = _IDLE.get(str(stated["schedule"]), ())
         stated = {name: options[name] for name in _OF_A_SHAPE if name in options and name not in idle} | stated
     return {"curve": ":".join(parts[:-1]), **_arguments(stated)}
 

@@ -186,13 +186,9 @@ def _sizes_to_start(
 def _start_of(training: TrainingRun, same_size: Sequence[TrainingRun]) -> tuple[str, float, TrainingRun]:
     """A size by the name of the training that stands for it: one that has not started, or one under the same schedule."""
     size = float(same_size[0].n_parameters)
-    alike = [other for other in same_size if not other.has_begun] or [
-        other for other in same_size if same_course(other, training)
-    ]
-    if len(same_size) == 1 or len(alike) == 1:
-        alike = alike or list(same_size)
-        return alike[0].model, size, alike[0]
-    return f"{size:.3g} parameters", size, (alike or list(same_size))[0]
+    alike = [other for other in same_size if not other.has_begun]
+    alike = alike or [other for other in same_size if same_course(other, training)] or list(same_size)
+    return alike[0].model if len(alike) == 1 else f"{size:.3g} parameters", size, alike[0]
 
 
 def stretched(rates: np.ndarray, steps: int) -> np.ndarray:

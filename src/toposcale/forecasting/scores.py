@@ -28,9 +28,8 @@ class ScoreLaw(NamedTuple):
 
     def __call__(self, losses: np.ndarray | float) -> np.ndarray:
         """Fitted scores at `losses`, in nats per token."""
-        return np.asarray(
-            self.floor + self.rise * expit(-self.slope * (np.asarray(losses, dtype=np.float64) - self.middle))
-        )
+        above = np.asarray(losses, dtype=np.float64) - self.middle
+        return np.asarray(self.floor + self.rise * expit(-self.slope * above))
 
     def predict(self, loss: Prediction) -> Prediction:
         """The score at a forecast loss; its 95% interval carries that of the loss and the spread of the points."""
@@ -58,8 +57,7 @@ def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
         raise ValueError("the loss is the same at all checkpoints")
 
     def residuals(parameters: np.ndarray) -> np.ndarray:
-        floor, rise, slope, middle = parameters
-        return np.asarray(floor + rise * expit(-slope * (losses - middle)) - scores)
+        return ScoreLaw(*parameters, spread=0.0, n_points=len(losses))(losses) - scores
 
     floor, rise = float(scores.min()), float(np.clip(np.ptp(scores), 1e-3, 1.0))
     bounds = ([0, 0, 0, low - width], [1, 1, 100 / width, high])

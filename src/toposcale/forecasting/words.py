@@ -125,17 +125,11 @@ def table(
         return lines
     titles, *options = rows
     longest = max(map(len, titles[1:]))
-    return [
-        f"  {titles[0]}:",
-        *(
-            line
-            for name, *cells in options
-            for line in (
-                f"  {name}",
-                *(f"    {title.ljust(longest)}  {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell),
-            )
-        ),
-    ]
+    lines = [f"  {titles[0]}:"]
+    for name, *cells in options:
+        lines.append(f"  {name}")
+        lines += [f"    {title.ljust(longest)}  {cell}" for title, cell in zip(titles[1:], cells, strict=True) if cell]
+    return lines
 
 
 def fitted(lines: Sequence[str], width: int | None) -> str:

@@ -9,9 +9,8 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +30,7 @@ _LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
 _OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
 
-@dataclass(frozen=True)
-class LossCurve:
+class LossCurve(NamedTuple):
     """What a training left of its course.
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
@@ -298,14 +296,13 @@ def _read_events(path: Path, loss_column: str | None) -> LossCurve:
     steps = sorted({step for column in column_of.values() for step in points[column]})
     columns = {name: [points[column].get(step, np.nan) for step in steps] for name, column in column_of.items()}
     curve = _joined({name: np.array(values, float) for name, values in {"step": steps, **columns}.items()}, path)
-    return replace(curve, repeated=repeated)
+    return curve._replace(repeated=repeated)
 
 
 def _scalars(path: Path) -> tuple[dict[str, dict[int, float]], int]:
     """The values of every tag by step, of one file or of all of a folder; and how many steps have several values.
 
-    Of two values of one step in one folder the last counts, as a training that was resumed writes it. UserError: no such
-    files, no package tensorboard, or folders that contradict each other.
+    UserError: no such files, no package tensorboard, or folders that contradict each other.
     """
     if not path.exists() or (path.is_dir() and not list(path.rglob("*.tfevents.*"))):
         raise UserError(f"{path}: no TensorBoard event files there (named events.out.tfevents...)")
