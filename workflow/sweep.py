@@ -59,10 +59,7 @@ def seeds_of(cell: str, seeds: int | list[int], first: int) -> list[int]:
 
 
 def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """How a run is trained: `training:`, then what its entry of `models:` says, then what is swept.
-
-    A schedule, where one was asked for, is whole.
-    """
+    """How a run is trained: `training:`, then what its entry of `models:` says, then what is swept; a schedule is whole."""
     model = config["models"][run.entry]
     training = {**config["training"], **model.get("training", {})}
     schedule = model.get("schedule", training.get("schedule"))

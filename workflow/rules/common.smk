@@ -119,11 +119,6 @@ def previous(pattern):
     return file_before
 
 
-def longest_chain_first(wildcards):
-    """Priority of a training job: the work that waits behind it."""
-    return MODELS[wildcards.model].remaining_cost(steps_of("training")(wildcards)[0])
-
-
 def settings_of(*keys):
     """A params function: those keys of the entry of `models:` behind a model that it has."""
 
@@ -155,12 +150,9 @@ def files_of_user(weights):
 
     The time of a folder stays when a file in it is replaced. (Snakemake does not compare params that are made of `input`.)
     """
-
-    def state(wildcards):
-        is_folder = MODELS[wildcards.model].kind == model_kinds.FOLDER
-        return checkpoints.state_of_files(weights(wildcards)) if is_folder else ""
-
-    return state
+    return lambda wildcards: (
+        checkpoints.state_of_files(weights(wildcards)) if MODELS[wildcards.model].kind == model_kinds.FOLDER else ""
+    )
 
 
 def corpus_files(key):

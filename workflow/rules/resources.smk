@@ -28,7 +28,6 @@ def sizes_of(wildcards):
 
 def on_attempt(amount):
     """A resource: an amount at the first attempt, as much again at every further one (`retries` of a profile)."""
-
     return lambda wildcards, attempt: amount * attempt
 
 

@@ -35,7 +35,7 @@ for number, (span, made, models) in enumerate(plan.trainings(WORK["training"]), 
             f"{LOGS}/train/{{model}}/{span}.log",
         wildcard_constraints:
             model=one_of(models),
-        priority: longest_chain_first
+        priority: lambda wildcards: MODELS[wildcards.model].remaining_cost(steps_of("training")(wildcards)[0])
         conda:
             "../../envs/toposcale.yaml"
         resources:

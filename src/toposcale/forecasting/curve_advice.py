@@ -136,7 +136,13 @@ def training_of(
     if missing := [key for key, value in facts.items() if not value]:
         raise UserError(f"{name}: not known and not in the curve: {'; '.join(missing)}: give it")
     size, tokens, final_step = (float(value or 0) for value in facts.values())
-    _refuse_longer(losses.columns["step"], name, final_step, tokens)
+    logged = losses.columns["step"]
+    if (end := int(logged.max(initial=0))) > 1.01 * final_step:
+        are_tokens = end / tokens <= 1.01 * final_step and not np.any(logged % tokens)
+        raise UserError(
+            f"{name}: the curve goes to step {end:,}, but the plan ends at step {int(final_step):,}"
+            + ("; its steps are tokens: divide them by those of a step (--tokens-per-step)" if are_tokens else "")
+        )
     if warmup_steps and warmup_steps >= final_step:
         raise UserError(f"warmup_steps: {warmup_steps:,}, but the plan ends at step {int(final_step):,}")
     return TrainingRun.of(
@@ -154,18 +160,6 @@ def training_of(
         ),
         log,
         losses.metric_columns(),
-    )
-
-
-def _refuse_longer(steps: np.ndarray, name: str, final_step: float, tokens: float) -> None:
-    """UserError: the curve goes on after its plan."""
-    last = int(steps.max(initial=0))
-    if last <= 1.01 * final_step:
-        return
-    are_tokens = last / tokens <= 1.01 * final_step and not np.any(steps % tokens)
-    raise UserError(
-        f"{name}: the curve goes to step {last:,}, but the plan ends at step {int(final_step):,}"
-        + ("; its steps are tokens: divide them by those of a step (--tokens-per-step)" if are_tokens else "")
     )
 
 

@@ -34,16 +34,13 @@ class PowerLawFit(NamedTuple):
         lag-1 autocorrelation of the residuals lowers the number of points that count as independent.
         """
         residuals = self.losses - self(self.times)
-        freedom = len(self.times) - 3
-        noise = float(np.sum(residuals**2)) / freedom
-        quantile = student_t(freedom)
-        inflation = variance_inflation(residuals, parameters=3)
-        allowed = quantile**2 * noise * inflation
-        exponents = np.append(self._plausible_exponents(allowed), self.b)
+        error, freedom = np.sum(residuals**2), len(self.times) - 3
+        noise, quantile = float(error) / freedom, student_t(freedom)
+        allowed = quantile**2 * noise * variance_inflation(residuals, parameters=3)
+        exponents = np.append(self._plausible_exponents(error, allowed), self.b)
         _, _, errors, values, variances = _conditional_fits(self.times, self.losses, exponents, time)
-        spare = np.maximum(allowed - (errors - np.sum(residuals**2)), 0.0)
-        inside = errors - np.sum(residuals**2) <= allowed
-        half = np.sqrt(spare * variances)
+        inside = errors - error <= allowed
+        half = np.sqrt(np.maximum(allowed - (errors - error), 0.0) * variances)
         value = float(self(time))
         below = value - np.min((values - half)[inside], initial=value)
         above = np.max((values + half)[inside], initial=value) - value
@@ -52,9 +49,9 @@ class PowerLawFit(NamedTuple):
         # A loss is never negative: the lower end is at least as far in ratio as the upper one is.
         return max(value - float(np.hypot(below, observation)), value**2 / high if high else 0.0), high
 
-    def _plausible_exponents(self, allowed: float) -> np.ndarray:
+    def _plausible_exponents(self, error: float, allowed: float) -> np.ndarray:
         errors = _conditional_fits(self.times, self.losses, _EXPONENTS, float(self.times[-1]))[2]
-        inside = np.flatnonzero(errors - np.sum((self.losses - self(self.times)) ** 2) <= allowed)
+        inside = np.flatnonzero(errors - error <= allowed)
         if not len(inside):
             inside = np.array([np.argmin(np.abs(np.log(_EXPONENTS / self.b)))])
         first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(_EXPONENTS) - 1)
