@@ -17,8 +17,7 @@ def main(snakemake):
         train=list(inputs.train),
         validation=list(inputs.validation),
     )
-    dropped = {split: count for split, count in text.dropped.items() if count}
-    if dropped:
+    if dropped := {split: count for split, count in text.dropped.items() if count}:
         logging.warning("characters that are not ASCII were dropped: %s", dropped)
     facts = {
         "source": text.source,

@@ -81,20 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     for name, meaning in _OF_A_RUN.items():
         kind = str if name in _TEXTS else _amount
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
+    several: dict[str, Any] = {"action": "append", "default": []}
     command.add_argument(
-        "--size",
-        type=_amount,
-        action="append",
-        default=[],
-        metavar="PARAMETERS",
-        help="a size that could be started; may be given again",
+        "--size", type=_amount, metavar="PARAMETERS", help="a size that could be started; may be given again", **several
     )
     command.add_argument(
         "--known",
-        action="append",
-        default=[],
         metavar="CURVE:PARAMETERS[:KEY=VALUE...]",
         help="another run of the family; what no KEY (an option above) says of it is as in this run; may be given again",
+        **several,
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
     command.add_argument("--target", type=float, metavar="LOSS", help="a loss; told when it is reached")

@@ -121,12 +121,9 @@ def previous(pattern):
 
 def settings_of(*keys):
     """A params function: those keys of the entry of `models:` behind a model that it has."""
-
-    def settings(wildcards):
-        entry = MODELS[wildcards.model].settings
-        return {key: entry[key] for key in keys if key in entry}
-
-    return settings
+    return lambda wildcards: {
+        key: entry[key] for entry in [MODELS[wildcards.model].settings] for key in keys if key in entry
+    }
 
 
 def training_settings(training):

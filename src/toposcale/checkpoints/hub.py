@@ -202,8 +202,7 @@ class HubSource:
 
     def remove_weights(self, revision: str, commit: str = "") -> None:
         """Remove the weights of a revision from the cache, but for those that another revision shares; the rest stays."""
-        folder = self._cached_folder(revision, commit)
-        if folder is None:
+        if (folder := self._cached_folder(revision, commit)) is None:
             return
         for name in choose_weight_files(entry.name for entry in folder.iterdir()):
             content = (folder / name).resolve()

@@ -68,8 +68,7 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     if path.is_file():
         files = [path]
     elif path.is_dir():
-        chosen = choose_weight_files(entry.name for entry in path.iterdir())
-        if not chosen:
+        if not (chosen := choose_weight_files(entry.name for entry in path.iterdir())):
             raise UserError(f"{path}: none of {', '.join(_FORMATS)} is there")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:

@@ -174,9 +174,7 @@ class Advice(Mapping[str, Any]):
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        if self.law is None or self.decision is None:
-            return ()
-        return words.assumed(self.training, self.others, self.law, self.decision)
+        return words.assumed(self.training, self.others, self.law, self.decision) if self.law and self.decision else ()
 
     @property
     def _find_out_first(self) -> str:

@@ -176,9 +176,7 @@ def _read(curve: Curve, loss_column: str | None, step_column: str | None) -> los
 
 def _facts(curve: Curve) -> dict[str, int | None]:
     """What a Trainer's folder tells beside its losses."""
-    if not isinstance(curve, str | Path):
-        return {}
-    state = loss_curves.trainer_state_of(curve)
+    state = loss_curves.trainer_state_of(curve) if isinstance(curve, str | Path) else None
     if state is None:
         return {}
     reached = {"reached": int(loss_curves.trainer_state(state)["global_step"])}

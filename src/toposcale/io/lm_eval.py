@@ -43,16 +43,14 @@ def read_results(
     Standard errors are left out. UserError: no such folder, no file about any of the models, a file of another shape or
     without a step, two values for one metric.
     """
-    files = result_files(where)
-    if not files:
+    if not (files := result_files(where)):
         raise UserError(
             f"{where}: no such folder of lm-evaluation-harness results, and no file matches it as a pattern"
         )
     values: dict[tuple[str, int, str], tuple[float, Path]] = {}
     for file in files:
         results = _load(file)
-        model = _model_of(results, file, models)
-        if model is None:
+        if (model := _model_of(results, file, models)) is None:
             logger.info("%s: about no model of this run, left out", file)
             continue
         step = _step_of(results, file, models[model].revisions)

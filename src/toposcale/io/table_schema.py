@@ -54,8 +54,7 @@ class Table(NamedTuple):
         import pandas as pd
 
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
-        unknown = sorted(set(frame.columns) - set(self.names))
-        if unknown:
+        if unknown := sorted(set(frame.columns) - set(self.names)):
             raise ValueError(f"{self.name}: unknown columns {', '.join(unknown)}")
         frame = frame.reindex(columns=self.names)
         for column in self.columns:

@@ -8,7 +8,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -173,8 +172,7 @@ def open_plain_or_gzip(path: Path) -> BinaryIO:
 def read_user_table(table: Table, path: str | Path) -> pa.Table:
     """A Parquet or CSV file of the user's with the columns of `table`, in any order; a `UserError` says what is wrong."""
     data, separator = read_any(path)
-    missing = [name for name in table.names if name not in data.schema.names]
-    if missing:
+    if missing := [name for name in table.names if name not in data.schema.names]:
         how = f", separated by {separator}" if separator else ""
         raise UserError(
             f"{path}: no column {', '.join(missing)}; it needs {', '.join(table.names)}, "
@@ -188,10 +186,9 @@ def read_user_table(table: Table, path: str | Path) -> pa.Table:
 
 def by_step(data: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each step, ascending, of a table of one model and source whose rows are sorted."""
-    steps, first = np.unique(data["step"].to_numpy(), return_index=True)
-    bounds = [*first.tolist(), len(data)]
-    for step, (start, stop) in zip(steps.tolist(), pairwise(bounds), strict=True):
-        yield step, data.slice(start, stop - start)
+    steps, first, counts = np.unique(data["step"].to_numpy(), return_index=True, return_counts=True)
+    for step, start, count in zip(steps.tolist(), first.tolist(), counts.tolist(), strict=True):
+        yield step, data.slice(start, count)
 
 
 def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -> pa.Table:
