@@ -29,9 +29,7 @@ def probe_losses(model, tokenizer, text, settings):
         tokens = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
     length = min(settings["max_tokens"], model.context)
     size, batches = settings["batch_size"], 1 + settings["repeats"]
-    windows = ()
-    if len(tokens) > length:
-        windows = trainer.validation_windows(tokens, length, size * batches)
+    windows = trainer.validation_windows(tokens, length, size * batches) if len(tokens) > length else ()
     if len(windows) < size * batches:
         raise SharedError(
             f"corpus.validation: {len(windows)} probe windows of {length} tokens, but landscape.batch_size and "

@@ -47,11 +47,8 @@ def rows_of(description, **where):
         for plane, profile in description.profiles.items()
         for row in _landscape.profile_rows(profile, plane, **where)
     ]
-    return rows | {
-        "surfaces": tables.from_rows(schemas.TABLES["surfaces"], surfaces),
-        "densities": tables.from_rows(schemas.TABLES["densities"], densities),
-        "profiles": tables.from_rows(schemas.TABLES["profiles"], profiles),
-    }
+    others = {"surfaces": surfaces, "densities": densities, "profiles": profiles}
+    return rows | {name: tables.from_rows(schemas.TABLES[name], found) for name, found in others.items()}
 
 
 @_job.script
