@@ -24,7 +24,6 @@ from toposcale.forecasting.decision import (
 )
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.priors import PUBLISHED, Prior
 from toposcale.forecasting.training_run import TrainingRun
 from toposcale.forecasting.trust import doubts, refuse_choice, trusted_law
 
@@ -234,12 +233,11 @@ def advise_on(
     request: Request = USUAL,
     *,
     ways: Sequence[Candidate] | None = None,
-    prior: Prior = PUBLISHED,
 ) -> Advice:
     """The advice on a training as it stands.
 
     others: finished trainings, trainings under way and sizes that have not started; those of another family are not read.
-    ways: the candidates, where the request does not name them. prior: what is believed of a family beforehand.
+    ways: the candidates, where the request does not name them.
     """
     family = tuple(
         other
@@ -249,7 +247,7 @@ def advise_on(
     advice = Advice(training, family, request)
     law = None
     try:
-        law = trusted_law(training, family, prior)
+        law = trusted_law(training, family)
         refuse_choice(training, law)
         decision = decide(law, training, family, request, ways)
     except NoForecast as error:

@@ -57,7 +57,8 @@ def fit_score_law(losses: np.ndarray, scores: np.ndarray) -> ScoreLaw:
         raise ValueError("the loss is the same at all checkpoints")
 
     def residuals(parameters: np.ndarray) -> np.ndarray:
-        return ScoreLaw(*parameters, spread=0.0, n_points=len(losses))(losses) - scores
+        floor, rise, slope, middle = parameters
+        return ScoreLaw(floor, rise, slope, middle, spread=0.0, n_points=len(losses))(losses) - scores
 
     floor, rise = float(scores.min()), float(np.clip(np.ptp(scores), 1e-3, 1.0))
     bounds = ([0, 0, 0, low - width], [1, 1, 100 / width, high])
