@@ -13,14 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import httpx2
-from huggingface_hub import constants, get_session, hf_raise_for_status
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import constants, errors, get_session, hf_raise_for_status
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
 from toposcale.io.errors import NO_ROOM, DownloadError, SharedError, UserError
@@ -47,10 +40,10 @@ class WrongLengthError(OSError):
 
 # What no further attempt can change; the first kind that fits counts.
 _FINAL: dict[type[Exception], tuple[type[UserError], str]] = {
-    OfflineModeIsEnabled: (HubUnreachableError, "offline mode is on (HF_HUB_OFFLINE)"),
-    GatedRepoError: (SharedError, "gated; accept its terms on the Hub and log in (hf auth login)"),
-    RepositoryNotFoundError: (SharedError, "no such repository, or a private one (then: hf auth login)"),
-    RevisionNotFoundError: (UserError, "no such revision"),
+    errors.OfflineModeIsEnabled: (HubUnreachableError, "offline mode is on (HF_HUB_OFFLINE)"),
+    errors.GatedRepoError: (SharedError, "gated; accept its terms on the Hub and log in (hf auth login)"),
+    errors.RepositoryNotFoundError: (SharedError, "no such repository, or a private one (then: hf auth login)"),
+    errors.RevisionNotFoundError: (UserError, "no such revision"),
 }
 
 
@@ -86,7 +79,7 @@ def get(
         if failures >= ATTEMPTS:
             line = f"{what}: {reason}, after {failures} attempts"
             # What came ends elsewhere than stated: 416 is the answer to a request beyond the end.
-            refused = isinstance(cause, HfHubHTTPError) and cause.response.status_code == 416
+            refused = isinstance(cause, errors.HfHubHTTPError) and cause.response.status_code == 416
             if refused or isinstance(cause, WrongLengthError):
                 raise DownloadError(line) from cause
             progress = " without progress" if reached else ""
@@ -125,7 +118,7 @@ def _raise_if_final(what: str, error: Exception) -> None:
     for kind, (raised, reason) in _FINAL.items():
         if isinstance(error, kind):
             raise raised(f"{what}: {reason}") from error
-    if isinstance(error, HfHubHTTPError) and error.response.status_code not in _RETRIED_STATUS:
+    if isinstance(error, errors.HfHubHTTPError) and error.response.status_code not in _RETRIED_STATUS:
         raise DownloadError(f"{what}: the server answered {error.response.status_code} ({_text(error)})") from error
     if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
         raise SharedError(f"{what}: the cache cannot be written ({_text(error)})") from error
@@ -133,7 +126,7 @@ def _raise_if_final(what: str, error: Exception) -> None:
 
 def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:
     """Why an attempt failed that another one may not, and the seconds that the server asks to wait before it."""
-    if isinstance(error, HfHubHTTPError):
+    if isinstance(error, errors.HfHubHTTPError):
         return f"the server answered {error.response.status_code}", _requested_wait(error.response)
     if isinstance(error, httpx2.TimeoutException):
         return f"no answer within {timeout:g} s", 0.0
