@@ -44,11 +44,6 @@ def feature_label(feature: str, source: str = "weights") -> str:
     return _with_unit(entry.title, entry.unit)
 
 
-def feature_unit(feature: str, source: str = "weights") -> str:
-    """The unit of a feature, empty where it has none that is known."""
-    return lookup(feature, source).unit
-
-
 def series_name(source: str, feature: str) -> str:
     """Name of a metric (source "metric") or of a feature; behind one of another source than weights stands its source."""
     if source == METRIC_SOURCE:

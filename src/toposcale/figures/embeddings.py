@@ -3,7 +3,8 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from toposcale.features.names import PERPLEXITY, feature_label, feature_name, feature_unit, metric_label
+from toposcale.features.names import PERPLEXITY, feature_label, feature_name, metric_label
+from toposcale.features.registry import lookup
 from toposcale.figures import grids, panels, verdicts
 
 SOURCE = "embeddings"
@@ -46,7 +47,7 @@ def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
     series = [
         (
             rate_of_change(features, f"h{dimension}_wasserstein_1", source=SOURCE),
-            f"Wasserstein-1 distance\nper step ({feature_unit(f'h{dimension}_total', SOURCE)} per step)",
+            f"Wasserstein-1 distance\nper step ({lookup(f'h{dimension}_total', SOURCE).unit} per step)",
         )
         for dimension in (0, 1)
     ]

@@ -84,8 +84,7 @@ def final_losses(metrics: pd.DataFrame) -> pd.DataFrame:
 def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     """A column `compute` beside (model, step, value): C = 6 N D in FLOP, D = tokens seen up to the step."""
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
-    compute = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
-    joined = joined.assign(compute=compute)
+    joined["compute"] = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
 
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, feature_unit, metric_name
-from toposcale.features.registry import LOSS_UNIT
+from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, metric_name
+from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.figures import grids, panels
 from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
@@ -80,7 +80,7 @@ def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Fi
     axes_of = figure.subplots(1, len(sources), squeeze=False)[0]
     panels.lettered(axes_of, [f"{source}\n{drawn[source][1]}" for source in sources], fontsize=9)
     for axes, source in zip(axes_of, sources, strict=True):
-        _draw_diagram(axes, drawn[source][0], feature_unit("h0_max", source))
+        _draw_diagram(axes, drawn[source][0], lookup("h0_max", source).unit)
     return figure
 
 
@@ -153,8 +153,13 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
     if len(usable):
         axes.plot(usable["x"], usable["y"], color="white", linewidth=3)
         axes.plot(usable["x"], usable["y"], color=INK, marker="o", markerfacecolor="white", markersize=4)
-        for place in sorted({0, len(inside) - 1} & set(range(len(inside)))):
-            _name_step(axes, inside.iloc[place], right_half=inside.iloc[place]["x"] > x.mean())
+        for point in (inside.iloc[place] for place in sorted({0, len(inside) - 1} & set(range(len(inside))))):
+            is_right = point["x"] > x.mean()  # its step is written towards the middle of the map
+            axes.annotate(
+                f"step {int(point['step'])}", (point["x"], point["y"]), fontsize=8,
+                xytext=(-8 if is_right else 8, 9), textcoords="offset points", ha="right" if is_right else "left",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85},
+            )  # fmt: skip
         notes.append(
             f"The plane is that which holds most of the path; checkpoints lie up to {usable['distance'].max():.2g} "
             "weight units from it."
@@ -165,15 +170,6 @@ def contour_with_path(path_surfaces: pd.DataFrame, trajectories: pd.DataFrame, m
     axes.grid(visible=False)
     panels.add_note(figure, notes)
     return figure
-
-
-def _name_step(axes: Axes, point: pd.Series, *, right_half: bool) -> None:
-    """The step of a checkpoint, written beside it towards the middle of the map."""
-    axes.annotate(
-        f"step {int(point['step'])}", (point["x"], point["y"]), fontsize=8,
-        xytext=(-8 if right_half else 8, 9), textcoords="offset points", ha="right" if right_half else "left",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85},
-    )  # fmt: skip
 
 
 def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
@@ -254,7 +250,7 @@ def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: p
                 panels.say_missing(axes, f"no {name}\nat these checkpoints")
             panels.draw_paths(axes, usable, "value_other", models, ring=9, linestyle="", markersize=4)
             drawn.update(usable["model"])
-            if feature_unit(feature, SOURCE) == "count":
+            if lookup(feature, SOURCE).unit == "count":
                 axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         grid[row, 0].set_ylabel(feature_label(feature, SOURCE))
     for axes, (_, label) in zip(grid[-1], columns.values(), strict=True):

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toposcale import homology
-from toposcale.features.names import STEP_LABEL, feature_label, feature_name, feature_unit
-from toposcale.features.registry import NEURAL_PERSISTENCE
+from toposcale.features.names import STEP_LABEL, feature_label, feature_name
+from toposcale.features.registry import NEURAL_PERSISTENCE, lookup
 from toposcale.figures import grids, panels
 from toposcale.figures.gallery import FIGURES
 from toposcale.figures.style import SEQUENTIAL
@@ -120,7 +120,7 @@ def crocker(diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
         edges, heights = np.arange(len(steps) + 1), np.linspace(0, radii[-1], RADII + 1)
         mesh = axes.pcolormesh(edges, heights, np.log10(1 + betti.T), cmap=SEQUENTIAL, rasterized=True)
         _step_columns(axes, steps)
-        axes.set_ylabel(f"radius ({feature_unit('h0_max', source)})")
+        axes.set_ylabel(f"radius ({lookup('h0_max', source).unit})")
         axes.grid(visible=False)
         # On the scale log(1 + count) small counts can be told apart.
         counts = [count for count in (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000) if count <= max(betti.max(), 1)]

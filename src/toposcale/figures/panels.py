@@ -187,21 +187,18 @@ def step_axis(axes: Axes, steps: Iterable[int]) -> None:
     """A linear step axis, or a logarithmic one where the steps span decades (symlog with a step 0)."""
     steps = np.unique(np.asarray(list(steps), dtype=float))
     axes.set_xlabel(STEP_LABEL)
-    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
-    positive = steps[steps > 0]
-    if not spans_decades(steps):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        return
-    if len(positive) < len(steps):
-        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+    if spans_decades(steps):
+        positive = steps[steps > 0]
+        if len(positive) < len(steps):
+            axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+        else:
+            axes.set_xscale("log")
+        decades = np.arange(np.ceil(np.log10(positive[0])), np.floor(np.log10(positive[-1])) + 1)
+        axes.set_xticks(np.concatenate([steps[steps == 0], 10.0 ** decades[:: 2 if len(decades) > 5 else 1]]))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_xscale("log")
-    decades = np.arange(np.ceil(np.log10(positive[0])), np.floor(np.log10(positive[-1])) + 1)
-    if len(decades) > 5:
-        decades = decades[::2]
-    axes.set_xticks(np.concatenate([steps[steps == 0], 10.0**decades]))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(short_number))
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def spans_decades(steps: Iterable[float]) -> bool:

@@ -25,12 +25,14 @@ from toposcale.pages.columns import columns, described, keys_of
 LARGEST_SVG = 500_000
 """Characters; a larger drawing is put in as its PNG."""
 
-LISTED: dict[str, tuple[str, ...]] = {
-    "verdicts": (),
-    "confirmation": (),
-    "tested_features": (),
-    "sensitivity": (),
-    "over_seeds": (),
+LISTED = (
+    *("verdicts", "confirmation", "tested_features", "sensitivity", "over_seeds"),
+    *("pooled_correlations", "correlations", "ranking", "scaling", "transitions", "early_stopping_summary"),
+    *("forecasts", "forecast_evaluation", "score_forecasts", "score_evaluation"),
+    *("decisions", "decision_evaluation", "graph_dependence"),
+)
+"""The tables of the page in their order."""
+COLUMNS = {
     "pooled_correlations": (
         *("source", "feature", "metric", "control", "n_runs", "n_cells"),
         *("spearman", "spearman_lowest", "spearman_highest"),
@@ -40,19 +42,8 @@ LISTED: dict[str, tuple[str, ...]] = {
         *("model", "source", "feature", "metric", "n", "n_left_out", "spearman"),
         *("spearman_low", "spearman_high", "spearman_block_low", "spearman_block_high", "reason"),
     ),
-    "ranking": (),
-    "scaling": (),
-    "transitions": (),
-    "early_stopping_summary": (),
-    "forecasts": (),
-    "forecast_evaluation": (),
-    "score_forecasts": (),
-    "score_evaluation": (),
-    "decisions": (),
-    "decision_evaluation": (),
-    "graph_dependence": (),
 }
-"""The tables of the page in their order, and the columns of those that have more than a page holds."""
+"""Of tables that have more than a page holds."""
 
 
 class Picture(NamedTuple):
@@ -83,9 +74,8 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
         rows = side_by_side(rows[rows["model"] == POOLED])
     if name == "correlations":
         rows = rows[rows["control"] == NOTHING]
-    columns = list(LISTED.get(name) or rows.columns)
     about = schemas.TABLES[name].about
-    return Listing(name, rows[columns], f"{about[:1].upper()}{about[1:]}.", total)
+    return Listing(name, rows[list(COLUMNS.get(name, rows.columns))], f"{about[:1].upper()}{about[1:]}.", total)
 
 
 def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
