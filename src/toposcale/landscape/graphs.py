@@ -69,8 +69,6 @@ def point_edges(points: ArrayLike, graph: str) -> np.ndarray:
 
 
 def _sorted_edges(edges: np.ndarray) -> np.ndarray:
-    if not len(edges):
-        return np.empty((0, 2), dtype=np.int64)
     edges = np.sort(edges.astype(np.int64), axis=1)
     return edges[np.lexsort((edges[:, 1], edges[:, 0]))]
 

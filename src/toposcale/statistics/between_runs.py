@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.statistics.coefficients import Floats, as_series, is_constant, orthogonal_to
+from toposcale.statistics.coefficients import Floats, as_series, is_constant, orthogonal_to, unit_rows
 from toposcale.statistics.permutations import DRAWS, blocks_within_cells, share_as_extreme
 
 MIN_FREEDOM = 3
@@ -97,7 +97,7 @@ class CellFit(NamedTuple):
 
     def correlations(self, outcomes: Floats) -> Floats:
         """Partial correlations (P, S) of outcomes (P, n), of which the fit takes its part first."""
-        return _unit(orthogonal_to(outcomes, self.design)[0]) @ self.features.T
+        return unit_rows(orthogonal_to(outcomes, self.design)[0]) @ self.features.T
 
 
 def fit_of_cell(features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]) -> CellFit:
@@ -109,9 +109,4 @@ def fit_of_cell(features: Floats, outcome: Floats, controls: Floats, runs: NDArr
     rest, rank = orthogonal_to(outcome[:, runs], design)
     left, _ = orthogonal_to(features[:, runs], design)
     left[is_constant(features[:, runs])] = 0.0
-    return CellFit(design, _unit(left), rest[0], len(runs) - rank - 1)
-
-
-def _unit(rows: Floats) -> Floats:
-    length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    return np.where(length > 0, rows / np.where(length > 0, length, 1.0), 0.0)
+    return CellFit(design, unit_rows(left), rest[0], len(runs) - rank - 1)

@@ -129,9 +129,8 @@ def partial_correlation(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> Float
 
 def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
     """What is left of rows (n, R) beside the rows of `design`, negligible rests as exact zeros, and the design's rank."""
-    length = np.sqrt((design * design).sum(axis=1, keepdims=True))
     # Of length 1, so that a control in small units is not taken for rounding noise.
-    _, strength, basis = np.linalg.svd(design / np.where(length > 0, length, 1.0), full_matrices=False)
+    _, strength, basis = np.linalg.svd(unit_rows(design), full_matrices=False)
     rank = int((strength > _NEGLIGIBLE * strength[0]).sum())
     basis = basis[:rank]
     rest = rows - (rows @ basis.T) @ basis
@@ -139,6 +138,12 @@ def orthogonal_to(rows: Floats, design: Floats) -> tuple[Floats, int]:
     size = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     length = np.sqrt((rest * rest).sum(axis=1, keepdims=True))
     return np.where(length > _NEGLIGIBLE * size, rest, 0.0), rank
+
+
+def unit_rows(rows: Floats) -> Floats:
+    """Rows (n, R) made as long as 1; a row of zeros stays one."""
+    length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return rows / np.where(length > 0, length, 1.0)
 
 
 def effective_sample_size(x: ArrayLike, y: ArrayLike) -> Floats:

@@ -163,7 +163,7 @@ def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
         # Beyond the second largest sum only the one with all signs alike is left, twice; there the saddlepoint fails.
         extreme = target > total - 2.0 * least + 1e-9
         target = np.where(extreme, 0.0, target)
-        saddle = _saddlepoint(target, sizes)
+        saddle = _saddlepoint(target, sizes, least)
         arguments = saddle[..., None] * sizes
         cumulant = (np.logaddexp(arguments, -arguments) - np.log(2.0)).sum(axis=-1)
         curvature = (sizes * sizes / np.cosh(np.minimum(arguments, 300.0)) ** 2).sum(axis=-1)
@@ -177,11 +177,9 @@ def _flip_p_values(observed: Floats, sizes: Floats) -> Floats:
         return np.where(np.isfinite(observed / scale), p_value, np.nan)
 
 
-def _saddlepoint(target: Floats, weights: Floats) -> Floats:
-    """Root s >= 0 of sum_t w_t tanh(s w_t) = target, by bisection on a doubling bracket (monotone, so it is safe)."""
-    low = np.zeros_like(target)
-    smallest = np.where(weights > 0, weights, np.inf).min(axis=-1)
-    high = np.where(np.isfinite(smallest), 20.0 / smallest, 1.0)
+def _saddlepoint(target: Floats, weights: Floats, least: Floats) -> Floats:
+    """Root s >= 0 of sum_t w_t tanh(s w_t) = target, by bisection (monotone, so it is safe); least: weight above 0."""
+    low, high = np.zeros_like(target), np.where(np.isfinite(least), 20.0 / least, 1.0)
     for _ in range(60):
         middle = 0.5 * (low + high)
         above = (weights * np.tanh(middle[..., None] * weights)).sum(axis=-1) > target

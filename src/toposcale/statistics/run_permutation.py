@@ -71,8 +71,5 @@ def permute_pairs(
     means = np.zeros((len(partners), len(flat)))
     for run in range(runs):  # one run at a time keeps the memory at (pairings, tests)
         means += flat[:, run, :].T[partners[:, run]] / runs
-    shape = table.shape[:-2]
-    by_chance = means.mean(axis=0)
-    return RunPermutation(
-        means[0].reshape(shape), by_chance.reshape(shape), share_as_extreme(means).reshape(shape), len(partners), exact
-    )
+    found = (values.reshape(table.shape[:-2]) for values in (means[0], means.mean(axis=0), share_as_extreme(means)))
+    return RunPermutation(*found, len(partners), exact)
