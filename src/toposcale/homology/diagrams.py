@@ -47,7 +47,9 @@ def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> 
     `essential` classes that never die are added: 1 for H0 of a point cloud, whose essential class is not in
     the diagram.
     """
-    bars, radii = _finite(as_diagram(diagram, "diagram")), _grid(radii, "radii")
+    bars, radii = _finite(as_diagram(diagram, "diagram")), np.asarray(radii, dtype=np.float64)
+    if radii.ndim != 1 or not np.isfinite(radii).all() or (np.diff(radii) < 0).any():
+        raise ValueError("radii must be a 1-D ascending array of finite numbers")
     if (bars[:, 1] < bars[:, 0]).any():
         raise ValueError("diagram must have death >= birth in every row")
     born = np.searchsorted(np.sort(bars[:, 0]), radii, side="right")
@@ -60,17 +62,9 @@ def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int =
 
     Source: Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015. `essential` as in `betti_curve`.
     """
-    grid = _grid(radii, "radii")
-    curves = [betti_curve(diagram, grid, essential=essential) for diagram in diagrams]
-    return np.array(curves).reshape(len(curves), len(grid))
+    curves = [betti_curve(diagram, radii, essential=essential) for diagram in diagrams]
+    return np.array(curves).reshape(len(curves), np.size(radii))
 
 
 def _finite(diagram: Floats) -> Floats:
     return diagram[np.isfinite(diagram).all(axis=1)]
-
-
-def _grid(values: ArrayLike, name: str) -> Floats:
-    grid = np.asarray(values, dtype=np.float64)
-    if grid.ndim != 1 or not np.isfinite(grid).all() or (np.diff(grid) < 0).any():
-        raise ValueError(f"{name} must be a 1-D ascending array of finite numbers")
-    return grid

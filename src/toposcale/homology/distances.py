@@ -33,7 +33,7 @@ def diagram_distances(
     """Several distances of the same two diagrams; see `diagram_distance`."""
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
-    alone = _to_diagonal(first), _to_diagonal(second)
+    alone = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]  # costs to the diagonal
     unit = max(costs.max(initial=0.0) for costs in alone)
     if unit == 0.0:
         return dict.fromkeys(kinds, 0.0)
@@ -79,10 +79,6 @@ def _finite_diagram(values: ArrayLike, name: str) -> Floats:
     if not np.isfinite(diagram).all():
         raise ValueError(f"{name} must hold finite bars only; leave essential classes out")
     return diagram
-
-
-def _to_diagonal(diagram: Floats) -> Floats:
-    return np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0
 
 
 def _matched_cost(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:

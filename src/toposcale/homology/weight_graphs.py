@@ -96,15 +96,10 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
         np.abs(side, out=side)
     reach = np.minimum(sides[0].max(axis=1), sides[1].max(axis=1))
     np.minimum(edges, reach[:, None], out=edges)
-    return neural_persistence_of_tree(_without(spanning_tree_weights(edges), reach))
-
-
-def _without(values: Floats, left_out: Floats) -> Floats:
-    """A multiset less another one that it holds."""
-    distinct, counts = np.unique(values, return_counts=True)
-    gone, times = np.unique(left_out, return_counts=True)
-    counts[np.searchsorted(distinct, gone)] -= times
-    return np.repeat(distinct, counts)
+    weights, counts = np.unique(spanning_tree_weights(edges), return_counts=True)
+    left_out, times = np.unique(reach, return_counts=True)
+    counts[np.searchsorted(weights, left_out)] -= times
+    return neural_persistence_of_tree(np.repeat(weights, counts))
 
 
 # A model has few shapes, and each of its checkpoints the same ones: 2 MB a shape.

@@ -22,8 +22,7 @@ Parameters = dict[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
 
 # Of each end of the spectrum: what ARPACK calls it, the Lanczos vectors to keep, and the residual by |value|. Products cost
-# more than restarts, so few vectors are kept but at the lower end, which is crowded. The error of a value goes by the
-# square of its residual: where the next eigenvalue is a tenth away 1e-4 leaves about 1e-7, and 1e-2 about 1e-3.
+# more than restarts, so few vectors are kept but at the lower end. The error of a value goes by the square of its residual.
 _ENDS = {"largest": ("LM", 8, 1e-4), "highest": ("LA", 8, 1e-4), "lowest": ("SA", 24, 1e-2)}
 # From scipy 1.17 on, a Lanczos basis that ends early is continued with a random vector, which is another one in each
 # process unless the generator is given; the Fortran code of earlier releases has fixed seeds.

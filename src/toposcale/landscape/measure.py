@@ -105,8 +105,11 @@ def measure_landscape(
         directions = _plane(kind, parameters, pairs, settings)
         for extent in extents:
             plane = plane_name(kind, extent)
-            shape = _empty_surface(settings)
-            if directions is not None:
+            if directions is None:  # the names of its features alone
+                axes = [np.arange(settings.resolution, dtype=np.float64)] * settings.dimensions
+                flat = np.zeros((settings.resolution,) * settings.dimensions)
+                shape = dict.fromkeys(landscape_features(flat, axes, settings.graphs)[0], math.nan)
+            else:
                 options = {"steps": settings.resolution, "threads": settings.threads}
                 surface = surfaces[plane] = loss_surface(loss, parameters, directions, extent=extent, **options)
                 limits = {"threshold": settings.threshold, "rounding": surface.rounding}
@@ -124,13 +127,6 @@ def _of_plane(feature: str, plane: str) -> str:
     """The plane goes before the graph, which ends the name."""
     stem, _, graph = feature.rpartition("_")
     return f"{stem}_{plane}_{graph}" if graph in GRAPHS else f"{feature}_{plane}"
-
-
-def _empty_surface(settings: LandscapeSettings) -> dict[str, float]:
-    """The features of a plane that does not exist."""
-    axes = [np.arange(settings.resolution, dtype=np.float64)] * settings.dimensions
-    flat = np.zeros((settings.resolution,) * settings.dimensions)
-    return dict.fromkeys(landscape_features(flat, axes, settings.graphs)[0], math.nan)
 
 
 Pairs = list[tuple[float, Parameters]]
