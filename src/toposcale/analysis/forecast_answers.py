@@ -11,6 +11,7 @@ from toposcale.analysis.feature_answers import UNTESTED, Answer
 from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
+from toposcale.features.names import sentence
 from toposcale.forecasting.methods import METHODS
 from toposcale.statistics.multiple_testing import holm
 
@@ -38,7 +39,7 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
     unsafe = map(_words, rows.loc[rows["interval_coverage"] < LEAST_COVERAGE, "method"])
     if names := " and ".join(unsafe):
         numbers += f" The intervals of {names} hold the truth in fewer than {LEAST_COVERAGE:.0%} of cases."
-    return Answer(_capital(_words(best["method"])), text, numbers.strip())
+    return Answer(sentence(_words(best["method"])), text, numbers.strip())
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
@@ -127,15 +128,11 @@ def now(advice: pd.DataFrame) -> Answer | None:
     short = [_short(row) for row in rows]
     counted = {words: short.count(words) for words in dict.fromkeys(short)}
     verdict = ", ".join(words if len(short) == 1 else f"{words} {count}" for words, count in counted.items())
-    return Answer(_capital(verdict), "`make advice` says why and what it assumes.", text)
+    return Answer(sentence(verdict), "`make advice` says why and what it assumes.", text)
 
 
 def _words(method: Any) -> str:
     return METHODS[str(method)].words
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def _gain(percent: float) -> str:

@@ -52,6 +52,11 @@ def series_name(source: str, feature: str) -> str:
     return name if source == "weights" else f"{name}  [{source}]"
 
 
+def sentence(text: str) -> str:
+    """The text with its first letter large."""
+    return text[:1].upper() + text[1:]
+
+
 def _with_unit(name: str, unit: str) -> str:
     """The unit in brackets, on a line of its own where one line would outgrow a panel."""
     if not unit:

@@ -68,9 +68,8 @@ class WeightSettings:
 
     def wants(self, layer: str) -> bool:
         """Whether the matrix of that name counts."""
-        return any(fnmatchcase(layer, glob) for glob in self.include) and not any(
-            fnmatchcase(layer, glob) for glob in self.exclude
-        )
+        included, excluded = (any(fnmatchcase(layer, glob) for glob in globs) for globs in (self.include, self.exclude))
+        return included and not excluded
 
     def computes(self, group: str) -> bool:
         """Whether features of a group of the registry are computed."""

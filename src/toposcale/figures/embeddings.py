@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from toposcale.features.names import PERPLEXITY, feature_label, feature_name, metric_label
+from toposcale.features.names import PERPLEXITY, feature_label, feature_name, metric_label, sentence
 from toposcale.features.registry import lookup
 from toposcale.figures import grids, panels, verdicts
 
@@ -21,7 +21,7 @@ def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, m
     if all(rows.empty for rows in usable):
         return panels.missing_figure("no checkpoint has both a perplexity and embedding features")
     figure, axes_of = panels.new_grid(len(chosen), 2)
-    panels.lettered(axes_of, [panels.sentence(feature_name(feature, SOURCE)) for feature in chosen])
+    panels.lettered(axes_of, [sentence(feature_name(feature, SOURCE)) for feature in chosen])
     for axes, feature, rows in zip(axes_of, chosen, usable, strict=True):
         if rows.empty:
             panels.say_missing(axes, f"no values of: {feature_name(feature, SOURCE)}")

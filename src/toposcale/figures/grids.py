@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from toposcale.features.names import PERPLEXITY, metric_label
+from toposcale.features.names import PERPLEXITY, metric_label, sentence
 from toposcale.figures import panels
 from toposcale.figures.gallery import FIGURES
 
@@ -36,7 +36,7 @@ def line_grid(
     figure, axes_of = panels.new_grid(len(series), columns, title=title, **options)
     line_panels(figure, models, [(axes, *of) for axes, of in zip(axes_of, series, strict=True)])
     if len(series) > 1:
-        named = (panels.sentence(label.partition("(")[0].strip()) for _, label in series)
+        named = (sentence(label.partition("(")[0].strip()) for _, label in series)
         panels.lettered(axes_of, [title or name for title, name in zip(titles, named, strict=True)])
     for axes, (_, label) in zip(axes_of, series, strict=True):
         if label == metric_label(PERPLEXITY) and axes.lines:

@@ -86,8 +86,7 @@ def set_title(figure: Figure, title: str) -> None:
 def missing_figure(reason: str, title: str = "") -> Figure:
     """A figure that says in words what is missing."""
     figure = new_figure(2.2, title)
-    axes = figure.add_subplot()
-    say_missing(axes, reason)
+    say_missing(figure.add_subplot(), reason)
     return figure
 
 
@@ -176,11 +175,6 @@ def lettered(panels: Iterable[Axes], titles: Iterable[str], **style: Any) -> Non
     """The titles of panels, with a letter each."""
     for axes, letter, title in zip(panels, ascii_lowercase, titles, strict=False):
         axes.set_title(f"{letter}  {title}", **style)
-
-
-def sentence(text: str) -> str:
-    """The text with its first letter large."""
-    return text[:1].upper() + text[1:]
 
 
 def step_axis(axes: Axes, steps: Iterable[int]) -> None:

@@ -122,8 +122,7 @@ def model_appearances(models: pd.DataFrame) -> dict[str, Appearance]:
     usable checkpoint has no size, and comes last. Give the WHOLE models table: it decides the colours.
     """
     models = models.drop_duplicates("model")
-    family = models["family"] if "family" in models else models["model"]
-    models = models.assign(family=family, seed=models.get("seed", 0))
+    models = models.assign(family=models.get("family", models["model"]), seed=models.get("seed", 0))
     models = models.sort_values(["n_parameters", "family", "seed", "model"])
     copies = models.groupby(["n_parameters", "family"], dropna=False)
     ranks, numbers = copies.ngroup(), copies.cumcount()

@@ -26,7 +26,7 @@ def overview(
     metric: str | None = None,
 ) -> Figure:
     """Loss, neural persistence, H0, and whether topology follows the loss more than the plain norm does."""
-    shown = VALIDATION_LOSS if VALIDATION_LOSS in set(metrics["metric"]) else panels.chosen_metric(metrics["metric"])
+    shown = panels.chosen_metric(metrics["metric"])
     metric = panels.chosen_metric(correlations["metric"], metric)
     figure, axes_of = panels.new_grid(4, 2, row_height=2.4)
     titles = {

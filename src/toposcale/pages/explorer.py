@@ -60,7 +60,10 @@ def parts(
     values = with_metrics(features, metrics)
     keys = keys_of(values)
     longest, kept, total = _longest(diagrams, most_bars)
-    surfaces = _of_one_plane(surfaces)
+    if surfaces is None or surfaces.empty:
+        surfaces = pd.DataFrame(columns=["model", "step", "x", "y", "loss"])
+    else:
+        surfaces = surfaces[surfaces["plane"] == most_telling(set(surfaces["plane"]))]
     stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / most_losses))))  # of the rows and columns of each surface
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
     made: dict[str, dict[str, Any]] = {
@@ -82,13 +85,6 @@ def parts(
             **((extras or {}).get(name, {})),
         }
     return made
-
-
-def _of_one_plane(surfaces: pd.DataFrame | None) -> pd.DataFrame:
-    """The surfaces on the plane that tells most."""
-    if surfaces is None or surfaces.empty:
-        return pd.DataFrame(columns=["model", "step", "x", "y", "loss"])
-    return surfaces[surfaces["plane"] == most_telling(set(surfaces["plane"]))]
 
 
 def _notes(longest: int | None, kept: int, total: int, stride: int, has_surfaces: bool) -> list[str]:

@@ -14,6 +14,7 @@ from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import with_metrics
 from toposcale.analysis.verdicts import POOLED
+from toposcale.features.names import sentence
 from toposcale.features.registry import group_of
 from toposcale.figures.cells import by_cell
 from toposcale.figures.gallery import FigureEntry
@@ -74,8 +75,8 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
         rows = side_by_side(rows[rows["model"] == POOLED])
     if name == "correlations":
         rows = rows[rows["control"] == NOTHING]
-    about = schemas.TABLES[name].about
-    return Listing(name, rows[list(COLUMNS.get(name, rows.columns))], f"{about[:1].upper()}{about[1:]}.", total)
+    caption = f"{sentence(schemas.TABLES[name].about)}."
+    return Listing(name, rows[list(COLUMNS.get(name, rows.columns))], caption, total)
 
 
 def side_by_side(verdicts: pd.DataFrame) -> pd.DataFrame:
