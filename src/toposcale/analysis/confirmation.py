@@ -64,7 +64,15 @@ def confirmation_tables(
         why = confirm["obstacle"] or f"confirm it: {HOW}"
         rows = rows.assign(estimate=np.nan, p=np.nan, p_holm=np.nan, answer=NOT_TESTED, reason=why)
         return {"confirmation": schemas.TABLES["confirmation"].frame(rows)}
-    fresh = _fresh_verdicts(findings, fresh_features, fresh_metrics, fresh_models, seed)
+    [metric] = set(findings["metric"])
+    controls = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
+    is_control = (fresh_features["source"] == WEIGHT_NORM.source) & fresh_features["feature"].isin(controls)
+    finding_keys = pd.MultiIndex.from_frame(findings[SERIES_KEY])
+    is_found = pd.MultiIndex.from_frame(fresh_features[SERIES_KEY]).isin(finding_keys)
+    # The features that were found and nothing else: p is corrected for these alone.
+    used, losses = whole_model(fresh_features[is_found | is_control]), fresh_metrics[fresh_metrics["metric"] == metric]
+    tables = verdicts_on_features(used, losses, fresh_models, metric, seed=seed, resamples=FRESH_RESAMPLES)
+    fresh = pooled_verdicts(tables["verdicts"], metric)
     rows = rows.merge(fresh[[*_KEY, "estimate", "p", "reason"]], on=_KEY, how="left", validate="one_to_one")
     rows["p_holm"] = holm(rows["p"])
     same = np.sign(rows["estimate"]) == np.sign(rows["searched_estimate"])
@@ -73,17 +81,3 @@ def confirmation_tables(
     untested = rows["reason"].fillna("this feature and metric were not measured")
     rows["reason"] = np.where(rows["p"].notna(), "", f"not tested in the run {confirm['run']}: " + untested)
     return {"confirmation": schemas.TABLES["confirmation"].frame(rows)}
-
-
-def _fresh_verdicts(
-    findings: pd.DataFrame, features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int
-) -> pd.DataFrame:
-    """The verdicts over all fresh runs, of the features that were found and nothing else."""
-    [metric] = set(findings["metric"])
-    controls = {name for control in CONTROLS.values() for name in (*control.of_model, *control.of_layer)}
-    is_control = (features["source"] == WEIGHT_NORM.source) & features["feature"].isin(controls)
-    finding_keys = pd.MultiIndex.from_frame(findings[SERIES_KEY])
-    is_found = pd.MultiIndex.from_frame(features[SERIES_KEY]).isin(finding_keys)
-    used, losses = whole_model(features[is_found | is_control]), metrics[metrics["metric"] == metric]
-    tables = verdicts_on_features(used, losses, models, metric, seed=seed, resamples=FRESH_RESAMPLES)
-    return pooled_verdicts(tables["verdicts"], metric)

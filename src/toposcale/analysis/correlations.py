@@ -4,7 +4,6 @@ They say how closely a feature follows a metric. That is no evidence of a relati
 The same given a control, and the tests, are in `partial_correlations`; the table `correlations` holds both.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,10 @@ from toposcale.io import schemas
 from toposcale.statistics import coefficients, resampling
 
 RESAMPLES = 1000
-Coefficient = Callable[..., coefficients.Floats]
+COEFFICIENTS = {
+    "spearman": (coefficients.spearman, resampling.bootstrap_spearman),
+    "pearson": (coefficients.pearson, resampling.bootstrap_pearson),
+}
 INDEPENDENT, BLOCKS, DIFFERENCES = range(3)  # purposes of random numbers: each has its own stream
 
 
@@ -27,21 +29,18 @@ def correlation_table(
     rows = []
     for group in aligned_series(features, metrics):
         columns = {"control": NOTHING, "n_tested": 0, "reason": group.reasons()}
-        columns |= _as_published(
-            group, "spearman", coefficients.spearman, resampling.bootstrap_spearman, seed, resamples
-        )
-        columns |= _as_published(group, "pearson", coefficients.pearson, resampling.bootstrap_pearson, seed, resamples)
+        for name in COEFFICIENTS:
+            columns |= _as_published(group, name, seed, resamples)
         rows.append(group.rows(columns | _differences(group, seed, resamples)))
     return schemas.TABLES["correlations"].frame(joined(rows))
 
 
-def _as_published(
-    group: Aligned, name: str, correlate: Coefficient, bootstrap: Coefficient, seed: int, resamples: int
-) -> dict[str, Any]:
+def _as_published(group: Aligned, name: str, seed: int, resamples: int) -> dict[str, Any]:
     """A correlation with its intervals and its p-value under independence."""
     names = [f"{name}{part}" for part in ("", "_low", "_high", "_block_low", "_block_high", "_p")]
     if group.n < MIN_FOR_CORRELATION:
         return dict.fromkeys(names, np.nan)
+    correlate, bootstrap = COEFFICIENTS[name]
     correlation = correlate(group.values, group.targets)
     intervals = [
         resampling.percentile_interval(bootstrap(group.values, group.targets, counts))

@@ -44,19 +44,6 @@ def _row(table: pd.DataFrame, feature: str, draws: int) -> dict[str, Any]:
     means = table[feature].to_numpy(dtype=float)
     spreads = table[spread].to_numpy(dtype=float) if spread in table else np.full(len(means), np.nan)
     correlation = intraclass_correlation(means, spreads, draws)
-    return {
-        "n_checkpoints": len(means),
-        "n_draws": draws,
-        "mean": means.mean(),
-        "spread_over_draws": np.sqrt((spreads**2).mean()),
-        "spread_over_training": means.std(ddof=1) if len(means) > 1 else np.nan,
-        "intraclass_correlation": correlation,
-        "intraclass_correlation_trained": intraclass_correlation(means[1:], spreads[1:], draws),
-        **_verdict(means, spreads, correlation, draws),
-    }
-
-
-def _verdict(means: np.ndarray, spreads: np.ndarray, correlation: float, draws: int) -> dict[str, str]:
     verdict, reason = INFORMATIVE, ""
     if not np.isfinite(means).all():
         verdict, reason = NOT_TESTED, "a value is not finite"
@@ -68,7 +55,17 @@ def _verdict(means: np.ndarray, spreads: np.ndarray, correlation: float, draws: 
         verdict, reason = UNINFORMATIVE, "constant"
     elif correlation < LEAST_CORRELATION:
         verdict, reason = UNINFORMATIVE, "differs as much between draws as between checkpoints"
-    return {"verdict": verdict, "reason": reason}
+    return {
+        "n_checkpoints": len(means),
+        "n_draws": draws,
+        "mean": means.mean(),
+        "spread_over_draws": np.sqrt((spreads**2).mean()),
+        "spread_over_training": means.std(ddof=1) if len(means) > 1 else np.nan,
+        "intraclass_correlation": correlation,
+        "intraclass_correlation_trained": intraclass_correlation(means[1:], spreads[1:], draws),
+        "verdict": verdict,
+        "reason": reason,
+    }
 
 
 def intraclass_correlation(means: np.ndarray, spreads: np.ndarray, draws: int) -> float:

@@ -85,27 +85,24 @@ def paired_innovations(
             runs = grids.setdefault(tuple(used.steps), {})
             # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
             runs[group.model] = runs[group.model].beside(used) if group.model in runs else used
+    names = sorted(cells)
     for steps in sorted(grids):
-        if set(grids[steps]) == set(cells):
-            yield from _paired(grids[steps], cells)
-
-
-def _paired(runs: Mapping[str, Aligned], cells: Mapping[str, str]) -> Iterator[Paired]:
-    names = sorted(runs)
-    keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
-    keys = sorted(set.intersection(*map(set, keys_of.values())))
-    if not keys:
-        return
-    places = {name: [keys_of[name].index(key) for key in keys] for name in names}
-    controls = {name: with_squares(run.controls) for name, run in runs.items()}
-    yield Paired(
-        keys,
-        [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
-        [innovations(runs[name].targets, controls[name]).values for name in names],
-        [cells[name] for name in names],
-        [lagged(controls[name]) for name in names],
-        runs[names[0]].n,
-    )
+        runs = grids[steps]
+        if set(runs) != set(cells):
+            continue
+        keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
+        keys = sorted(set.intersection(*map(set, keys_of.values())))
+        places = {name: [keys_of[name].index(key) for key in keys] for name in names}
+        controls = {name: with_squares(run.controls) for name, run in runs.items()}
+        if keys:
+            yield Paired(
+                keys,
+                [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
+                [innovations(runs[name].targets, controls[name]).values for name in names],
+                [cells[name] for name in names],
+                [lagged(controls[name]) for name in names],
+                len(steps),
+            )
 
 
 def between_runs_table(

@@ -1,7 +1,5 @@
 """Scaling laws of every feature and metric at the final step."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 
@@ -19,11 +17,15 @@ def scaling_tables(
 ) -> dict[str, pd.DataFrame]:
     """The table scaling: both laws of every whole-model feature and metric (source "metric") against n_parameters."""
     rows = []
-    for key, sizes, values in _by_feature(features, metrics, models):
+    final = final_values(whole_model(features), metrics).merge(models[["model", "n_parameters"]], on="model")
+    finite = final[np.isfinite(final["value"])].sort_values(["n_parameters", "model"])
+    for key, series in finite.groupby(SERIES_KEY, sort=True):
+        sizes, values = (series[name].to_numpy(np.float64) for name in ("n_parameters", "value"))
+        named = dict(zip(SERIES_KEY, map(str, key), strict=True))
         trend = spearman(sizes, values)[0, 0] if len(sizes) > 1 else np.nan
         for law, fit_law in _FITS.items():
             p = float(correlation_p_value(trend, len(sizes)))
-            row = {**key, "law": law, "n_models": len(sizes), "spearman": trend, "p": p}
+            row = {**named, "law": law, "n_models": len(sizes), "spearman": trend, "p": p}
             try:
                 fit = fit_law(sizes, values)
             except ValueError as error:
@@ -35,16 +37,3 @@ def scaling_tables(
             ends = zip(("low", "high"), np.quantile(drawn, [tail, 1.0 - tail]), strict=True)
             rows.append(row | vars(fit) | {f"exponent_bootstrap_{end}": value for end, value in ends})
     return {"scaling": schemas.TABLES["scaling"].frame(rows)}
-
-
-def _by_feature(
-    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame
-) -> Iterator[tuple[dict[str, str], np.ndarray, np.ndarray]]:
-    """Key, sizes and final values of each whole-model feature and metric, smallest size first, finite ones only."""
-    final = final_values(whole_model(features), metrics).merge(models[["model", "n_parameters"]], on="model")
-    for key, rows in final.groupby(SERIES_KEY, sort=True):
-        finite = rows[np.isfinite(rows["value"])].sort_values(["n_parameters", "model"])
-        if finite.empty:
-            continue
-        names = dict(zip(SERIES_KEY, map(str, key), strict=True))
-        yield names, finite["n_parameters"].to_numpy(np.float64), finite["value"].to_numpy(np.float64)

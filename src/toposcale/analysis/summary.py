@@ -40,9 +40,22 @@ def summary_tables(
     what passed is told as found in a search. A run of loss curves alone leads with its forecasts and what to do.
     """
     metric = headline_metric(metrics["metric"], tasks)
-    first, on_features = _on_features(
-        metric, metrics, verdicts, pooled_correlations, tested_features, sensitivity, confirmation
-    )
+    powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
+    asks = {question.name: f"Which say something beyond {question.beyond}?" for question in powered}
+    which = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
+    if metric is None:
+        first, on_features = NEEDS_A_CHOICE, dict.fromkeys([which, *asks.values()], Answer(UNTESTED, NEEDS_A_CHOICE))
+    else:
+        asked = pooled_verdicts(verdicts, metric)
+        correlations = whole_model(pooled_correlations[pooled_correlations["metric"] == metric])
+        first = topology_sentence(asked, sensitivity, confirmation, metric)
+        on_features = {which: feature_answers.following(asked, correlations)} | {
+            asks[question.name]: feature_answers.beyond(asked, tested_features, sensitivity, question, metric)
+            for question in powered
+        }
+        norm = on_features[asks["beyond_the_norm"]]
+        numbers = norm.numbers + feature_answers.coinciding(correlations)
+        on_features[asks["beyond_the_norm"]] = norm._replace(numbers=numbers)
     if len(confirmation):
         on_features["Does what was found come back with fresh seeds?"] = again(confirmation)
     on_features["Does topology improve the forecast of the final loss?"] = forecasting(forecast_evaluation)
@@ -132,29 +145,3 @@ def again(confirmation: pd.DataFrame) -> Answer:
     )
     verdict = f"{len(confirmed)} of {len(tested)}" if len(confirmed) else "Not confirmed"
     return Answer(verdict, text, ". ".join(numbers) + ".")
-
-
-def _on_features(
-    metric: str | None,
-    metrics: pd.DataFrame,
-    verdicts: pd.DataFrame,
-    pooled: pd.DataFrame,
-    tested_features: pd.DataFrame,
-    sensitivity: pd.DataFrame,
-    confirmation: pd.DataFrame,
-) -> tuple[str, dict[str, Answer]]:
-    """The first sentence, and by question the answers on what follows the metric and what tells more than its control."""
-    powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
-    asks = {question.name: f"Which say something beyond {question.beyond}?" for question in powered}
-    which = f"Which features follow the {metric_name(metric) if metric else 'loss'}?"
-    if metric is None:
-        why = NEEDS_A_LOSS if metrics.empty else NEEDS_A_CHOICE
-        return why, dict.fromkeys([which, *asks.values()], Answer(UNTESTED, why))
-    asked, correlations = pooled_verdicts(verdicts, metric), whole_model(pooled[pooled["metric"] == metric])
-    answers = {which: feature_answers.following(asked, correlations)} | {
-        asks[question.name]: feature_answers.beyond(asked, tested_features, sensitivity, question, metric)
-        for question in powered
-    }
-    norm = answers[asks["beyond_the_norm"]]
-    answers[asks["beyond_the_norm"]] = norm._replace(numbers=norm.numbers + feature_answers.coinciding(correlations))
-    return topology_sentence(asked, sensitivity, confirmation, metric), answers
