@@ -1,0 +1,60 @@
+"""The third study: its page and the README have the numbers of its tables, and all runs of the plan are there."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paths import ROOT
+from studies.study3.cells import TABLES as KINDS
+from toposcale.statistics.multiple_testing import holm
+
+TABLES = ROOT / "studies/study3/tables"
+PAGE, README = (" ".join((ROOT / page).read_text().split()) for page in ("docs/study-3.md", "README.md"))
+PRIMARY, CONTROL, SECONDARY = (pd.read_csv(TABLES / f"{name}.csv") for name in ("primary", "control", "secondary"))
+
+
+def interval(row):
+    return f"{row['estimate']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
+
+
+def test_every_test_of_the_plan_stands_on_the_page():
+    for row in PRIMARY.to_dict("records"):
+        outcome = "final gap" if "gap" in row["outcome"] else "final loss"
+        numbers = f"{interval(row)} | {row['p']:.2g} | {row['q']:.2g} | {row['detectable']:.2f} |"
+        assert f"| {row['question']} | `{row['feature']}` | {outcome} | {numbers}" in PAGE
+    for row in CONTROL.to_dict("records"):
+        assert f"| `{row['feature']}` | {interval(row)} | {row['p']:.2g} |" in PAGE
+
+
+@pytest.mark.parametrize("feature", ["h0_total", "h0_mean"])
+def test_the_page_tells_what_there_is_without_the_nuclear_norm(feature):
+    [row] = SECONDARY[
+        SECONDARY["question"].str.endswith("without the nuclear norm") & (SECONDARY["feature"] == feature)
+    ].to_dict("records")
+    assert f"{row['estimate']:+.3f}" in PAGE
+
+
+def test_the_readme_tells_the_tests_of_the_final_loss():
+    for estimate in PRIMARY["estimate"][:4]:
+        assert f"{estimate:+.3f}" in README
+
+
+def test_the_q_values_are_those_of_holm_over_six():
+    assert len(PRIMARY) == 6
+    np.testing.assert_allclose(PRIMARY["q"], holm(PRIMARY["p"].to_numpy()), rtol=1e-6)
+    assert set(PRIMARY["n_models"]) == {664}
+
+
+def test_all_runs_of_the_plan_are_there_with_a_seed_of_their_own():
+    tables = {
+        kind: pd.concat([pd.read_csv(path) for path in sorted((TABLES / kind).glob("*.csv.gz"))], ignore_index=True)
+        for kind in KINDS
+    }
+    models = tables["models"]
+    assert len(models) == models["seed"].nunique() == 664
+    assert all(set(table["model"]) == set(models["model"]) for table in tables.values())
+    assert tables["series"].groupby("model").size().eq(51).all()
+
+
+def test_the_controls_that_must_be_found_are_found():
+    assert (CONTROL["low"] > 0).all()
