@@ -47,7 +47,7 @@ FAULTS = [
     Fault("statistics/innovations.py", "np.sqrt(self.freedom / self.products.shape[2])", "1.0", "innovations"),
     Fault("forecasting/calibration.py", "CONFIDENCE * (n + 1)", "CONFIDENCE * n", "calibration"),
     Fault("forecasting/calibration.py", "calibrate(np.delete(scores, place))", "calibrate(scores)", "calibration"),
-    Fault("forecasting/joint.py", "CALIBRATION**2 * covariance", "0 * covariance", "random_laws"),
+    Fault("forecasting/joint.py", "(covariance + np.outer", "(np.outer", "random_laws"),
     Fault("forecasting/joint.py", "evidence - evidence.max()", "0 * evidence", "joint"),
     Fault("forecasting/trust.py", "best.probability < SURE,", "False,", "trust"),
     Fault("forecasting/trust.py", "if highest > HIGHEST_LOSS:", "if False:", "trust"),

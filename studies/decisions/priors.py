@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, SHARES, Run
 from toposcale.forecasting.family_law import FamilyLaw, target_of
-from toposcale.forecasting.joint import CALIBRATION, END_SCATTER, Joint
+from toposcale.forecasting.joint import END_SCATTER, Joint
 from toposcale.forecasting.priors import Belief, Prior
 from toposcale.forecasting.training_run import TrainingRun
 
@@ -137,8 +137,7 @@ def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
         squares = float(np.sum((values - values.mean()) ** 2))
         variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
         width = float(np.sqrt(variance * (1 + 1 / len(values))))
-        # The calibration is that of forecasts of one size, and says nothing of what is believed of sizes.
-        beliefs[name] = Belief(float(values.mean()), width if name == "log_alpha" else width / CALIBRATION)
+        beliefs[name] = Belief(float(values.mean()), width)
     return prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
 
 
@@ -186,7 +185,7 @@ def unlikely(pool: Executor, prior: Prior, ahead: Sequence[Ahead]) -> float:
 
 def _surprise(ahead: Ahead, prior: Prior) -> float:
     values, covariance = FamilyLaw(prior, [ahead.now]).predict([target_of(ahead.now)])
-    spread = float(np.hypot(CALIBRATION * np.sqrt(covariance[0, 0]), END_SCATTER))
+    spread = float(np.hypot(np.sqrt(covariance[0, 0]), END_SCATTER))
     off = (ahead.end - values[0]) / spread
     return float(np.log(spread) + 0.5 * (FREEDOM + 1) * np.log1p(off**2 / FREEDOM))
 

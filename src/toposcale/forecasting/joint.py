@@ -22,10 +22,6 @@ MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 SLOW_SHARE = 0.2
 """What the slow law counts before anything is seen."""
 
-CALIBRATION = 0.7
-"""What the standard deviations of a law are multiplied by. With 0.6, 98% of the ends of published runs, each source left
-out, would lie inside the 95% interval; of random laws (a Chinchilla law with annealing) this holds 93%."""
-
 END_SCATTER = 0.015
 """Nats by which an end lies off all that its own curve says."""
 
@@ -75,7 +71,7 @@ class Joint:
         losses = np.asarray(self.weights @ np.array([values for values, _ in by_law]))
         spread = np.diag([END_SCATTER**2 + (FAR * decades_away(target.n_parameters)) ** 2 for target in targets])
         for weight, (values, covariance) in zip(self.weights, by_law, strict=True):
-            spread = spread + weight * (CALIBRATION**2 * covariance + np.outer(values - losses, values - losses))
+            spread = spread + weight * (covariance + np.outer(values - losses, values - losses))
         return losses, spread * self.stretch**2
 
     def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:

@@ -75,14 +75,14 @@ _KNOWN_SIZES = (3e6, 1e11)
 """Sizes beyond which nothing is known of the share."""
 
 PUBLISHED = Prior(
-    log_alpha=Belief(-0.658, 0.258),
-    log_b=Belief(-1.869, 0.300),
-    kappa=Belief(0.157, 0.146),
-    share=Belief(0.616, 0.565),
-    log_alpha_n=Belief(-1.122, 0.299),
-    log_misfit=Belief(-4.446, 0.600),
-    clock=Belief(0.498, 0.100),
-    gain=Belief(0.714, 0.150),
-    peak=0.199,
+    log_alpha=Belief(-0.660, 0.258),
+    log_b=Belief(-1.895, 0.300),
+    kappa=Belief(0.157, 0.102),
+    share=Belief(0.615, 0.397),
+    log_alpha_n=Belief(-1.124, 0.209),
+    log_misfit=Belief(-4.453, 0.600),
+    clock=Belief(0.501, 0.100),
+    gain=Belief(0.713, 0.150),
+    peak=0.196,
 )
 """Learnt from all published families."""

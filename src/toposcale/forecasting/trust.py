@@ -46,7 +46,7 @@ decisions (3K to 46K parameters) those with fewer gave up .1 nats, and always fi
 
 SURE = 0.9
 """Probability to be the best below which the advice leans only. At least 95% of the answers above it are right in each of
-six published sources; of those above .8 it is 93% in one."""
+six published sources; of those above .8 it was 93% in one."""
 
 
 def trusted_law(training: TrainingRun, others: Sequence[TrainingRun], prior: Prior = PUBLISHED) -> Joint:
