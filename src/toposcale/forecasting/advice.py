@@ -173,7 +173,7 @@ class Advice(Mapping[str, Any]):
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        return words.assumed(self.training, self.others, self.law, self.decision) if self.law and self.decision else ()
+        return words.assumed(self.training, self.others, self.law, self.decision) if self.law else ()
 
     @property
     def _find_out_first(self) -> str:

@@ -163,8 +163,10 @@ def _cells(option: Option) -> list[str]:
     ]
 
 
-def assumed(training: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision) -> tuple[str, ...]:
-    """What a decision takes for granted, a clause each."""
+def assumed(
+    training: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None
+) -> tuple[str, ...]:
+    """What a forecast, and a decision where there is one, takes for granted, a clause each."""
     clauses = [
         f"the {training.metric} that was read, up to step {training.measured_until:,}, is in nats per token",
         *training.notes,
@@ -185,14 +187,14 @@ def assumed(training: TrainingRun, others: Sequence[TrainingRun], law: Joint, de
     unread = sorted(other.model for other in others if other.is_finished and not other.rates_known)
     if unread and any(other.rates_known for other in (*others, training)):
         clauses.append(f"not read, since the learning rates are not known: {', '.join(unread)}")
-    finish = decision.option(FINISH)
+    finish = decision.option(FINISH) if decision else None
     if finish and training.last_step + finish.candidate.steps < training.final_step:
         steps = finish.candidate.steps
         clauses.append(
             f"what is left does not pay for the whole plan: {FINISH} ends at step "
             f"{training.last_step + steps:,}, with the rest of the plan pressed into {steps:,} steps"
         )
-    if any(option.candidate.is_start for option in decision.options):
+    if any(option.candidate.is_start for option in (decision.options if decision else ())):
         clauses.append(
             "a new size is trained from scratch under this plan, or its own, stretched to the steps that the compute buys"
         )
