@@ -212,7 +212,7 @@ def test_the_answer_says_what_lies_outside_of_where_its_level_was_measured(verdi
     for question in (NORM, "Which say something beyond the variance of the weights?"):
         text, numbers = said[question].split(" | ")
         assert text.endswith("Its level was not measured at the sizes of 2 of 5 models.")
-        assert "measured at 2,936 to 20,640 parameters" in numbers
+        assert "measured at 2,936 to 300,808 parameters" in numbers
         assert "could have found a correlation of 0.50" in said[question]
     assert "was not measured" not in "".join(answers(verdicts).values())
 

@@ -1,13 +1,13 @@
 """Where the false-positive rates of the tests were measured, and what of a run lies outside of it.
 
-`make nulls` measures them on the cells of the first study; docs/statistics.md has the table.
+`make nulls` measures them on the cells of the three studies; docs/statistics.md has the table.
 """
 
 from collections.abc import Collection
 
 import pandas as pd
 
-PARAMETERS = (2_936, 20_640)
+PARAMETERS = (2_936, 300_808)
 """The smallest and the largest model."""
 TOGETHER, BETWEEN = 5, 480
 """As many runs were tested together over their checkpoints, and between runs."""
