@@ -48,7 +48,7 @@ def rows_of(description, **where):
         for row in _landscape.profile_rows(profile, plane, **where)
     ]
     others = {"surfaces": surfaces, "densities": densities, "profiles": profiles}
-    return rows | {name: tables.from_rows(schemas.TABLES[name], found) for name, found in others.items()}
+    return rows | {name: tables.from_rows(schemas.TABLES[name], part) for name, part in others.items()}
 
 
 @_job.script

@@ -35,19 +35,8 @@ FIRST_STEPS = 1.8
 # gain lie from their centres, and for each other size what it is off in `OWN`. All terms are in nats; what is believed of
 # L0 is how far the last loss lies above it. F is after 1,000 steps. Of C, beta and gamma no curve tells before it decays:
 # their centres are the order of magnitude that Luo et al. publish.
-_L0, _LOG_A, _LOG_ALPHA, _LOG_B, _LOG_F, _KAPPA, _SHARE, _ALPHA_N, _CLOCK, _GAIN, _OFF = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    13,
-)
+_L0, _LOG_A, _LOG_ALPHA, _LOG_B = range(4)
+_LOG_F, _KAPPA, _SHARE, _ALPHA_N, _CLOCK, _GAIN, _OFF = range(7, 14)
 _ABOVE_L0, _LOG_A_BELIEF = (0.45, 0.45), (float(np.log(0.3)), 1.0)
 _DECAY = tuple(zip(CENTRES[4:].tolist(), (0.5, 0.2, 0.15), strict=True))  # log C, log beta, gamma
 _FIRST = (float(np.log(0.045)), 1.2)
@@ -185,8 +174,8 @@ class FamilyLaw:
         return centres, widths
 
     def _laws(self, x: np.ndarray, curves: Sequence[_Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Losses of all points (points,), their gradient (points, parameters), and that by
-        what a size has of its own (points, own)."""
+        """Losses of all points (points,), their gradient (points, parameters), and that by what a size has of its own
+        (points, own)."""
         losses, gradient, by_own = zip(*(self._law(x, curve) for curve in curves), strict=True)
         return np.concatenate(losses), np.vstack(gradient), np.vstack(by_own)
 

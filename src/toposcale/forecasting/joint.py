@@ -23,7 +23,8 @@ SLOW_SHARE = 0.2
 """What the slow law counts before anything is seen."""
 
 END_SCATTER = 0.015
-"""Nats by which an end lies off all that its own curve says."""
+"""Nats by which an end lies off all that its own curve says. With it the 95% intervals hold 93% of the ends of 240 random
+laws on which nothing was chosen."""
 
 FAR = 0.05
 """Nats for each decade by which a size lies outside those that were published: what is known of the law is known there."""
