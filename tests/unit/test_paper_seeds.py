@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from paths import ROOT
 from studies.paper_seeds.seeds import CrossedSeeds, cells_of_seeds, seed_table, seed_tables
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.pooled import joint_test
@@ -80,3 +81,40 @@ def test_a_seed_that_is_not_finished_is_not_kept(seeds):
         seed_table(features, metrics[metrics["step"] < 5000], models, 1)
     with pytest.raises(UserError, match="2 seeds are there"):
         seed_tables(seeds[:2])
+
+
+# The seeds that were trained.
+
+COMMITTED = ROOT / "studies/paper_seeds/tables"
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return [pd.read_csv(path) for path in sorted(COMMITTED.glob("seed-*.csv.gz"))]
+
+
+def test_the_page_has_the_levels_and_losses_of_the_eight_seeds(trained):
+    page = " ".join((ROOT / "docs/reproduction.md").read_text().split())
+    results = seed_tables(trained)
+    assert [set(table["seed"]) for table in trained] == [{seed} for seed in range(42, 50)]
+    assert results["findings"].empty, "the page says that no seed finds anything"
+    words = {"weight_norm": "norm", "weight_norm_and_spectrum": "norm and spectrum"}
+    for row in results["levels"].to_dict("records"):
+        shares = [
+            f"{100 * row[f'found_in_{kind}']:.1f}% ± {100 * row[f'error_of_{kind}']:.1f}" for kind in ("tests", "pairs")
+        ]
+        runs = row["test"].replace("all", "five")
+        assert f"| {words[row['control']]} | {runs} | {shares[0]} | {shares[1]} |" in page
+    rows = pd.concat(trained)
+    ends = rows[rows["step"] == rows["final_step"]].groupby("cell")["validation_loss"]
+    each = rows.groupby(["cell", "seed"])
+    against = {
+        name: each[[name, "validation_loss"]].apply(lambda run: run.corr("spearman").iloc[0, 1])
+        for name in ("neural_persistence", "h0_total", "frobenius_norm")
+    }
+    for size, losses in ends:
+        signs = against["neural_persistence"][size]
+        loss = f"{losses.mean():.3f} ({losses.min():.3f} to {losses.max():.3f})"
+        assert f"| {size} | {loss} | {signs.min():+.2f} to {signs.max():+.2f} |" in page
+    assert against["h0_total"].max() < -0.955
+    assert against["frobenius_norm"].max() < -0.985
