@@ -7,7 +7,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import pytest
 
-from workspace import Workspace, new_workspace, with_landscapes
+from workspace import Workspace, code_block, copy_project, new_workspace, with_landscapes
 
 # Whoever starts the tests in the background has them, and what they start, ignore an interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,7 +20,11 @@ def workspace(tmp_path) -> Workspace:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Workspace:
-    """One finished run with all that a run can have, for tests that only read it or plan on it."""
-    made = with_landscapes(new_workspace(tmp_path_factory.mktemp("finished") / "work"))
+    """One finished run with all that a run can have, the feature of docs/features.md too, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("finished")
+    made = with_landscapes(new_workspace(folder / "work"))
+    made.home = copy_project(folder / "toposcale")
+    with (made.home / "src" / "toposcale" / "features" / "weights.py").open("a") as module:
+        module.write("\n\n" + code_block("docs/features.md", "Add a feature", "python"))
     made.snakemake()
     return made

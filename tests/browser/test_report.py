@@ -21,23 +21,29 @@ def page(finished, browser):
 
 
 @pytest.fixture
-def unpacked(page):
-    """The page with every drawing and row in it."""
+def opened(page):
+    """The page with nothing folded."""
     page.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
-    page.run(f"{WHOLE}.then(() => 0)")
-    page.wait_for("[...document.querySelectorAll('[data-figure]')].every((e) => e.firstElementChild)")
-    page.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
     return page
 
 
 @pytest.fixture
-def whole(unpacked):
-    """The page with its charts too."""
-    unpacked.run("document.querySelector('#charts').scrollIntoView({behavior: 'instant'})")
-    unpacked.wait_for("document.body.dataset.ready === 'yes'")
-    unpacked.wait_for("document.querySelectorAll('#charts .chart').length === 6")
-    unpacked.wait_for("[...document.querySelectorAll('#charts .chart')].every((e) => e.dataset.drawn)")
-    return unpacked
+def unpacked(opened):
+    """The page with every drawing and row in it."""
+    opened.run(f"{WHOLE}.then(() => 0)")
+    opened.wait_for("[...document.querySelectorAll('[data-figure]')].every((e) => e.firstElementChild)")
+    opened.wait_for("[...document.querySelectorAll('[data-sortable]')].every((e) => e.tBodies[0].dataset.filled)")
+    return opened
+
+
+@pytest.fixture
+def charted(opened):
+    """The page with its charts."""
+    opened.run("document.querySelector('#charts').scrollIntoView({behavior: 'instant'})")
+    opened.wait_for("document.body.dataset.ready === 'yes'")
+    opened.wait_for("document.querySelectorAll('#charts .chart').length === 6")
+    opened.wait_for("[...document.querySelectorAll('#charts .chart')].every((e) => e.dataset.drawn)")
+    return opened
 
 
 def test_it_loads_without_an_error_and_asks_the_network_for_nothing(page):
@@ -83,15 +89,15 @@ def test_a_figure_opens_and_closes(unpacked):
     assert unpacked.errors() == []
 
 
-def test_a_figure_takes_no_other_place_once_it_is_drawn(unpacked):
+def test_a_figure_takes_no_other_place_once_it_is_drawn(opened):
     last = "[...document.querySelectorAll('.gallery figure')].at(-1)"
     height = f"{last}.getBoundingClientRect().height"
-    unpacked.run(f"{last}.scrollIntoView()")
-    unpacked.wait_for(f"{last}.childElementCount === 1")
-    drawn = unpacked.run(height)
-    unpacked.run(f"{last}.replaceChildren()")
+    opened.run(f"{last}.scrollIntoView()")
+    opened.wait_for(f"{last}.childElementCount === 1")
+    drawn = opened.run(height)
+    opened.run(f"{last}.replaceChildren()")
     assert drawn > 100
-    assert abs(unpacked.run(height) - drawn) < 1
+    assert abs(opened.run(height) - drawn) < 1
 
 
 def test_a_table_sorts_by_value_both_ways(unpacked):
@@ -134,30 +140,30 @@ def test_a_model_is_hidden_in_charts_figures_and_tables(unpacked):
 LINES = "document.querySelector('#charts [data-key=\"weights/h0_total\"] .chart').data.map((trace) => trace.name)"
 
 
-def test_a_model_is_hidden_in_the_charts(whole):
-    assert whole.run(LINES) == ["one", "two"]
-    whole.click("[data-hides=model][data-value=one]")
-    whole.wait_for(f"{LINES}.length === 1")
-    assert whole.run(LINES) == ["two"]
-    assert whole.errors() == []
+def test_a_model_is_hidden_in_the_charts(charted):
+    assert charted.run(LINES) == ["one", "two"]
+    charted.click("[data-hides=model][data-value=one]")
+    charted.wait_for(f"{LINES}.length === 1")
+    assert charted.run(LINES) == ["two"]
+    assert charted.errors() == []
 
 
-def test_pointing_at_a_chart_says_the_value_of_the_table(whole, finished):
+def test_pointing_at_a_chart_says_the_value_of_the_table(charted, finished):
     features = pd.read_parquet(finished.results / "tables" / "features.parquet")
     value = features.query(
         "model == 'two' and step == 16 and source == 'weights' and layer == 'all' and feature == 'h0_total'"
     )["value"].item()
-    label = whole.point_at("#charts [data-key='weights/h0_total'] .chart", 1, 2)
+    label = charted.point_at("#charts [data-key='weights/h0_total'] .chart", 1, 2)
     assert float(re.search(r"step 16: ([\d.]+)", label).group(1)) == pytest.approx(value, rel=1e-3)
     assert "two" in label
 
 
-def test_a_box_of_steps_narrows_every_chart(whole):
-    whole.put("#from", "8")
-    whole.put("#to", "24")
+def test_a_box_of_steps_narrows_every_chart(charted):
+    charted.put("#from", "8")
+    charted.put("#to", "24")
     axis = "document.querySelector('#charts .chart').layout.xaxis.range"
-    whole.wait_for(f"{axis}?.[1] === 24")
-    assert whole.run(axis) == [8, 24]
+    charted.wait_for(f"{axis}?.[1] === 24")
+    assert charted.run(axis) == [8, 24]
 
 
 def test_the_first_paint_comes_within_two_seconds(page):
@@ -174,18 +180,18 @@ def test_warnings_say_what_to_do(unpacked, finished):
     assert len(unpacked.run(shown)) == len(warnings)
 
 
-def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(whole):
+def test_a_feature_and_a_subject_are_hidden_and_a_feature_is_added(charted):
     charts = SEEN.format("#charts .chart")
-    before = whole.run(charts)
-    whole.click("[data-feature=h0_total]")
-    assert whole.run(charts) == before - 1
-    whole.put("#more", whole.run("document.querySelector('#more').options[1].value"), "change")
-    assert whole.run(charts) == before
+    before = charted.run(charts)
+    charted.click("[data-feature=h0_total]")
+    assert charted.run(charts) == before - 1
+    charted.put("#more", charted.run("document.querySelector('#more').options[1].value"), "change")
+    assert charted.run(charts) == before
     weights = SEEN.format("article[data-category=Weights]")
-    assert whole.run(weights) > 0
-    whole.click("[data-subject=Weights]")
-    assert whole.run(weights) == 0
-    assert whole.run(SEEN.format("article[data-category=Statistics]")) > 0
+    assert charted.run(weights) > 0
+    charted.click("[data-subject=Weights]")
+    assert charted.run(weights) == 0
+    assert charted.run(SEEN.format("article[data-category=Statistics]")) > 0
 
 
 def test_rows_are_found_by_their_words(unpacked):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import faults
-from paths import ROOT
-from workspace import Workspace
+from workspace import Workspace, copy_project
 
 
 @pytest.fixture(scope="session")
@@ -26,19 +25,7 @@ def copy(undisturbed, tmp_path) -> Workspace:
     return Workspace(tmp_path / "copy", copying.deepcopy(undisturbed.config))
 
 
-PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs", "examples")
-LOCKS = (*(f"requirements{part}.lock" for part in ("", "-test", "-peers", "-slurm")), "pyproject.toml")
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A copy of the project in a folder whose path has a space."""
-    copy = tmp_path_factory.mktemp("with") / "a space" / "toposcale"
-    copy.mkdir(parents=True)
-    for name in (*PROJECT, *LOCKS):
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, copy / name)
-    return copy
+    return copy_project(tmp_path_factory.mktemp("with") / "a space" / "toposcale")

@@ -50,6 +50,7 @@ def published(workspace):
 def test_from_repositories_to_the_report(hub, published):
     """One of the two has no usable weights, which costs the report nothing but that model."""
     with_gguf(hub, published)
+    published.config["embeddings"]["every"] = 10  # the first and the last
     published.snakemake()
     features = pd.read_parquet(published.results / "tables" / "features.parquet")
     assert set(features["step"]) == set(STEPS)
@@ -58,7 +59,7 @@ def test_from_repositories_to_the_report(hub, published):
     assert facts["duplicates"] == {str(STEPS[-1] - 1): f"step{STEPS[-1]}"}
     metrics = pd.read_parquet(published.results / "tables" / "metrics.parquet")
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
-    assert set(metrics["step"]) == set(STEPS)
+    assert set(metrics["step"]) == {STEPS[0], STEPS[-1]}
     models = pd.read_parquet(published.results / "tables" / "models.parquet").set_index("model")
     assert models.loc["tiny", ["cell", "seed"]].tolist() == ["sisters", 7]
     # The first model is the one without weights, so that nothing could be held against ripser.
@@ -146,7 +147,7 @@ def test_a_comparison_that_could_not_be_made_is_made_by_the_next_run(hub, publis
 
 def with_gguf(hub, published):
     """A second model, whose repository has nothing but GGUF files."""
-    steps = list(STEPS[:2])
+    steps = list(STEPS[:1])
     hub.repositories["tests/gguf"] = Repository({f"step{step}": {"model.gguf": b"GGUF"} for step in steps})
     entry = published.config["models"]["tiny"] | {"repo": "tests/gguf", "steps": steps}
     published.config["models"]["gguf"] = entry
@@ -175,7 +176,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     noted = pd.read_parquet(tables / "warnings.parquet")
     nothing = noted[noted["model"] == "gguf"]
-    assert set(nothing["steps"]) == {str(step) for step in STEPS[:2]}
+    assert set(nothing["steps"]) == {str(STEPS[0])}
     assert nothing["warning"].str.contains("no weights in safetensors or .bin format there").all()
     models = pd.read_parquet(tables / "models.parquet").set_index("model")
     assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}

@@ -1,5 +1,7 @@
 """Real Snakemake runs of a small configuration, each in a folder of its own."""
 
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -99,6 +101,27 @@ def with_landscapes(workspace: Workspace) -> Workspace:
     """The same workspace, its landscapes computed."""
     workspace.config["landscape"]["enabled"] = True
     return workspace
+
+
+PROJECT = ("Snakefile", "Makefile", "workflow", "scripts", "src", "profiles", "config", "envs", "examples")
+LOCKS = (*(f"requirements{part}.lock" for part in ("", "-test", "-peers", "-slurm")), "pyproject.toml")
+
+
+def copy_project(copy: Path) -> Path:
+    """What a run needs of the project, in another folder."""
+    copy.mkdir(parents=True)
+    for name in (*PROJECT, *LOCKS):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def code_block(page: str, heading: str, language: str) -> str:
+    """The first code block of a language under a heading of a page of the project."""
+    section = (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
 
 
 def jobs_by_rule(text: str) -> dict[str, int]:
