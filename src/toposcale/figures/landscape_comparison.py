@@ -1,7 +1,6 @@
 """Landscapes side by side: a column for each condition, with its surface, merge tree and persistence diagram."""
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toposcale.features.registry import LOSS_UNIT, lookup
+from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.landscape.graphs import grid_edges
@@ -161,30 +160,3 @@ def _draw_closed_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic:
         axes.plot(*pairs.T, SADDLE[1], color=SADDLE[0], markersize=4, markeredgecolor="white")
     scale = "log" if logarithmic else "linear"
     axes.set(xscale=scale, yscale=scale, xlabel=f"birth ({unit})", ylabel=f"death ({unit})")
-
-
-@styled
-def measures_by_condition(rows: pd.DataFrame, names: Sequence[str], *, unit: str, title: str) -> Figure:
-    """Measures against the condition: every value, and their mean and standard deviation.
-
-    rows: a column `condition`, whose values stand in their order, and one for each of `names`. unit: that of the loss.
-    """
-    conditions = list(dict.fromkeys(rows["condition"]))
-    figure, axes_of = panels.new_grid(len(names), min(3, len(names)), title=title)
-    features = [lookup(name, "landscape") for name in names]
-    panels.lettered(axes_of, ["\n".join(textwrap.wrap(feature.title, 34)) for feature in features], fontsize=9)
-    for axes, feature, name in zip(axes_of, features, names, strict=True):
-        for place, condition in enumerate(conditions):
-            values = rows.loc[rows["condition"] == condition, name].dropna().to_numpy(dtype=float)
-            several = len(values) > 1
-            across = place + np.linspace(-0.15, 0.15, len(values)) if several else [place]
-            axes.plot(across, values, "o", color=MUTED, markersize=3, alpha=0.6)
-            spread = values.std(ddof=1) if several else 0.0
-            axes.errorbar(place, values.mean(), spread, fmt="D", color=INK, markersize=4, capsize=3)
-        positive = rows[name].dropna()
-        if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 10**_DECADES:
-            axes.set_yscale("log")
-        axes.set_xticks(range(len(conditions)), conditions, rotation=45 if len(conditions) > 4 else 0)
-        label = feature.unit.replace(LOSS_UNIT, unit).replace("nats per squared", f"{unit} per squared")
-        axes.set_ylabel(label or "value")
-    return figure
