@@ -19,7 +19,7 @@ from studies.simulation import Between, seed_of
 from studies.study2.power import FIRST, Within
 from studies.study2.power import between as between_of_first
 from toposcale.statistics.between_runs import between_runs, fit_of_cell
-from toposcale.statistics.coefficients import pearson, ranks_of_complete
+from toposcale.statistics.coefficients import average_ranks, pearson
 from toposcale.statistics.run_permutation import permute_pairs
 
 RUNS, DRAWS = 9, 999
@@ -34,7 +34,7 @@ def within(cells: Within, effect: float, random: np.random.Generator) -> float:
     x = _standard(np.array([cells.x[run][place] for run in own]))
     y = _standard(np.array([cells.y[run] for run in random.permutation(own)]))
     y = effect * x + np.sqrt(1 - effect**2) * y
-    table = pearson(ranks_of_complete(x), ranks_of_complete(y))
+    table = pearson(average_ranks(x), average_ranks(y))
     return float(permute_pairs(table, ["one"] * RUNS, draws=DRAWS, seed=seed_of(random)).p)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from studies.nulls.cells import Cell
 from toposcale.analysis.controls import Control
-from toposcale.statistics.coefficients import Floats, orthogonal_to, pearson, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
 from toposcale.statistics.innovations import innovation_test, innovations, lagged, sign_flip_p_value, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 
@@ -71,7 +71,7 @@ def run_permutations(
     for place, (_, controls) in enumerate(tests):
         losses = innovations(cell.losses, controls).values
         rest = orthogonal_to(stacked, lagged(controls))[0]
-        correlations[place] = pearson(ranks_of_complete(rest), ranks_of_complete(losses)).reshape(shape)
+        correlations[place] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
     runs = _draws(len(own), 2 * size, draws, seed)
     first, second = runs[:, :size], runs[:, size:]
     # (D, place of the losses, place of the features, F): the features of a run against the losses of a crossed one.

@@ -22,7 +22,7 @@ from studies.study2.questions import CELLS, PRIMARY
 from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.coefficients import Floats, pearson, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, average_ranks, pearson
 from toposcale.statistics.innovations import innovations, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 from toposcale.statistics.testable import testable_stretch
@@ -79,7 +79,7 @@ class Within:
             x = _standard(np.array([self.x[run][place] for run in own]))
             y = _standard(np.array([self.y[run] for run in random.permutation(own)]))
             y = effect * x + np.sqrt(1 - effect**2) * y
-            blocks.append(pearson(ranks_of_complete(x), ranks_of_complete(y)))
+            blocks.append(pearson(average_ranks(x), average_ranks(y)))
         labels = np.repeat(np.arange(len(names)), [len(block) for block in blocks])
         table = np.zeros((len(labels), len(labels)))
         for label, block in enumerate(blocks):

@@ -8,6 +8,7 @@ from toposcale.analysis.series import SERIES_KEY, final_values, whole_model
 from toposcale.io import schemas
 from toposcale.statistics import scaling
 from toposcale.statistics.coefficients import correlation_p_value, spearman
+from toposcale.statistics.resampling import TAILS
 
 _FITS = {"power_law": scaling.fit_power_law, "power_law_with_offset": scaling.fit_power_law_with_offset}
 
@@ -33,7 +34,6 @@ def scaling_tables(
                 continue
             offset, rng = law == "power_law_with_offset", np.random.default_rng([seed, len(sizes)])
             drawn = scaling.bootstrap_exponents(sizes, values, offset=offset, resamples=resamples, rng=rng)
-            tail = (1.0 - scaling.CONFIDENCE) / 2.0
-            ends = zip(("low", "high"), np.quantile(drawn, [tail, 1.0 - tail]), strict=True)
+            ends = zip(("low", "high"), np.quantile(drawn, TAILS), strict=True)
             rows.append(row | vars(fit) | {f"exponent_bootstrap_{end}": value for end, value in ends})
     return {"scaling": schemas.TABLES["scaling"].frame(rows)}

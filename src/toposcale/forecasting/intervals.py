@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import stdtrit
 
-from toposcale.statistics.scaling import CONFIDENCE
+from toposcale.statistics.resampling import CONFIDENCE
 
 NORMAL = 1.959964
 """Standard deviations of a normal distribution on either side of its mean that hold 95% of it."""

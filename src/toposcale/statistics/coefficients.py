@@ -36,17 +36,10 @@ def flattened(series: Floats) -> Floats:
 
 
 def average_ranks(series: Floats) -> Floats:
-    """Ranks 1..n along the last axis, ties averaged."""
+    """Ranks 1..n along the last axis, ties averaged; a row with a NaN becomes NaN."""
     from scipy.stats import rankdata  # slow to import: see docs/performance.md
 
     return np.asarray(rankdata(series, axis=-1), dtype=np.float64)
-
-
-def ranks_of_complete(series: Floats) -> Floats:
-    """`average_ranks` of the rows of (series, time); a row with a NaN becomes NaN."""
-    ranks = average_ranks(np.nan_to_num(series))
-    ranks[np.isnan(series).any(axis=1)] = np.nan
-    return ranks
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> Floats:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from toposcale.statistics.coefficients import Floats, as_series, is_constant, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, as_series, average_ranks, is_constant
 from toposcale.statistics.testable import MIN_FOR_TEST
 
 MAX_ORDER = 3
@@ -235,6 +235,6 @@ def _standard(series: Floats) -> Floats:
 
 def _unit_ranks(values: Floats) -> Floats:
     """Centred ranks of length 1 per row; a row with NaN stays NaN."""
-    ranks = ranks_of_complete(values) - (values.shape[1] + 1) / 2
+    ranks = average_ranks(values) - (values.shape[1] + 1) / 2
     with np.errstate(invalid="ignore"):
         return ranks / np.sqrt((ranks * ranks).sum(axis=1, keepdims=True))

@@ -10,6 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from toposcale.statistics.coefficients import Floats, as_series, flattened
 
+CONFIDENCE = 0.95
+"""Coverage that every interval is made for."""
+TAILS = ((1.0 - CONFIDENCE) / 2.0, 1.0 - (1.0 - CONFIDENCE) / 2.0)
+"""The two quantiles of the resamples that such an interval lies between."""
 MAX_UNDEFINED = 0.1
 """An interval is NaN where more than this share of its resamples has no value (a constant resample)."""
 DEGENERATE = 1e-12
@@ -79,15 +83,12 @@ def bootstrap_pearson(x: ArrayLike, y: ArrayLike, counts: Floats) -> Floats:
     return correlations
 
 
-def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Lower and upper percentile bound over the first axis of `samples`.
+def percentile_interval(samples: Floats) -> tuple[Floats, Floats]:
+    """Lower and upper bound of the 95% percentile interval over the first axis of `samples`.
 
     Resamples without a value (NaN) are left out; where they are more than `MAX_UNDEFINED` of all, the bounds
     are NaN. So they are where both are the same: resamples that cannot differ tell nothing of the uncertainty.
     """
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: {confidence} is not between 0 and 1")
-    tail = (1.0 - confidence) / 2.0
     flat = samples.reshape(len(samples), -1)
     bounds = np.full((2, flat.shape[1]), np.nan)
     chunk = max(1, _CHUNK_BYTES // (8 * len(flat)))
@@ -97,7 +98,7 @@ def percentile_interval(samples: Floats, confidence: float = 0.95) -> tuple[Floa
         whole, partial = undefined == 0.0, (undefined > 0.0) & (undefined <= MAX_UNDEFINED)
         for chosen, quantile in ((whole, np.quantile), (partial, np.nanquantile)):
             if chosen.any():
-                ends[:, chosen] = quantile(part[:, chosen], [tail, 1.0 - tail], axis=0)
+                ends[:, chosen] = quantile(part[:, chosen], TAILS, axis=0)
     bounds[:, bounds[1] - bounds[0] <= DEGENERATE] = np.nan
     low, high = bounds.reshape(2, *samples.shape[1:])
     return low, high

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from toposcale.statistics.coefficients import Floats, orthogonal_to, pearson, ranks_of_complete
+from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
 from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
 
 MIN_SEEDS = 8
@@ -45,7 +45,7 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
     correlations = np.full((n_features, second.shape[1], runs, runs), np.nan)
     for j in range(runs):
         left = rows if controls is None else orthogonal_to(rows, np.asarray(controls, dtype=np.float64)[j])[0]
-        left, right = ranks_of_complete(left), ranks_of_complete(second[j])
+        left, right = average_ranks(left), average_ranks(second[j])
         usable, complete = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
         values = np.full((len(left), len(right)), np.nan)
         if usable.any() and complete.any():

@@ -10,10 +10,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import fdtri, stdtrit
 
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.resampling import independent_counts
+from toposcale.statistics.resampling import CONFIDENCE, independent_counts
 
-CONFIDENCE = 0.95
-"""Coverage that every interval in this module is made for."""
 EXPONENT_BOUND = 3.0
 """Exponents of a N^b + c are sought within plus and minus this; an interval that reaches it is open (infinite)."""
 
