@@ -87,5 +87,4 @@ N = np.nan
 def test_rows_without_a_loss_are_lost_where_the_rows_before_have_one(losses, last_step, broken):
     steps = np.append(np.arange(len(losses) - 1) + 1, last_step)
     history = replace(run(0), steps=steps, losses=np.array(losses, float), gradient_norms=np.empty(0))
-    assert history.broken_rows == broken
-    assert not broken or history.broken_since == steps[-broken]
+    assert history.broken_steps.tolist() == steps[len(steps) - broken :].tolist()

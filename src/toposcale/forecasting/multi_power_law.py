@@ -210,7 +210,6 @@ class MultiPowerLaw:
 
     def predict(self, learning_rates: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Losses at `steps` under `learning_rates`; infinite where no rate was spent yet."""
-        self._require_fit()
         curve = _checked(0, learning_rates, steps, np.ones(np.shape(steps)))
         rates, losses = curve.learning_rates / self._rate, np.empty(len(curve.steps))
         for part in np.array_split(np.arange(len(losses)), max(1, len(losses) // 64)):
@@ -220,7 +219,6 @@ class MultiPowerLaw:
 
     def interval(self, learning_rates: np.ndarray, step: int) -> tuple[float, float]:
         """95% interval of one observed loss at `step`: what the curve and the prior leave open, plus one point's noise."""
-        self._require_fit()
         rates = np.asarray(learning_rates, dtype=np.float64) / self._rate
         loss, gradient = _of_its_own(self._fit.x, prepare(rates, np.array([step]), self._longest, MOST_CHANGES))
         direction = gradient[0] / max(loss[0], 1e-3)
@@ -228,10 +226,6 @@ class MultiPowerLaw:
         factor = float(np.exp(np.clip(NORMAL * np.sqrt(variance), 0, 50)))
         value = float(loss[0]) * self._loss
         return value / factor, value * factor
-
-    def _require_fit(self) -> None:
-        if not hasattr(self, "_fit"):
-            raise ValueError("MultiPowerLaw: call fit before predict")
 
 
 def _of_its_own(x: np.ndarray, curve: Prepared) -> tuple[np.ndarray, np.ndarray]:

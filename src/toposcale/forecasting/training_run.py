@@ -233,8 +233,7 @@ class TrainingRun:
     @property
     def final_loss(self) -> float:
         """The target of every forecast: the metric where it was measured last, NaN of an unfinished run."""
-        measured = self.checkpoint_losses[np.isfinite(self.checkpoint_losses)]
-        return float(measured[-1]) if self.is_finished else np.nan
+        return self.last_loss if self.is_finished else np.nan
 
     @property
     def last_loss(self) -> float:
@@ -292,24 +291,15 @@ class TrainingRun:
         return without_false_start(self.checkpoint_steps[usable], self.checkpoint_losses[usable])
 
     @property
-    def broken_rows(self) -> int:
-        """Rows at the end of the log whose loss is no number, or is missing: pandas writes a NaN as an empty cell."""
-        return len(self._broken)
-
-    @property
-    def broken_since(self) -> int:
-        """The step of the first of these rows."""
-        return int(self.steps[self._broken[0]])
-
-    @property
-    def _broken(self) -> np.ndarray:
+    def broken_steps(self) -> np.ndarray:
+        """The steps at the end of the log whose loss is no number, or is missing: pandas writes a NaN as an empty cell."""
         finite = np.flatnonzero(np.isfinite(self.losses))
         after = np.arange(finite[-1] + 1 if len(finite) else 0, len(self.losses))
         empty = after[np.isnan(self.losses[after])]
         usual = int(np.diff(finite).max(initial=1))  # rows from one loss to the next
         # Rows without a loss may be a plan that goes on to its end.
         lost = len(finite) > 1 and len(empty) > usual and self.steps[empty[-1]] < 0.99 * self.final_step
-        return after if lost else after[~np.isnan(self.losses[after])]
+        return self.steps[after if lost else after[~np.isnan(self.losses[after])]]
 
     @property
     def logged(self) -> np.ndarray:

@@ -75,9 +75,9 @@ def trusted_law(training: TrainingRun, others: Sequence[TrainingRun], prior: Pri
 
 def refuse_curve(training: TrainingRun) -> None:
     """NoForecast: the losses end in rows that are no numbers, rise, are mostly spikes, or cannot be nats per token."""
-    if training.broken_rows:
+    if len(broken := training.broken_steps):
         raise NoForecast(
-            f"the last {training.broken_rows} logged losses are not numbers, since step {training.broken_since:,}; "
+            f"the last {len(broken)} logged losses are not numbers, since step {int(broken[0]):,}; "
             "the training has failed, or its log has"
         )
     # Also the rows as they were logged: a loss that runs away looks like spikes to the curve, which leaves them out.
@@ -155,9 +155,13 @@ def refuse_value(training: TrainingRun, value: float) -> None:
 def _stretch(law: Joint, training: TrainingRun, others: Sequence[TrainingRun]) -> float:
     """By what the law's standard deviations are multiplied: the forecast of the present from half of what was seen.
 
-    At least 1. NoForecast: the curve does not follow the law.
+    At least 1; 1 with too few points. NoForecast: the curve does not follow the law.
     """
-    off = _off(law, training, others)
+    if not is_checkable(training):
+        return 1.0
+    steps, losses = training.loss_curve
+    then = Joint(law.prior).fit(others, _first_half(training)).forecast(training, round(steps[-1]))
+    off = float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
     if off > FURTHEST_OFF:
         raise NoForecast(
             "this curve does not follow the law so far: from its first half the law forecasts the present "
@@ -175,16 +179,6 @@ def is_checkable(training: TrainingRun) -> bool:
 def _first_half(training: TrainingRun) -> TrainingRun:
     """The training as it stood at half of the steps that were seen."""
     return training.first(0.5 * training.loss_curve[0][-1] / training.final_step)
-
-
-def _off(law: Joint, training: TrainingRun, others: Sequence[TrainingRun]) -> float:
-    """How far off the forecast of the last loss from half of the steps is, in its standard deviations; 0: too few
-    points."""
-    if not is_checkable(training):
-        return 0.0
-    steps, losses = training.loss_curve
-    then = Joint(law.prior).fit(others, _first_half(training)).forecast(training, round(steps[-1]))
-    return float(abs(np.log(losses[-1] / then.value)) / (np.log(then.high / then.value) / NORMAL))
 
 
 def _unknown_sizes(training: TrainingRun, best: Option) -> str:
