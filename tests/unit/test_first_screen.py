@@ -12,6 +12,7 @@ from toposcale.analysis.confirmation import confirmation_tables, findings_tables
 from toposcale.analysis.summary import summary_tables
 from toposcale.analysis.verdicts import verdict_tables
 from toposcale.features.names import feature_name
+from toposcale.io.schemas import TABLES
 
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e-\d+)?)"
 
@@ -26,8 +27,8 @@ def screen():
     features = features[features["layer"] == "all"]
     tables = verdict_tables(features, metrics, models, seed=1, resamples=20)
     findings = findings_tables(tables["verdicts"], metrics, models, tasks=[])["findings"]
-    nothing = [pd.DataFrame()] * 3
-    told = confirmation_tables(findings, *nothing, seed=1, confirm={"run": "fresh", "obstacle": ""})
+    told = confirmation_tables(findings, *[pd.DataFrame()] * 3, seed=1, confirm={"run": "fresh", "obstacle": ""})
+    unknown = ("forecast_evaluation", "decision_evaluation", "advice")
     said = summary_tables(
         metrics,
         tables["verdicts"],
@@ -35,7 +36,7 @@ def screen():
         tables["tested_features"],
         tables["sensitivity"],
         told["confirmation"],
-        *nothing,
+        *(TABLES[name].frame([]) for name in unknown),
     )["summary"].set_index("position")
     losses = metrics[loss].pivot(index="step", columns="model", values="value")
     series = {

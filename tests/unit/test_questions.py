@@ -92,7 +92,8 @@ def test_a_positive_control_of_another_kind_is_drawn_and_told(monkeypatch):
     assert 0.5 < row.detectable <= 0.6
     figure = load("power")(tables["power"], tables["sensitivity"], tables["verdicts"])
     assert [axes.get_title("left").partition(":")[0] for axes in figure.axes][-1] == "by a coin"
-    nothing = [pd.DataFrame()] * 4
+    unknown = ("confirmation", "forecast_evaluation", "decision_evaluation", "advice")
+    nothing = [TABLES[name].frame([]) for name in unknown]
     names = ("verdicts", "pooled_correlations", "tested_features", "sensitivity")
     said = summary_tables(metrics, *(tables[name] for name in names), *nothing)["summary"]
     assert len(said) == 8

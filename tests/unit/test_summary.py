@@ -6,6 +6,7 @@ import pytest
 
 from toposcale.analysis import summary
 from toposcale.analysis.series import headline_metric
+from toposcale.io import schemas
 
 
 def verdict(feature, rho, q, follows="yes", source="weights"):
@@ -91,9 +92,9 @@ def answers(
     found = (verdicts["question"] == "beyond_the_norm") & (verdicts["answer"] == "yes")
     nothing = confirmations()[:0]
     confirmation = (confirmations() if found.any() else nothing) if confirmation is None else confirmation
-    forecasts = pd.DataFrame() if forecasts is None else forecasts
-    decisions = pd.DataFrame() if decisions is None else decisions
-    advice = pd.DataFrame() if advice is None else advice
+    forecasts = schemas.TABLES["forecast_evaluation"].frame([]) if forecasts is None else forecasts
+    decisions = schemas.TABLES["decision_evaluation"].frame([]) if decisions is None else decisions
+    advice = schemas.TABLES["advice"].frame([]) if advice is None else advice
     power = sensitivity() if power is None else power
     table = summary.summary_tables(
         metrics, verdicts, correlations(verdicts, step), TESTED, power, confirmation, forecasts, decisions, advice

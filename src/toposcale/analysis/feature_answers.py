@@ -119,7 +119,7 @@ def coinciding(pooled: pd.DataFrame) -> str:
 
 def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None, str]:
     """What a run could have shown of a question; None, and why, where it was not tested."""
-    rows = sensitivity[sensitivity["question"] == question] if len(sensitivity) else sensitivity
+    rows = sensitivity[sensitivity["question"] == question]
     if rows.empty:
         return None, "nothing was measured"
     power = rows.iloc[0]

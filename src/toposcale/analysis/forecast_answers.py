@@ -24,7 +24,7 @@ FEWEST_FOR_A_VERDICT = 10
 def trusted(evaluation: pd.DataFrame) -> Answer:
     """Which forecast to trust: the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
-    rows = rows if rows.empty else rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
+    rows = rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to be judged by.")
     most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
@@ -50,7 +50,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     once.
     """
     rows = _first(evaluation)
-    rivals = rows[rows["method"] == rows["baseline"]] if "baseline" in rows else rows[:0]
+    rivals = rows[rows["method"] == rows["baseline"]]
     if rivals.empty or math.isnan(rivals["mae"].iloc[0]):
         return Answer(UNTESTED, "No forecast could be made by a method on the loss alone, so none can be compared.")
     rival = rivals.iloc[0]
@@ -87,8 +87,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
     """What the advice would have cost against always finishing, stopping now, and stopping at random."""
-    rows = _first(evaluation)
-    by: dict[Any, Any] = rows.set_index("policy").to_dict("index") if len(rows) else {}
+    by: dict[Any, Any] = _first(evaluation).set_index("policy").to_dict("index")
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
     advised = by["advice"]
@@ -118,7 +117,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
 
 def now(advice: pd.DataFrame) -> Answer | None:
     """What is best for every run under way, in the words of the advice; None where there is none."""
-    live = advice[advice["is_live"].astype(bool)].sort_values("model") if len(advice) else advice
+    live = advice[advice["is_live"].astype(bool)].sort_values("model")
     if live.empty:
         return None
     rows = live.to_dict("records")
@@ -148,8 +147,6 @@ def _short(row: Mapping[Any, Any]) -> str:
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
     """The rows at the smallest share of training that is not 0."""
-    if evaluation.empty:
-        return evaluation
     begun = evaluation[evaluation["fraction"] > 0]
     return begun[begun["fraction"] == begun["fraction"].min()]
 

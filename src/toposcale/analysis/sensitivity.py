@@ -42,7 +42,9 @@ def sensitivity_tables(
         row["n_runs"] = len(simulated.names)
         row["outside"] = outside(models, simulated.names, simulated.most_runs)
         if not simulated.names or not n_tested:
-            rows.append(row | {"found": NOT_TESTED, "reason": _why_not(asked)})
+            of_weights = asked[asked["source"] == "weights"]  # they have every checkpoint
+            why = most_common(of_weights["reason"]) or most_common(asked["reason"]) or "nothing was measured"
+            rows.append(row | {"found": NOT_TESTED, "reason": why})
             continue
         (correlation,), (p,) = simulated.test(np.array([CONTROL_CORRELATION]), seed, CONTROL)
         q = float(benjamini_hochberg(np.append(p_values, p))[-1])
@@ -57,12 +59,6 @@ def sensitivity_tables(
         rows.append(row)
     power = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
     return {"sensitivity": schemas.TABLES["sensitivity"].frame(rows), "power": schemas.TABLES["power"].frame(power)}
-
-
-def _why_not(verdicts: pd.DataFrame) -> str:
-    """The reason that most features of the weights give, which have every checkpoint; without any, most features."""
-    of_weights = verdicts[verdicts["source"] == "weights"]
-    return most_common(of_weights["reason"]) or most_common(verdicts["reason"]) or "nothing was measured"
 
 
 def most_common(reasons: pd.Series) -> str:

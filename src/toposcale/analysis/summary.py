@@ -86,8 +86,8 @@ def topology_sentence(
     name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology tells more than the norm does: {why}."
-    asked = confirmation[confirmation["question"] == "beyond_the_norm"] if len(confirmation) else confirmation
-    findings = asked[feature_answers.is_topology(asked)] if len(asked) else asked
+    asked = confirmation[confirmation["question"] == "beyond_the_norm"]
+    findings = asked[feature_answers.is_topology(asked)]
     if len(findings):
         return found_sentence(findings, confirmation, name)
     if power["found"] != YES:

@@ -5,7 +5,7 @@ A table's name is the name of its file. What schemas are made of is in `table_sc
 
 import pyarrow as pa
 
-from toposcale.io.table_schema import Column, Table, count, flag, interval, number, table, text
+from toposcale.io.table_schema import Column, Table, bounds, count, flag, interval, number, table, text
 
 ALL_LAYERS = "all"  # the `layer` of a row that describes the whole model
 METRIC_SOURCE = "metric"  # the `source` where a table of analyses holds metrics beside features
@@ -165,12 +165,10 @@ _DEFINITIONS = {
         count("n", "checkpoints that were used"),
         count("n_left_out", "checkpoints of the feature that could not be used"),
         *interval("spearman", "(partial) Spearman correlation; bootstrap of independent checkpoints, as published"),
-        number("spearman_block_low", "lower end of its moving-block interval"),
-        number("spearman_block_high", "upper end of its moving-block interval"),
+        *bounds("spearman_block", "its moving-block interval"),
         number("spearman_p", "its p-value under independence, as published; exact up to 7 checkpoints"),
         *interval("pearson", "Pearson correlation; bootstrap of independent checkpoints, as published"),
-        number("pearson_block_low", "lower end of its moving-block interval"),
-        number("pearson_block_high", "upper end of its moving-block interval"),
+        *bounds("pearson_block", "its moving-block interval"),
         number("pearson_p", "its p-value under independence, as published"),
         *interval("spearman_differences", "Spearman correlation of the first differences; moving blocks"),
         number("differences_p", "its p-value under independence"),
@@ -294,8 +292,7 @@ _DEFINITIONS = {
         N_MODELS,
         number("coefficient", "a"),
         *interval("exponent", "b; Student's t, or an F profile for the law with an offset"),
-        number("exponent_bootstrap_low", "lower end of the published bootstrap of b"),
-        number("exponent_bootstrap_high", "upper end of the published bootstrap of b"),
+        *bounds("exponent_bootstrap", "the published bootstrap of b"),
         number("offset", "c"),
         number("r_squared", "share of the variance explained (of logarithms for the law without an offset)"),
         number("spearman", "Spearman correlation of value and size"),
@@ -342,8 +339,7 @@ _DEFINITIONS = {
         text("baseline", "the best method that reads the loss alone, or the number of parameters alone"),
         count("n_compared", "cells that both the method and the baseline forecast"),
         number("improvement_percent", "error saved against the baseline"),
-        number("improvement_low", "lower end of its 95% interval"),
-        number("improvement_high", "upper end of its 95% interval"),
+        *bounds("improvement"),
         number("improvement_p", "signed-rank test against the baseline"),
         number("over_power_law_percent", "error saved against the power law"),
         number("permutation_mae", "error with randomly permuted final losses (ridge)"),

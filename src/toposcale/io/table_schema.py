@@ -78,10 +78,11 @@ def table(about: str, key: tuple[Column, ...], *columns: Column) -> Table:
     return Table(about, leading + columns, tuple(column.name for column in key))
 
 
+def bounds(name: str, of: str = "its 95% interval") -> tuple[Column, Column]:
+    """The ends of an interval, `{name}_low` and `{name}_high`."""
+    return number(f"{name}_low", f"lower end of {of}"), number(f"{name}_high", f"upper end of {of}")
+
+
 def interval(name: str, meaning: str) -> tuple[Column, Column, Column]:
-    """Three columns: a number, and its 95% bounds `{name}_low` and `{name}_high`."""
-    return (
-        number(name, meaning),
-        number(f"{name}_low", "lower end of its 95% interval"),
-        number(f"{name}_high", "upper end of its 95% interval"),
-    )
+    """Three columns: a number, and its 95% bounds."""
+    return number(name, meaning), *bounds(name)
