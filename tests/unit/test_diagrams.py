@@ -70,7 +70,6 @@ def test_betti_curve_by_hand():
     diagram = [[0.0, 1.0], [0.0, 2.0], [1.5, 3.0]]
     # A class is alive at its birth and no longer at its death.
     np.testing.assert_array_equal(betti_curve(diagram, [-1, 0, 1, 1.5, 2, 3]), [0, 2, 1, 2, 1, 0])
-    np.testing.assert_array_equal(betti_curve(diagram, [0, 5], essential=1), [3, 1])
     np.testing.assert_array_equal(betti_curve(EMPTY, [0, 1]), [0, 0])
 
 
@@ -82,8 +81,8 @@ def test_betti_curve_equals_gudhi():
 
 def test_crocker_stacks_betti_curves():
     diagrams, radii = [random_diagram(2, 10), EMPTY], [0.2, 0.8, 1.4]
-    matrix = crocker(diagrams, radii, essential=1)
-    np.testing.assert_array_equal(matrix, [betti_curve(one, radii, essential=1) for one in diagrams])
+    matrix = crocker(diagrams, radii)
+    np.testing.assert_array_equal(matrix, [betti_curve(one, radii) for one in diagrams])
     assert crocker([], radii).shape == (0, 3)
 
 

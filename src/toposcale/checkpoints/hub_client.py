@@ -65,7 +65,12 @@ def get(
     failures, reached = 0, done()
     while True:
         try:
-            return _attempt(path, receive, timeout, done())
+            headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+            if start := done():
+                headers["Range"] = f"bytes={start}-"
+            with get_session().stream("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout) as response:
+                hf_raise_for_status(response)
+                return receive(response)
         except (httpx2.HTTPError, OSError, ValueError) as error:
             _raise_if_final(what, error)
             cause, (reason, asked) = error, _passing_reason(error, timeout)
@@ -103,15 +108,6 @@ def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float
 def endpoint() -> str:
     """Address of the Hub: HF_ENDPOINT as it is now, else the client library's."""
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
-
-
-def _attempt(path: str, receive: Callable[[httpx2.Response], _T], timeout: float, start: int) -> _T:
-    headers = build_hf_headers() | {"Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with get_session().stream("GET", f"{endpoint()}/{path}", headers=headers, timeout=timeout) as response:
-        hf_raise_for_status(response)
-        return receive(response)
 
 
 def _raise_if_final(what: str, error: Exception) -> None:

@@ -41,12 +41,8 @@ def summarize_diagram(diagram: ArrayLike) -> dict[str, float]:
     }
 
 
-def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> Floats:
-    """Number of classes alive (birth <= r < death) at each of the ascending `radii` (m,): a vector (m,).
-
-    `essential` classes that never die are added: 1 for H0 of a point cloud, whose essential class is not in
-    the diagram.
-    """
+def betti_curve(diagram: ArrayLike, radii: ArrayLike) -> Floats:
+    """Number of classes alive (birth <= r < death) at each of the ascending `radii` (m,): a vector (m,)."""
     bars, radii = _finite(as_diagram(diagram, "diagram")), np.asarray(radii, dtype=np.float64)
     if radii.ndim != 1 or not np.isfinite(radii).all() or (np.diff(radii) < 0).any():
         raise ValueError("radii must be a 1-D ascending array of finite numbers")
@@ -54,15 +50,15 @@ def betti_curve(diagram: ArrayLike, radii: ArrayLike, *, essential: int = 0) -> 
         raise ValueError("diagram must have death >= birth in every row")
     born = np.searchsorted(np.sort(bars[:, 0]), radii, side="right")
     dead = np.searchsorted(np.sort(bars[:, 1]), radii, side="right")
-    return (born - dead + essential).astype(np.float64)
+    return (born - dead).astype(np.float64)
 
 
-def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike, *, essential: int = 0) -> Floats:
+def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike) -> Floats:
     """CROCKER matrix (n_steps, m): the Betti curve of each step's diagram on one grid of `radii` (m,).
 
-    Source: Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015. `essential` as in `betti_curve`.
+    Source: Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015.
     """
-    curves = [betti_curve(diagram, radii, essential=essential) for diagram in diagrams]
+    curves = [betti_curve(diagram, radii) for diagram in diagrams]
     return np.array(curves).reshape(len(curves), np.size(radii))
 
 

@@ -116,9 +116,7 @@ def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices]:
 
 def _places(means: Floats) -> NDArray[np.int32]:
     """The place of each row or column when they are sorted by their means, equal ones in their order."""
-    places = np.empty(len(means), np.int32)
-    places[np.argsort(means, kind="stable")] = np.arange(len(means))
-    return places
+    return np.argsort(np.argsort(means, kind="stable")).astype(np.int32)
 
 
 def _order(pairs: NDArray) -> NDArray[np.float32]:

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
@@ -77,11 +76,6 @@ class Landscape(NamedTuple):
     ball: Ball | None
 
 
-def layer_of(name: str, parameters: Mapping[str, Tensor]) -> str:
-    """The layer that a parameter counts to: a matrix or a convolution kernel is its own, all the rest is `vectors`."""
-    return name if parameters[name].dim() >= 2 else VECTORS
-
-
 def measure_landscape(
     loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings | None = None
 ) -> Landscape:
@@ -138,9 +132,14 @@ def _curvature(
     """Curvature as features by layer, and eigenpairs by kind: `largest` in size, `highest`, `lowest`."""
     features: dict[str, dict[str, float]] = {WHOLE: {}}
     if settings.trace_probes:
-        by_layer, accuracy = partial(layer_of, parameters=parameters), settings.trace_accuracy
         traces = hessian_traces(
-            loss, parameters, probes=settings.trace_probes, seed=settings.seed, accuracy=accuracy, layer_of=by_layer
+            loss,
+            parameters,
+            probes=settings.trace_probes,
+            seed=settings.seed,
+            accuracy=settings.trace_accuracy,
+            # A matrix or a convolution kernel is a layer of its own, all the rest is `vectors`.
+            layer_of=lambda name: name if parameters[name].dim() >= 2 else VECTORS,
         )
         features |= {
             layer: {"hessian_trace": estimate, "hessian_trace_standard_error": error}
