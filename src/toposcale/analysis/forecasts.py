@@ -18,7 +18,7 @@ from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas
 
 FRACTIONS = (0.2, 0.3, 0.5)
-RIVALS = [name for name, method in METHODS.items() if method.is_rival]
+RIVALS = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
 """What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""

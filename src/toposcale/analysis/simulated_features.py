@@ -22,7 +22,7 @@ SIMULATION_DRAWS = 2_000
 class SimulatedFeatures:
     """Simulated features in the runs whose metric the innovation test given a control can use.
 
-    runs: the testable stretch of each, by the group of features that has the most points.
+    names: the models. runs: the testable stretch of each, by the group of features that has the most points.
     """
 
     most_runs = TOGETHER
@@ -38,13 +38,9 @@ class SimulatedFeatures:
                 continue
             if group.model not in best or cut.n > best[group.model].n:
                 best[group.model] = cut
-        self.runs = [best[model] for model in sorted(best)]
+        self.names = sorted(best)
+        self.runs = [best[model] for model in self.names]
         self._weights = run_weights(set(best), cells_of(models))
-
-    @property
-    def names(self) -> list[str]:
-        """The models that are tested."""
-        return [run.model for run in self.runs]
 
     @property
     def n_points(self) -> int:

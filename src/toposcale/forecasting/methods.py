@@ -174,11 +174,6 @@ class Method(NamedTuple):
     reads: str
     make: Callable[[Family], Forecaster]
 
-    @property
-    def is_rival(self) -> bool:
-        """Whether a forecast with topology has to beat it: a method that reads the loss or the size alone."""
-        return self.reads in ("loss", "size")
-
 
 def _ridge(kind: str) -> Callable[[Family], Forecaster]:
     return lambda family: Ridge(kind, family.cut, family.finished)

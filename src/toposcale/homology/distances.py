@@ -130,15 +130,12 @@ def _matched_by_size(direct: Floats, first_alone: Floats, second_alone: Floats) 
 
 def _all_matched(allowed: NDArray[np.bool_]) -> bool:
     """Whether every row can be given a column of its own among those allowed (n_rows, n_columns)."""
-    degrees = np.count_nonzero(allowed, axis=1)
-    if not degrees.all():
-        return False
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
     # Built by hand: scipy's conversion from the dense array takes longer than the matching.
     # 32 bits, since older versions of scipy match with nothing else.
     columns = np.nonzero(allowed)[1].astype(np.int32)
-    row_starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int32)
+    row_starts = np.concatenate([[0], np.cumsum(np.count_nonzero(allowed, axis=1))]).astype(np.int32)
     graph = csr_array((np.ones(len(columns), bool), columns, row_starts), shape=allowed.shape)
     return bool((maximum_bipartite_matching(graph, perm_type="column") >= 0).all())

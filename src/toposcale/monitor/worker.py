@@ -47,14 +47,14 @@ class Outcome(NamedTuple):
 class Worker:
     """The training's end: `buffer` to write a snapshot to, `submit` to hand it over, `outcome` to hear what became of it.
 
-    One snapshot at a time: from `submit` until its outcome the buffer belongs to the process.
+    One snapshot at a time: from `submit` until its outcome the buffer, of which `slots` are parts, belongs to the process.
     """
 
     def __init__(self, job: Job, log: Path) -> None:
         self.slots = job.slots
         self.busy = False
         file = memory.nameless_file(job.slots[-1].offset + job.slots[-1].n_bytes)
-        self._buffer = mmap.mmap(file.fileno(), 0)
+        self.buffer = memoryview(mmap.mmap(file.fileno(), 0))
         self._channel, theirs = Pipe()
         log.parent.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(filter(None, [str(_SOURCES), os.environ.get("PYTHONPATH")]))
@@ -70,11 +70,6 @@ class Worker:
                 start_new_session=True,  # Ctrl-C is for the training, which then tells this process to end
             )
         self._channel.send(job)
-
-    @property
-    def buffer(self) -> memoryview:
-        """The shared memory, of which `slots` are parts."""
-        return memoryview(self._buffer)
 
     def submit(self, step: int) -> None:
         """Hand over the snapshot of a step that stands in the buffer. OSError: the process is gone."""
