@@ -24,28 +24,24 @@ def pooled_table(
 ) -> pd.DataFrame:
     """Correlations over runs, one row per (source, layer, feature, metric, control).
 
+    Median, lowest and highest over cells of the mean over the runs of a cell, and the number of both that have any.
     correlations: the table of that name from the same tables.
     """
-    table = over_cells(correlations, POOLED_KEY, ["spearman", "innovation_correlation"], cells_of(models))
+    cells, estimates = correlations["model"].map(cells_of(models)), ["spearman", "innovation_correlation"]
+    named = correlations.assign(cell=cells.fillna(correlations["model"]))
+    by_cell = named.groupby([*POOLED_KEY, "cell"], sort=True)[estimates].mean().reset_index()
+    grouped = by_cell.groupby(POOLED_KEY, sort=True)
+    table = named.groupby(POOLED_KEY, sort=True)["spearman"].count().rename("n_runs").to_frame()
+    table["n_cells"] = grouped["spearman"].count()
+    for column in estimates:
+        table[column] = grouped[column].median()
+        table[f"{column}_lowest"], table[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
     tests = pd.concat(
         joint_test(features, metrics, models, control).assign(control=control.name) for control in CONTROLS.values()
     )
-    table = table.merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
+    table = table.reset_index().merge(tests, on=POOLED_KEY, how="left", validate="one_to_one")
     table.loc[(table["control"] == NOTHING) & table["spearman"].isna(), "reason"] = "no run has a correlation"
     return schemas.TABLES["pooled_correlations"].frame(table)
-
-
-def over_cells(rows: pd.DataFrame, key: list[str], columns: list[str], cells: Mapping[str, str]) -> pd.DataFrame:
-    """Median, lowest and highest over cells of the mean over the runs of a cell; with the number of both that have any."""
-    named = rows.assign(cell=rows["model"].map(cells).fillna(rows["model"]))
-    by_cell = named.groupby([*key, "cell"], sort=True)[columns].mean().reset_index()
-    grouped = by_cell.groupby(key, sort=True)
-    table = named.groupby(key, sort=True)[columns[0]].count().rename("n_runs").to_frame()
-    table["n_cells"] = grouped[columns[0]].count()
-    for column in columns:
-        table[column] = grouped[column].median()
-        table[f"{column}_lowest"], table[f"{column}_highest"] = grouped[column].min(), grouped[column].max()
-    return table.reset_index()
 
 
 def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control) -> pd.DataFrame:
