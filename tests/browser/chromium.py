@@ -6,7 +6,6 @@ import os
 import select
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -82,7 +81,7 @@ class Chromium:
         self.wait_for("document.readyState === 'complete'")
 
     def wait_for(self, condition: str) -> None:
-        """Until a JavaScript expression is true. The page looks, now and then: to ask it all the time would slow it down."""
+        """Until a JavaScript expression is true. The page itself looks: to ask it all the time would slow it down."""
         seen = self.run(
             f"""(async () => {{
                 const end = performance.now() + {PATIENCE} * 1000;

@@ -223,8 +223,10 @@ class SpectralDensity:
     def on(self, grid: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
         """Density on `grid`, smoothed by a Gaussian of standard deviation `width`: mean and standard error.
 
-        Both over the runs; the standard error of a single run is NaN.
+        Both over the runs; the standard error of a single run is NaN. `ValueError`: a width that is not positive.
         """
+        if not width > 0:
+            raise ValueError(f"width: need a positive number, got {width}")
         grid = np.asarray(grid, dtype=np.float64)
         bells = np.exp(-0.5 * ((grid - self.nodes[:, :, None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
         runs = (self.weights[:, :, None] * bells).sum(axis=1)

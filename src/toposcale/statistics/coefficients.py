@@ -71,6 +71,8 @@ def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
     in one order have 2 / 4! = 0.083. NaN where a series is constant.
     """
     first, second = _standardised(as_series(x, "x")), _standardised(as_series(y, "y"))
+    if first.shape[1] > MAX_PERMUTED:
+        raise ValueError(f"x: {first.shape[1]} points; more than {MAX_PERMUTED} are not counted one by one")
     observed = np.abs(np.einsum("st,mt->sm", first, second))
     count = np.zeros(observed.shape)
     orders = list(permutations(range(first.shape[1])))
