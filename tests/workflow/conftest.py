@@ -1,7 +1,5 @@
 """The smallest run, undisturbed, and copies of it to disturb; a copy of the project in a path with a space."""
 
-import copy as copying
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,9 +18,8 @@ def undisturbed(tmp_path_factory) -> Workspace:
 
 @pytest.fixture
 def copy(undisturbed, tmp_path) -> Workspace:
-    """That run in a folder of its own, with all that Snakemake knows of it."""
-    shutil.copytree(undisturbed.path, tmp_path / "copy")
-    return Workspace(tmp_path / "copy", copying.deepcopy(undisturbed.config))
+    """That run in a folder of its own."""
+    return undisturbed.copied(tmp_path / "copy")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from paths import ROOT
 from toposcale.io import schemas, tables
 from workspace import new_workspace
 
-pytestmark = pytest.mark.workflow
+pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("confirm")]
 FINDING = {
     **{"question": "beyond_the_norm", "source": "weights", "layer": "all", "feature": "h0_total_scaled"},
     **{"metric": "validation_loss", "control": "weight_norm", "estimate": 0.5, "direction": "positive"},
@@ -21,15 +21,20 @@ FINDING = {
 }
 
 
-@pytest.fixture
-def searched(tmp_path):
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
     """A run that was searched: weights of one tiny model, with checkpoints enough for the tests."""
-    run = new_workspace(tmp_path / "work")
+    run = new_workspace(tmp_path_factory.mktemp("search") / "work")
     run.config["models"] = {"one": run.config["models"]["one"]}
     run.config["training"] |= {"checkpoint_every": 2, "warmup_steps": 2}
     run.config["embeddings"] = run.config["trajectory"] = {"enabled": False}
     run.snakemake("--", "findings_file")
     return run
+
+
+@pytest.fixture
+def searched(search, tmp_path):
+    return search.copied(tmp_path / "copy")
 
 
 def fresh(run):

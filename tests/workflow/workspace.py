@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +88,11 @@ class Workspace:
         """Jobs by rule that a dry run announces."""
         text = self.snakemake("--dry-run", "--quiet", "rules", "--", *arguments).stdout
         return jobs_by_rule(text)
+
+    def copied(self, path: Path) -> "Workspace":
+        """The same in another folder, with all that Snakemake knows of it."""
+        shutil.copytree(self.path, path)
+        return Workspace(path, deepcopy(self.config), self.home)
 
     @property
     def results(self) -> Path:
