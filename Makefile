@@ -32,6 +32,9 @@ SNAKEMAKE = $(BIN)/python workflow/configuration.py check "$(CONFIG)" && \
 LOCKED = { test -z "$$(ls .snakemake/locks 2> /dev/null)" || \
   echo "toposcale: another run is at work in this folder, or was killed; if it was killed: make unlock" >&2; exit 1; }
 
+# The library is compiled once, and not by every job, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 

@@ -32,6 +32,9 @@ from toposcale.figures.style import STYLE, model_appearances, save
 from toposcale.figures.training import smooth
 from toposcale.io import schemas
 
+# One worker for all of them: they share the tables that are drawn.
+pytestmark = pytest.mark.xdist_group("figures")
+
 GOLDEN = Path(__file__).parent / "golden"
 DRAWABLE = list(FIGURES)
 

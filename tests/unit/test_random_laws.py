@@ -9,7 +9,7 @@ from toposcale.forecasting.trust import trusted_law
 from toposcale.training.schedules import Schedule
 
 SHARES = (0.2, 0.3, 0.5)
-LAWS = 120
+LAWS = 60
 
 
 def random_training(seed):

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 import configuration
-import planner
+import loaded
 import sweep
 from toposcale.io import tensor_files
-from workspace import new_workspace
+from workspace import jobs_by_rule, new_workspace
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("incremental")]
 
@@ -318,7 +318,14 @@ def planned(made):
     texts = {key: yaml.safe_dump(changed(key, value)) for key, (value, _) in CHANGES.items()}
     texts |= {name: yaml.safe_dump(config) for name, config in OTHERS.items()}
     texts["a comment"] = "# a comment\n" + yaml.safe_dump(starting_configuration()) + "\n\n"
-    return planner.plans(made, texts)
+    command = made.command("--dry-run", "--quiet", "rules", "--nolock")
+    plans = {}
+    for name, text in texts.items():
+        (made.path / "config.yaml").write_text(text)
+        done = loaded.snakemake(command[3:])
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+        plans[name] = jobs_by_rule(done.stdout)
+    return plans
 
 
 @pytest.fixture(scope="module")

@@ -66,31 +66,44 @@ def table(workspace, name):
     return pd.read_parquet(workspace.results / "tables" / f"{name}.parquet")
 
 
-def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(trained, tmp_path):
+@pytest.fixture(scope="module")
+def measured(trained, tmp_path_factory):
+    """The tables of a run on these folders and a table of the person's own, of which one name fits no model."""
     path, trainers = trained
-    own = new_workspace(tmp_path / "work")
+    own = new_workspace(tmp_path_factory.mktemp("measured") / "work")
     # Sizes of one family are compared; of two architectures a person has to say so.
     entry = {"kind": "folder", "family": "mine"}
-    own.config = {"run": "small", "models": {name: {**entry, "path": str(path / name)} for name in trainers}}
+    own.config = {
+        "run": "small",
+        "models": {name: {**entry, "path": str(path / name)} for name in trainers},
+        "metrics": {"tables": ["accuracy.csv"]},
+    }
+    rows = [{"model": name, "step": 10, "metric": "accuracy", "value": 0.5} for name in ("gpt2", "other")]
+    pd.DataFrame(rows).to_csv(own.path / "accuracy.csv", index=False)
     own.snakemake("tables")
-    models = table(own, "models").set_index("model")
+    return own
+
+
+def test_folders_of_the_trainer_give_losses_forecasts_decisions_and_advice(trained, measured):
+    _, trainers = trained
+    models = table(measured, "models").set_index("model")
     for name, trainer in trainers.items():
         assert models.loc[name, "tokens_per_step"] == 4 * 2 * CONTEXT
         assert models.loc[name, "final_step"] == STEPS
         assert models.loc[name, "n_parameters"] == sum(value.numel() for value in trainer.model.parameters())
-    metrics = table(own, "metrics").set_index(["model", "metric", "step"])["value"].sort_index()
+    metrics = table(measured, "metrics").set_index(["model", "metric", "step"])["value"].sort_index()
     for name, trainer in trainers.items():
         evaluated = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
         assert metrics[name, "validation_loss"].to_dict() == evaluated
         # The checkpoint of step 10 lies between the logged steps 8 and 12.
         logged = {row["step"]: row["loss"] for row in trainer.state.log_history if "loss" in row}
         assert metrics[name, "training_loss", 10] == logged[12]
-    forecasts = table(own, "forecasts")
+    forecasts = table(measured, "forecasts")
     assert set(forecasts.dropna(subset=["forecast"])["model"]) == set(trainers)
-    assert set(table(own, "decisions")["model"]) & set(trainers)
-    remedies = table(own, "warnings").set_index("concerns")["remedy"]
+    assert set(table(measured, "decisions")["model"]) & set(trainers)
+    remedies = table(measured, "warnings").set_index("concerns")["remedy"]
     assert "tokenizer" in remedies["embeddings, landscape"].iloc[0]
-    assert "is finished; nothing is left to decide" in own.snakemake("advice").stdout
+    assert "is finished; nothing is left to decide" in measured.snakemake("advice").stdout
 
 
 def damage(folder):
@@ -133,23 +146,13 @@ def test_bare_weights_some_of_them_damaged_give_a_report_that_names_each(trained
     assert "config.json" in warnings.set_index("steps").loc["", "warning"]
 
 
-def test_a_table_with_names_that_fit_no_model_is_a_warning_that_names_both(trained, tmp_path):
-    path, _ = trained
-    own = new_workspace(tmp_path / "work")
-    own.config = {
-        "run": "small",
-        "models": {"mine": {"kind": "folder", "path": str(path / "gpt2")}},
-        "metrics": {"tables": ["accuracy.csv"]},
-    }
-    rows = [{"model": name, "step": 10, "metric": "accuracy", "value": 0.5} for name in ("mine", "other")]
-    pd.DataFrame(rows).to_csv(own.path / "accuracy.csv", index=False)
-    own.snakemake("results/small/tables/warnings.parquet")
-    warning = table(own, "warnings").set_index("model").loc["other"]
+def test_a_table_with_names_that_fit_no_model_is_a_warning_that_names_both(measured):
+    warning = table(measured, "warnings").set_index("model").loc["other"]
     assert "accuracy.csv" in warning["concerns"]
     assert "'other'" in warning["warning"]
-    assert "mine" in warning["warning"]
-    found = table(own, "metrics").query("metric == 'accuracy'")
-    assert found["model"].tolist() == ["mine"]
+    assert "gpt2" in warning["warning"]
+    found = table(measured, "metrics").query("metric == 'accuracy'")
+    assert found["model"].tolist() == ["gpt2"]
 
 
 def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):

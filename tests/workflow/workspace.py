@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+import loaded
 from paths import ROOT
 
 WORDS = (
@@ -77,9 +78,11 @@ class Workspace:
 
     def snakemake(self, *arguments: str, cores: int = 2, check: bool = True):
         """Run Snakemake; the finished process, output and all."""
-        done = subprocess.run(
-            self.command(*arguments, cores=cores), capture_output=True, text=True, timeout=900, check=False
-        )
+        command = self.command(*arguments, cores=cores)
+        if self.home == ROOT:
+            done = loaded.snakemake(command[3:])
+        else:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=loaded.PATIENCE, check=False)
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done

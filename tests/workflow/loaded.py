@@ -1,0 +1,82 @@
+"""Snakemake in forks of one process that has it loaded: four fifths of what a start costs is loading and reading code.
+
+A fork does what a start of its own does. What differs between calls is set in it: arguments, environment, output.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+PATIENCE = 900
+"""Seconds that a run may take."""
+
+
+def snakemake(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Snakemake with these arguments in the environment of now, to its end."""
+    server = _server()
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [str(Path(folder, name)) for name in ("stdout", "stderr")]
+        call = {"arguments": arguments, "environment": dict(os.environ), "outputs": outputs}
+        print(json.dumps(call), file=server.stdin, flush=True)
+        status = int(server.stdout.readline())
+        return subprocess.CompletedProcess(arguments, status, *(Path(output).read_text() for output in outputs))
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    """It ends with this process, which closes its input."""
+    return subprocess.Popen(
+        [sys.executable, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+    )
+
+
+def _load() -> None:
+    """What a start imports and reads, but for what depends on the configuration."""
+    import pandas  # noqa: F401
+    import smart_open  # noqa: F401
+    import snakemake.cli
+    import snakemake.report  # noqa: F401
+
+    import configuration
+    import plan  # noqa: F401
+    from fingerprint import LIBRARY, SCRIPTS, fingerprint
+    from toposcale import checkpoints  # noqa: F401
+    from toposcale.io import lm_eval, loss_curves, notes  # noqa: F401
+    from toposcale.monitor import folder  # noqa: F401
+
+    configuration.schema()
+    modules = [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in LIBRARY.rglob("*.py")]
+    for script in SCRIPTS.glob("*.py"):
+        fingerprint(script.name, *modules)
+    gc.freeze()  # the forks then share what is loaded
+
+
+def _fork(arguments: list[str], environment: dict[str, str], outputs: list[str]) -> int:
+    """The exit status of one call."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in enumerate([os.devnull, *outputs]):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    signal.alarm(PATIENCE)
+    sys.exit(sys.modules["snakemake.cli"].main(arguments))
+
+
+if __name__ == "__main__":
+    _load()
+    for line in sys.stdin:
+        print(_fork(**json.loads(line)), flush=True)
