@@ -28,11 +28,8 @@ def copy(tmp_path_factory):
     return folder
 
 
-def test_the_site_builds_without_a_warning(copy, tmp_path):
+def test_the_site_builds_without_a_warning_and_a_link_that_leads_nowhere_is_found(copy, tmp_path):
     assert built(copy, tmp_path / "site") == ""
-
-
-def test_a_link_that_leads_nowhere_is_found(copy, tmp_path):
     page = copy / "docs" / "faq.md"
     page.write_text(page.read_text() + "\n[one](nothing.md), [another](method.md#nowhere)\n")
     warned = built(copy, tmp_path / "site")

@@ -41,7 +41,7 @@ def environment(fault: dict[str, Any] | None) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "TOPOSCALE_FAULT": json.dumps(fault)}
 
 
-def start(workspace: Workspace, *arguments: str, fault: dict[str, Any] | None = None, cores: int = 2):
+def start(workspace: Workspace, *arguments: str, fault: dict[str, Any] | None = None, cores: int = 1):
     """A run in a process of its own, for tests that do something while it goes on."""
     return subprocess.Popen(
         workspace.command(*arguments, cores=cores),
@@ -52,7 +52,7 @@ def start(workspace: Workspace, *arguments: str, fault: dict[str, Any] | None = 
     )
 
 
-def run(workspace: Workspace, *arguments: str, fault: dict[str, Any] | None = None, cores: int = 2):
+def run(workspace: Workspace, *arguments: str, fault: dict[str, Any] | None = None, cores: int = 1):
     """The exit status and all that was said; after a fault by jobs that outlived Snakemake too."""
     if fault is None:
         done = workspace.snakemake(*arguments, cores=cores, check=False)

@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bytes(undisturbed
     for where, event, path, victim, made_again in [*MOMENTS, (None, None, None, None, "nothing")]:
         fault = where and {"where": where, "event": event, "path": path, "victim": victim}
         # One job at a time, so that only the killed one is unfinished.
-        status, said = faults.run(workspace, TARGET, fault=fault, cores=1)
+        status, said = faults.run(workspace, TARGET, fault=fault)
         assert faults.complaints(said) == []
         if where is None:
             assert status == 0, said
@@ -65,7 +65,7 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bytes(undisturbed
         else:
             assert status == -signal.SIGKILL, (fault, said)
             if not locked:
-                status, said = faults.run(workspace, TARGET, cores=1)
+                status, said = faults.run(workspace, TARGET)
                 assert status == 1
                 assert "It can be removed with the --unlock argument" in said
                 locked = True
@@ -204,7 +204,7 @@ def test_a_damaged_file_is_named_and_never_averaged_in(copy, damage, targets):
     # Snakemake would make a damaged file anew if it could tell that it is one; here the jobs that read it must.
     readers = ["weight_features", "features_table", "metrics_table", "scaling"]
     # One core: two jobs that fail at once may write into one line.
-    status, said = faults.run(copy, "--keep-going", "--allowed-rules", *readers, "--", *targets, cores=1)
+    status, said = faults.run(copy, "--keep-going", "--allowed-rules", *readers, "--", *targets)
     assert status == 1, said
     lines = faults.complaints(said)
     assert len(lines) == len(damage), said

@@ -68,7 +68,7 @@ class Workspace:
     config: dict
     home: Path = ROOT  # whose Snakefile is run
 
-    def command(self, *arguments: str, cores: int = 2) -> list[str]:
+    def command(self, *arguments: str, cores: int = 1) -> list[str]:
         """The call of Snakemake on the configuration as it is now, which is written down first."""
         configuration = self.path / "config.yaml"
         configuration.write_text(yaml.safe_dump(self.config))
@@ -76,7 +76,7 @@ class Workspace:
         command += ["--directory", str(self.path), "--configfile", str(configuration), "--cores", str(cores)]
         return [*command, "--workflow-profile", str(self.home / "profiles" / "default"), *arguments]
 
-    def snakemake(self, *arguments: str, cores: int = 2, check: bool = True):
+    def snakemake(self, *arguments: str, cores: int = 1, check: bool = True):
         """Run Snakemake; the finished process, output and all."""
         command = self.command(*arguments, cores=cores)
         if self.home == ROOT:
