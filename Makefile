@@ -75,7 +75,7 @@ docs: $(VENV)/.test
 	@echo "The documentation: build/docs/docs/index.html"
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 
 # Within a minute: the unit tests of what changed since main, or all that are quick.
 quick: $(VENV)/.test

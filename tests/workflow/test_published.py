@@ -172,7 +172,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     targets = [
         str((tables / f"{name}.parquet").relative_to(published.path)) for name in ("features", "models", "warnings")
     ]
-    published.snakemake("--", *targets)
+    published.snakemake("--", *targets, cores=2)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     noted = pd.read_parquet(tables / "warnings.parquet")
     nothing = noted[noted["model"] == "gguf"]
@@ -186,17 +186,17 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.
     assert published.planned(*targets)["fetch"] == 1
-    published.snakemake("--", *targets)
+    published.snakemake("--", *targets, cores=2)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     hub.faults = []
-    published.snakemake("--", *targets)
+    published.snakemake("--", *targets, cores=2)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 50}
 
     repository.branches |= whole
     assert published.planned(*targets) == {}
     assert "the next run does so of itself after a damaged download" in noted["remedy"]["0"]
     again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in ("10", "100")]
-    published.snakemake("--forcerun", *again, "--", *targets)
+    published.snakemake("--forcerun", *again, "--", *targets, cores=2)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}
     assert set(pd.read_parquet(tables / "warnings.parquet")["model"]) == {"gguf"}
     assert published.planned(*targets) == {}

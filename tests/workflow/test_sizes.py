@@ -34,7 +34,7 @@ def asked(workspace, wanted):
     )
     plain = replace(workspace, home=workspace.path)
     shutil.copytree(workspace.home / "profiles", workspace.path / "profiles", dirs_exist_ok=True)
-    said = plain.snakemake("--dry-run", "--verbose", "--", "tables").stdout
+    said = plain.snakemake("--dry-run", "--verbose", "--", "tables", cores=2).stdout
     [block] = re.findall(rf"^rule {wanted}:\n((?:    .*\n)+)", said, re.MULTILINE)
     return tuple(
         int(found[1]) if (found := re.search(rf"\b{name}[=:] ?(\d+)", block)) else None
