@@ -167,12 +167,13 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     repository.move("step10", {"model.gguf": b"GGUF"})
     repository.move("step100", whole["step100"] | {"model.safetensors": b""})
     published.config["models"]["tiny"]["steps"] = [0, 10, 50, 100]
+    published.config["hub"]["resident"] = 3
     published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
     tables = published.results / "tables"
     targets = [
         str((tables / f"{name}.parquet").relative_to(published.path)) for name in ("features", "models", "warnings")
     ]
-    published.snakemake("--", *targets, cores=2)
+    published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     noted = pd.read_parquet(tables / "warnings.parquet")
     nothing = noted[noted["model"] == "gguf"]
@@ -186,17 +187,17 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.
     assert published.planned(*targets)["fetch"] == 1
-    published.snakemake("--", *targets, cores=2)
+    published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {50}
     hub.faults = []
-    published.snakemake("--", *targets, cores=2)
+    published.snakemake("--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 50}
 
     repository.branches |= whole
     assert published.planned(*targets) == {}
     assert "the next run does so of itself after a damaged download" in noted["remedy"]["0"]
     again = [re.search(r"run again with AGAIN=(\S+)", noted["remedy"][step])[1] for step in ("10", "100")]
-    published.snakemake("--forcerun", *again, "--", *targets, cores=2)
+    published.snakemake("--forcerun", *again, "--", *targets)
     assert set(pd.read_parquet(tables / "features.parquet")["step"]) == {0, 10, 50, 100}
     assert set(pd.read_parquet(tables / "warnings.parquet")["model"]) == {"gguf"}
     assert published.planned(*targets) == {}
