@@ -19,15 +19,15 @@ PATIENCE = 900
 """Seconds that a run may take."""
 
 
-def snakemake(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Snakemake with these arguments in the environment of now, to its end."""
+def snakemake(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What `python -m snakemake ...` does in the environment of now, to its end."""
     server = _server()
     with tempfile.TemporaryDirectory() as folder:
         outputs = [str(Path(folder, name)) for name in ("stdout", "stderr")]
-        call = {"arguments": arguments, "environment": dict(os.environ), "outputs": outputs}
+        call = {"arguments": command[3:], "environment": dict(os.environ), "outputs": outputs}
         print(json.dumps(call), file=server.stdin, flush=True)
         status = int(server.stdout.readline())
-        return subprocess.CompletedProcess(arguments, status, *(Path(output).read_text() for output in outputs))
+        return subprocess.CompletedProcess(command, status, *(Path(output).read_text() for output in outputs))
 
 
 @cache

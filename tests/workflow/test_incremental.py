@@ -322,7 +322,7 @@ def planned(made):
     plans = {}
     for name, text in texts.items():
         (made.path / "config.yaml").write_text(text)
-        done = loaded.snakemake(command[3:])
+        done = loaded.snakemake(command)
         assert done.returncode == 0, f"{text}\n{done.stderr}"
         plans[name] = jobs_by_rule(done.stdout)
     return plans

@@ -80,7 +80,7 @@ class Workspace:
         """Run Snakemake; the finished process, output and all."""
         command = self.command(*arguments, cores=cores)
         if self.home == ROOT:
-            done = loaded.snakemake(command[3:])
+            done = loaded.snakemake(command)
         else:
             done = subprocess.run(command, capture_output=True, text=True, timeout=loaded.PATIENCE, check=False)
         if check:

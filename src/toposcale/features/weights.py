@@ -163,6 +163,8 @@ def compute_features(
             finite = np.isfinite(first).all() and np.isfinite(second).all()
             value = homology.deep_graph_persistence(first, second) if finite else float("nan")
             features[projection]["deep_graph_persistence"] = value
+    if not seen:
+        raise UserError("there is no matrix of weights in it")
     if not features:
         names = ", ".join(seen[:4]) + (" ..." if len(seen) > 4 else "")
         raise UserError(f"no matrix is left: weights.layers chooses none of {names}")

@@ -11,7 +11,7 @@ def patience_stop(values: ArrayLike, patience: int, *, mode: str) -> int | None:
 
     It stops once `patience` checkpoints in a row have set no new record: mode `lower` (a loss), `higher` (neural
     persistence, Rieck et al. 2019, section 4.2), `either` (a new largest or a new smallest value, for features whose
-    direction is not known beforehand). What comes after the index that is returned does not matter.
+    direction is not known beforehand). Reads no value after the index it returns.
     """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or len(series) == 0 or not np.isfinite(series).all():
@@ -20,9 +20,12 @@ def patience_stop(values: ArrayLike, patience: int, *, mode: str) -> int | None:
         raise ValueError(f"patience: {patience} is below 1")
     if mode not in MODES:
         raise ValueError(f"mode: {mode!r} is not one of {', '.join(MODES)}")
-    lower = series < np.minimum.accumulate(np.append(np.inf, series[:-1]))
-    higher = series > np.maximum.accumulate(np.append(-np.inf, series[:-1]))
-    at, is_record = np.arange(len(series)), {"lower": lower, "higher": higher, "either": lower | higher}[mode]
-    waited = at - np.maximum.accumulate(np.where(is_record, at, 0))
-    stops = np.flatnonzero(waited == patience)
-    return int(stops[0]) if len(stops) else None
+    lowest = highest = float(series[0])
+    waited = 0
+    for index, value in enumerate(series[1:].tolist(), start=1):
+        lower, higher = value < lowest, value > highest
+        lowest, highest = value if lower else lowest, value if higher else highest
+        waited = 0 if (lower and mode != "higher") or (higher and mode != "lower") else waited + 1
+        if waited == patience:
+            return index
+    return None

@@ -134,13 +134,7 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
             if missing := [name for name, must in needed.items() if must and name not in source]:
                 raise ValueError(f"{missing[0]} is missing")
             plan = Schedule(**source)
-            # A number that the shape never reads, or a warm-up that fills the whole plan.
-            if plan.warmup_steps >= plan.steps:
-                raise ValueError(f"warmup_steps: {plan.warmup_steps:,}, but the plan ends at step {plan.steps:,}")
-            if plan.decay_start is not None and plan.shape != "wsd":
-                raise ValueError(f"decay_start: means nothing for {plan.shape}; a wsd schedule has it")
-            if plan.final and plan.shape == "constant":
-                raise ValueError("final: means nothing for constant, whose rate stays")
+            _refuse_idle(plan)
             return plan
         if not Path(source).exists():
             raise ValueError(f"neither a shape ({', '.join(SHAPES)}) nor a file")
@@ -155,6 +149,16 @@ def schedule_of(source: Mapping[str, Any] | str | Path) -> Schedule | ScheduleTa
     except (TypeError, ValueError) as error:
         where = "schedule" if isinstance(source, Mapping) else str(source)
         raise UserError(f"{where}: {error}") from error
+
+
+def _refuse_idle(plan: Schedule) -> None:
+    """ValueError: a number that the shape never reads, or a warm-up that fills the whole plan."""
+    if plan.warmup_steps >= plan.steps:
+        raise ValueError(f"warmup_steps: {plan.warmup_steps:,}, but the plan ends at step {plan.steps:,}")
+    if plan.decay_start is not None and plan.shape != "wsd":
+        raise ValueError(f"decay_start: means nothing for {plan.shape}; a wsd schedule has it")
+    if plan.final and plan.shape == "constant":
+        raise ValueError("final: means nothing for constant, whose rate stays")
 
 
 def plan_of_training(
@@ -341,12 +345,7 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
         return None
     ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
     starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
-    # Whole steps around the start of the cosine that fits best.
-    misfits = [_fitted(past, seen, past, _cosine(float(w), final_step))[0] for w in starts]
-    best, gap = starts[int(np.argmin(misfits))], starts[1] - starts[0] if len(starts) > 1 else 1.0
-    around = np.arange(max(best - gap, 0), min(best + gap, past[0]) + 1)
-    finer = around[:: max(1, len(around) // 400)]
-    shapes = [_cosine(float(w), final_step) for w in (*starts, *finer)]
+    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, seen, final_step, starts))]
     shapes.insert(0, lambda at: 1 - at / final_step)
     misfit, carried = min((_fitted(past, seen, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
     if misfit > 1e-4 * seen[0] or carried.min() < -1e-4 * seen[0]:
@@ -356,6 +355,14 @@ def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndar
 
 def _cosine(start: float, final_step: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda at: np.cos(np.pi * (at - start) / (final_step - start))
+
+
+def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
+    """Whole steps around the start of a cosine that fits best."""
+    misfits = [_fitted(past, seen, past, _cosine(float(w), final_step))[0] for w in starts]
+    best, gap = starts[int(np.argmin(misfits))], starts[1] - starts[0] if len(starts) > 1 else 1.0
+    around = np.arange(max(best - gap, 0), min(best + gap, past[0]) + 1)
+    return around[:: max(1, len(around) // 400)]
 
 
 def _fitted(
