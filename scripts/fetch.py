@@ -22,7 +22,7 @@ def commit_in(size):
 def main(snakemake):
     source = manifests.source_of(snakemake.params.source, snakemake.config["hub"])
     step = int(snakemake.wildcards.span.removeprefix("step-"))
-    left_out = files.read_json(snakemake.input.duplicates)["duplicates"] if snakemake.params.leave_out else {}
+    left_out = files.read_json(snakemake.params.duplicates)["duplicates"] if snakemake.params.leave_out else {}
     with files.atomic_write(snakemake.output.manifest) as path:
         fetched = manifests.write_manifest(
             path, source, step, duplicate_of=left_out.get(str(step)), commit_before=commit_in(snakemake.output.size)

@@ -120,6 +120,64 @@ def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     assert published.planned(*targets, released) == {}
 
 
+def test_what_changes_is_measured_anew_and_nothing_else_of_a_bounded_cache(hub, published):
+    """Of six checkpoints two may be in the cache: each run does all that is due, whatever is due of those before."""
+    branches = hub.repositories[REPO].branches
+    for step in (20, 30, 40, 50):
+        branches[f"step{step}"] = padded(branches["step0"], step)
+    published.config["hub"]["resident"] = 2
+    published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
+    table = published.results / "tables" / "features.parquet"
+
+    def targets(*steps):
+        published.config["models"]["tiny"]["steps"] = list(steps)
+        released = [published.results / f"checkpoints/tiny/step-{step:08d}.released" for step in steps]
+        return [str(path.relative_to(published.path)) for path in (table, *released)]
+
+    def persistence():
+        rows = pd.read_parquet(table).query("feature == 'h0_total'")
+        return {step: group["value"].max() for step, group in rows.groupby("step")}
+
+    everything = targets(0, 10, 20, 30, 50, 100)
+    published.snakemake("--", *everything, cores=2)
+    before = persistence()
+    published.config["hub"]["resident"] = 0
+    # How many cores there are says how many checkpoints there may be, not what is out of date.
+    assert published.planned(*everything) == {}
+
+    published.config["weights"]["max_points"] = 5
+    published.config["hub"]["resident"] = 2
+    resident = []
+
+    def count(path):
+        if path.endswith("model.safetensors"):
+            cache = published.path / "cache"
+            resident.append(sum(file.exists() for file in cache.glob("models--*/snapshots/*/*.safetensors")))
+
+    hub.watch = count
+    published.snakemake("--", *everything, cores=2)
+    after = persistence()
+    assert list(after) == [0, 10, 20, 30, 50, 100]
+    assert all(after[step] < before[step] for step in before)
+    assert len(resident) == 6
+    assert max(resident) == 1  # with the one that is asked for
+
+    # A checkpoint less: the one before is another one for the distance of the next.
+    fewer = targets(0, 10, 20, 50, 100)
+    assert published.planned(*fewer) == {"duplicates": 1, "diagram_distances": 1, "features_table": 1}
+    published.snakemake("--", *fewer)
+    assert list(persistence()) == [0, 10, 20, 50, 100]
+
+    # One more in the middle: it alone is fetched, and what changes at once is done for all.
+    more = targets(0, 10, 20, 40, 50, 100)
+    assert published.planned(*more)["fetch"] == 1
+    published.config["weights"]["max_points"] = 6
+    assert published.planned(*more)["fetch"] == 6
+    published.config["weights"]["max_points"] = 5
+    published.config["models"]["tiny"]["revisions"] = "other{step}"
+    assert [published.planned(*more)[rule] for rule in ("duplicates", "turn", "fetch")] == [1, 6, 6]
+
+
 def test_a_repository_that_is_not_there_is_one_line(hub, published):
     published.config["models"]["tiny"]["repo"] = "nobody/nothing"
     done = published.snakemake("tables", check=False)
@@ -167,7 +225,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     repository.move("step10", {"model.gguf": b"GGUF"})
     repository.move("step100", whole["step100"] | {"model.safetensors": b""})
     published.config["models"]["tiny"]["steps"] = [0, 10, 50, 100]
-    published.config["hub"]["resident"] = 3
+    published.config["hub"]["resident"] = 1
     published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
     tables = published.results / "tables"
     targets = [

@@ -2,19 +2,25 @@
 # The keys of `hub:` say how files are fetched, not which. The scripts read them from the configuration: if they were
 # params, a changed timeout would fetch every checkpoint again.
 
-import json
-
 MANIFEST = f"{RUN}/checkpoints/{{model}}/{{span}}.json"
-SOURCE = f"{RUN}/checkpoints/{{model}}/source.json"
 DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
 SIZE = f"{RUN}/checkpoints/{{model}}/{{span}}.size.json"
 TURN = f"{RUN}/checkpoints/{{model}}/{{span}}.turn"
 RELEASED = f"{RUN}/checkpoints/{{model}}/{{span}}.released"
 
+# What published checkpoints, {model}/{span}, are needed for, those that are to be fetched for it, and in which order they
+# have room in the cache.
+PURPOSES = {
+    f"{model}/{plan.span_of(step)}": purpose_of(model, step) for model in PUBLISHED for step in MODELS[model].steps
+}
+TO_FETCH = [checkpoint for checkpoint, purpose in PURPOSES.items() if is_due(checkpoint, purpose)]
+IN_TURN = [checkpoint for checkpoint in PURPOSES if checkpoint not in TO_FETCH and unfinished(checkpoint)] + TO_FETCH
+
 
 rule duplicates:
     output:
-        DUPLICATES,
+        # The rule fetch may read the last comparison while a new one is made.
+        update(DUPLICATES),
     log:
         f"{LOGS}/duplicates/{{model}}.log",
     wildcard_constraints:
@@ -35,41 +41,30 @@ rule duplicates:
         "../../scripts/duplicates.py"
 
 
-# Which repository the checkpoints are of. The rule fetch reads it as a file: another repository then fetches every
-# checkpoint again. As params of fetch, Snakemake would not compare them where an input that is `ancient` is out of date.
-rule source:
-    output:
-        SOURCE,
-    log:
-        f"{LOGS}/source/{{model}}.log",
-    wildcard_constraints:
-        model=one_of(PUBLISHED),
-    localrule: True
-    params:
-        source=settings_of("repo", "revisions"),
-    message:
-        "Where {wildcards.model} is published"
-    run:
-        Path(output[0]).write_text(json.dumps(params.source) + "\n", encoding="utf-8")
-
-
-# At most `hub.resident` checkpoints are in the cache at a time, where they are removed again: a checkpoint is fetched once
-# the one `hub.resident` places before it was removed.
+# A checkpoint is fetched after the revisions were compared and, where checkpoints are removed again, once there is room
+# for it. What it was fetched for stands in the file of its turn. As long as it is needed for nothing else, no rule makes the
+# file: then nothing that is done to other checkpoints leads to this one. (`ancient` would not do: where one job has a reason
+# to run, Snakemake does not look for the reasons of those that depend on it, also where the input between is `ancient`.)
 rule turn:
     input:
-        resident_before,
+        lambda wildcards: DUPLICATES.format(model=wildcards.checkpoint.rpartition("/")[0]),
+        room_for,
     output:
-        temp(touch(TURN)),
+        TURN.replace("{model}/{span}", "{checkpoint}"),
+    wildcard_constraints:
+        checkpoint="|".join(map(re.escape, TO_FETCH)) or "$.",
+    localrule: True
+    params:
+        purpose=lambda wildcards: PURPOSES[wildcards.checkpoint],
     message:
-        "Room for {wildcards.model} at {wildcards.span}"
+        "Room for {wildcards.checkpoint}"
+    shell:
+        "echo {params.purpose} > {output}"
 
 
-# `ancient`: a checkpoint is not fetched again because revisions were compared, or others removed, after it was fetched.
 rule fetch:
     input:
-        SOURCE,
-        turn=ancient(TURN),
-        duplicates=ancient(DUPLICATES),
+        TURN,
     output:
         # Where checkpoints are removed from the cache, so are their manifests: what is needed later is fetched again.
         manifest=MANIFEST if config["hub"]["keep"] else temp(MANIFEST),
@@ -88,8 +83,9 @@ rule fetch:
     params:
         source=settings_of("repo", "revisions"),
         leave_out=config["hub"]["duplicates"] == "leave_out",
+        duplicates=DUPLICATES,
         # One more damaged download makes the param another one: the next run fetches what this one got damaged.
-        damaged=lambda wildcards: last_attempt(wildcards).get("damaged", 0),
+        damaged=lambda wildcards: last_attempt(**wildcards).get("damaged", 0),
         code=code_of("fetch.py"),
     message:
         "Fetching {wildcards.model} at {wildcards.span}"

@@ -99,6 +99,15 @@ def without(section, *keys):
     return {key: value for key, value in section.items() if key not in keys}
 
 
+# What measures checkpoints: the settings, and the script.
+SETTINGS = {
+    "weights": without(config["weights"], "jobs", "distances", "threads"),
+    "embeddings": without(config["embeddings"], "enabled", "every", "jobs", "threads", "divergence"),
+    "landscape": without(config["landscape"], "enabled", "every", "jobs", "path_resolution"),
+}
+MEASURED_BY = {"weights": "weight_features.py", "embeddings": "embeddings.py", "landscape": "loss_landscape.py"}
+
+
 def code_of(*script_and_modules):
     """A params function: what tells the code of a rule from other code. Only the rules that are asked for are read."""
     return lambda wildcards: fingerprint(*script_and_modules)

@@ -38,7 +38,7 @@ rule weight_features:
         mem_mb=by_size(1000, per_matrix=20),
         runtime=by_size(30, per_weight=15e-3),
     params:
-        settings=without(config["weights"], "jobs", "distances", "threads"),
+        settings=SETTINGS["weights"],
         steps=steps_of("weights"),
         files=files_of_user(checkpoints_of("weights")),
         leave_gaps=not_made_here,
@@ -70,7 +70,7 @@ rule embeddings:
         runtime=by_size(60, per_weight=60e-3),
         gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
     params:
-        settings=without(config["embeddings"], "enabled", "every", "jobs", "threads", "divergence"),
+        settings=SETTINGS["embeddings"],
         steps=steps_of("embeddings"),
         files=files_of_user(checkpoints_of("embeddings")),
         leave_gaps=not_made_here,

@@ -1,4 +1,6 @@
 # What rules read: input functions, and the files of models.
+import hashlib
+import json
 
 
 def weights_of(model, step):
@@ -23,24 +25,53 @@ def consumers(wildcards):
     return expand(FEATURES, source=sources, **wildcards) + checks
 
 
-def resident_before(wildcards):
-    """What must have left the cache before a checkpoint is fetched.
+def file_of(pattern, checkpoint):
+    """The file of a published checkpoint, {model}/{span}."""
+    return Path(pattern.replace("{model}/{span}", checkpoint))
 
-    `ancient`: if one is fetched and removed again, those after it are not.
-    """
+
+def purpose_of(model, step):
+    """What a checkpoint is fetched for, as fingerprints: of where it is from, and of what measures it."""
+    settings = MODELS[model].settings
+    fetched = [settings["repo"], settings.get("revisions"), config["hub"]["duplicates"], fingerprint("fetch.py")]
+    fetched.append(last_attempt(model, plan.span_of(step)).get("damaged", 0))
+    sources = [source for source in SETTINGS if step in WORK[source].steps.get(model, ())]
+    measured = [(source, SETTINGS[source], fingerprint(MEASURED_BY[source])) for source in sources]
+    measured += [config["corpus"]] * (sources != ["weights"])
+    texts = [json.dumps(facts, sort_keys=True, default=str).encode() for facts in (fetched, measured)]
+    return [hashlib.sha256(text).hexdigest()[:16] for text in texts]
+
+
+def is_due(checkpoint, purpose):
+    """Whether a checkpoint is fetched before anything else is done: from elsewhere or, if it was removed, for other work."""
+    manifest, turn = file_of(MANIFEST, checkpoint), file_of(TURN, checkpoint)
+    # `--touch` leaves an empty file.
+    noted = (turn.read_text(encoding="utf-8").split() or purpose) if turn.exists() else []
+    if config["hub"]["keep"] or manifest.exists():
+        return noted[:1] != purpose[:1]
+    return noted != purpose
+
+
+def unfinished(checkpoint):
+    """Whether a checkpoint whose turn has come was not fetched yet, or is still in the cache: it takes room from others."""
+    manifest, size, turn = (file_of(pattern, checkpoint) for pattern in (MANIFEST, SIZE, TURN))
+    return manifest.exists() or not size.exists() or size.stat().st_mtime < turn.stat().st_mtime
+
+
+def room_for(wildcards):
+    """What must have left the cache before a checkpoint is fetched, so that at most `hub.resident` are there at a time."""
     if config["hub"]["keep"]:
         return []
     resources = workflow.resource_settings
     bound = config["hub"]["resident"] or (resources.cores or resources.nodes or 1) + 1
-    chain = WORK["weights"].files(RELEASED, PUBLISHED)
-    place = chain.index(RELEASED.format(**wildcards)) - bound
-    return [ancient(chain[place])] if place >= 0 else []
+    place = IN_TURN.index(wildcards.checkpoint) - bound
+    return file_of(RELEASED, IN_TURN[place]) if place >= 0 else []
 
 
-def last_attempt(wildcards):
+def last_attempt(model, span):
     """What the last attempt to fetch a checkpoint noted: its sizes, its commit, and how many downloads were damaged."""
     try:
-        return json.loads(Path(SIZE.format(**wildcards)).read_text(encoding="utf-8"))
+        return json.loads(Path(SIZE.format(model=model, span=span)).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):  # `--touch` leaves an empty file
         return {}
 

@@ -26,7 +26,7 @@ rule loss_landscape:
         runtime=on_attempt(240),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings=without(config["landscape"], "enabled", "every", "jobs", "path_resolution"),
+        settings=SETTINGS["landscape"],
         steps=steps_of("landscape"),
         files=files_of_user(checkpoints_of("landscape")),
         leave_gaps=not_made_here,

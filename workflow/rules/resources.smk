@@ -22,7 +22,7 @@ def sizes_of(wildcards):
         return checkpoints.Sizes(0, 0, 0)
     if not os.path.exists(SIZE.format(**wildcards)):
         raise FileNotFoundError(errno.ENOENT, "not fetched yet", MANIFEST.format(**wildcards))
-    facts = last_attempt(wildcards)
+    facts = last_attempt(model, wildcards.span)
     return checkpoints.Sizes(*(facts.get(name) or 0 for name in checkpoints.Sizes._fields))
 
 
