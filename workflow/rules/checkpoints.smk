@@ -51,15 +51,19 @@ rule turn:
         room_for,
     output:
         TURN.replace("{model}/{span}", "{checkpoint}"),
+    log:
+        f"{LOGS}/turn/{{checkpoint}}.log",
     wildcard_constraints:
         checkpoint="|".join(map(re.escape, TO_FETCH)) or "$.",
     localrule: True
+    conda:
+        "../../envs/toposcale.yaml"
     params:
         purpose=lambda wildcards: PURPOSES[wildcards.checkpoint],
     message:
         "Room for {wildcards.checkpoint}"
     shell:
-        "echo {params.purpose} > {output}"
+        "echo {params.purpose} > {output} 2> {log}"
 
 
 rule fetch:
