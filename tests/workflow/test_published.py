@@ -81,6 +81,19 @@ def padded(files, spaces):
     return files | {"model.safetensors": header + whole[8 + size :]}
 
 
+def resident_at_requests(hub, published):
+    """A list to which every request of weights from now on adds how many checkpoints are in the cache."""
+    resident = []
+
+    def count(path):
+        if path.endswith("model.safetensors"):
+            cache = published.path / "cache"
+            resident.append(sum(file.exists() for file in cache.glob("models--*/snapshots/*/*.safetensors")))
+
+    hub.watch = count
+    return resident
+
+
 def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     """Seven checkpoints, of which one repeats another one and one has no weights; two may be on the disk at a time."""
     branches = hub.repositories[REPO].branches
@@ -91,14 +104,7 @@ def test_a_bounded_cache_without_duplicates_and_with_gaps(hub, published):
     published.config["models"]["tiny"]["steps"] = steps
     published.config["hub"]["resident"] = 2
     published.config |= {"embeddings": {"enabled": False}, "landscape": {"enabled": False}}
-    resident = []
-
-    def count(path):
-        if path.endswith("model.safetensors"):
-            cache = published.path / "cache"
-            resident.append(sum(file.exists() for file in cache.glob("models--*/snapshots/*/*.safetensors")))
-
-    hub.watch = count
+    resident = resident_at_requests(hub, published)
     tables = ["features", "models", "warnings"]
     targets = [f"results/{published.config['run']}/tables/{table}.parquet" for table in tables]
     released = f"results/{published.config['run']}/checkpoints/tiny/step-{100:08d}.released"
@@ -147,14 +153,7 @@ def test_what_changes_is_measured_anew_and_nothing_else_of_a_bounded_cache(hub, 
 
     published.config["weights"]["max_points"] = 5
     published.config["hub"]["resident"] = 2
-    resident = []
-
-    def count(path):
-        if path.endswith("model.safetensors"):
-            cache = published.path / "cache"
-            resident.append(sum(file.exists() for file in cache.glob("models--*/snapshots/*/*.safetensors")))
-
-    hub.watch = count
+    resident = resident_at_requests(hub, published)
     published.snakemake("--", *everything, cores=2)
     after = persistence()
     assert list(after) == [0, 10, 20, 30, 50, 100]

@@ -26,13 +26,13 @@ def keys_of(values: pd.DataFrame) -> pd.DataFrame:
 
 def described(keys: pd.DataFrame) -> list[dict[str, str]]:
     """What a page says of each key: source, layer, feature, name and unit."""
-    said = []
+    descriptions = []
     for source, layer, feature in keys.astype(str).itertuples(index=False):
         label = metric_label(feature) if source == METRIC_SOURCE else feature_label(feature, source)
         unit = " ".join(label.rpartition("(")[2].rstrip(")").split()) if label.endswith(")") else ""
         name = series_name(source, feature).partition("  [")[0]
-        said.append({"source": source, "layer": layer, "feature": feature, "name": name, "unit": unit})
-    return said
+        descriptions.append({"source": source, "layer": layer, "feature": feature, "name": name, "unit": unit})
+    return descriptions
 
 
 def columns(values: pd.DataFrame, keys: pd.DataFrame) -> dict[str, Any]:

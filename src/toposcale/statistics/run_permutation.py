@@ -71,6 +71,6 @@ def permute_pairs(
     means = np.zeros((len(partners), len(flat)))
     for run in range(runs):  # one run at a time keeps the memory at (pairings, tests)
         means += flat[:, run, :].T[partners[:, run]] / runs
-    found = means[0], means.mean(axis=0), share_as_extreme(means)
-    correlation, by_chance, p = (values.reshape(table.shape[:-2]) for values in found)
+    by_test = means[0], means.mean(axis=0), share_as_extreme(means)
+    correlation, by_chance, p = (values.reshape(table.shape[:-2]) for values in by_test)
     return RunPermutation(correlation, by_chance, p, len(partners), exact)
