@@ -1,9 +1,7 @@
 """What each policy gives up against the best choice: the rows of one decision, and means over decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -48,7 +46,7 @@ class Choice(NamedTuple):
     is_sure: bool = False
 
     @classmethod
-    def of(cls, advice: Advice) -> Choice:
+    def of(cls, advice: Advice) -> Self:
         """The choice of the advice; a training of which there is none goes on as planned."""
         if advice.decision is None:
             return cls(FINISH, reason=advice.no_advice_because)

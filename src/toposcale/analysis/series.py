@@ -1,12 +1,10 @@
 """From the long tables to aligned arrays: what every analysis of series over checkpoints begins with."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -93,7 +91,7 @@ class Aligned:
         """Number of common checkpoints."""
         return len(self.steps)
 
-    def beside(self, other: Aligned) -> Aligned:
+    def beside(self, other: Self) -> Self:
         """These series and those of another group of the same model on the same checkpoints."""
         return replace(
             self,
@@ -102,7 +100,7 @@ class Aligned:
             left_out=np.concatenate([self.left_out, other.left_out]),
         )
 
-    def testable(self, warmups: Mapping[str, float]) -> tuple[Aligned, str]:
+    def testable(self, warmups: Mapping[str, float]) -> tuple[Self, str]:
         """The part on the testable stretch, and why it cannot be tested, else ""."""
         start, stop, reason = testable_stretch(self.steps, warmups.get(self.model))
         values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))

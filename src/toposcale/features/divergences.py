@@ -1,9 +1,8 @@
 """How differently two checkpoints place the same texts: representation topology divergence, with its spread."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ class Cloud:
     texts: NDArray[np.integer]
 
     @classmethod
-    def nothing(cls) -> Cloud:
+    def nothing(cls) -> Self:
         """An empty cloud: that of a checkpoint that could not be measured."""
         return cls(np.empty((0, 1)), np.empty(0, np.int64))
 

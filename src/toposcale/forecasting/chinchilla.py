@@ -1,8 +1,7 @@
 """L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022, arXiv 2203.15556, approach 3)."""
 
-from __future__ import annotations
-
 from itertools import product
+from typing import Self
 
 import numpy as np
 from scipy.optimize import minimize
@@ -24,13 +23,7 @@ class Chinchilla:
     geometric means, which moves neither the optimum nor the published parameters.
     """
 
-    E: float
-    A: float
-    B: float
-    alpha: float
-    beta: float
-
-    def fit(self, n_parameters: np.ndarray, n_tokens: np.ndarray, losses: np.ndarray) -> Chinchilla:
+    def fit(self, n_parameters: np.ndarray, n_tokens: np.ndarray, losses: np.ndarray) -> Self:
         """Fit to at least 6 triples of positive finite numbers, of at least 2 sizes and 2 token counts."""
         sizes, tokens, losses = (np.asarray(x, dtype=np.float64) for x in (n_parameters, n_tokens, losses))
         for name, values in (("n_parameters", sizes), ("n_tokens", tokens), ("losses", losses)):
@@ -46,8 +39,7 @@ class Chinchilla:
         fits = [self._minimise(start, np.ones(len(losses))) for start in self._starts()]
         self._solution = min(fits, key=lambda fit: fit[1])[0]
         self._draws = self._solution[None, :]
-        for name, value in zip(_NAMES, self._published(self._solution[None, :])[0], strict=True):
-            setattr(self, name, float(value))
+        self.E, self.A, self.B, self.alpha, self.beta = self._published(self._solution[None, :])[0].tolist()
         return self
 
     def predict(self, n_parameters: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
@@ -56,7 +48,7 @@ class Chinchilla:
         points = np.column_stack([np.log(sizes.ravel()), np.log(tokens.ravel())]) - self._centre
         return np.exp(_log_law(self._solution[None, :], points)[0]).reshape(sizes.shape)
 
-    def bootstrap(self, rng: np.random.Generator, draws: int = 100) -> Chinchilla:
+    def bootstrap(self, rng: np.random.Generator, draws: int = 100) -> Self:
         """Refit to `draws` resamples of the points, for `intervals` and `interval`."""
         points = len(self._log_losses)
         weights = rng.multinomial(points, np.full(points, 1 / points), size=draws).astype(np.float64)

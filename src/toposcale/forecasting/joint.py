@@ -5,9 +5,8 @@ learnt from them stands a slow one: a step counts as its learning rate, and the 
 by its evidence (Hoeting et al. 1999, Bayesian model averaging); where the two disagree, the interval is wider.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class Joint:
         self.stretch = 1.0
         """By what its standard deviations are multiplied: more than 1 where its forecasts proved too sure."""
 
-    def fit(self, trainings: Sequence[TrainingRun], of: TrainingRun | None = None) -> Joint:
+    def fit(self, trainings: Sequence[TrainingRun], of: TrainingRun | None = None) -> Self:
         """Fit to the losses of `of` (by default the largest and longest run) and of those of `trainings` that tell most.
 
         Finished runs whose learning rates are not known are left out where those of another run are. `runs`: those that

@@ -4,11 +4,9 @@ Every method is an estimator: `make(name, family, ...).fit(training).predict(ste
 where there is nothing to say. A new method is one entry of `METHODS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -27,7 +25,7 @@ from toposcale.forecasting.trust import refuse_curve, refuse_value
 class Forecaster(Protocol):
     """What every method does."""
 
-    def fit(self, training: TrainingRun) -> Forecaster:
+    def fit(self, training: TrainingRun) -> Self:
         """Learn from a training, which holds only what has been seen. NoForecast: it does not suffice."""
 
     def predict(self, step: float) -> Prediction:
@@ -40,7 +38,7 @@ class MultiPowerLawForecaster:
     def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
         self.law = MultiPowerLaw(tightness, misfit)
 
-    def fit(self, training: TrainingRun) -> MultiPowerLawForecaster:
+    def fit(self, training: TrainingRun) -> Self:
         """Fit the law to `training.loss_curve`."""
         self._rates = _known_plan(training)
         steps, losses = training.loss_curve
@@ -68,7 +66,7 @@ class JointForecaster:
     def __init__(self, family: Sequence[TrainingRun]) -> None:
         self.family = list(family)
 
-    def fit(self, training: TrainingRun) -> JointForecaster:
+    def fit(self, training: TrainingRun) -> Self:
         """Fit to the run and to the others of its family."""
         _known_plan(training)
         self.training = training
@@ -88,7 +86,7 @@ class ChinchillaForecaster:
         self.family, self.seed = list(family), seed
         self._laws: dict[str, Chinchilla] = {}
 
-    def fit(self, training: TrainingRun) -> ChinchillaForecaster:
+    def fit(self, training: TrainingRun) -> Self:
         """Fit to the family's curves and `training`'s; one fit serves all members of the family."""
         self.training = training
         same = [known for known in self.family if known.family == training.family]
@@ -134,7 +132,7 @@ class Combined:
     def __init__(self) -> None:
         self.parts: tuple[Forecaster, ...] = (PowerLaw(), RateForecaster(NEURAL_PERSISTENCE.name))
 
-    def fit(self, training: TrainingRun) -> Combined:
+    def fit(self, training: TrainingRun) -> Self:
         """Fit both parts."""
         for part in self.parts:
             part.fit(training)

@@ -1,10 +1,8 @@
 """The multi-power law of Luo et al. 2025 (arXiv 2503.12811): a loss curve from its learning-rate schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -167,18 +165,10 @@ class MultiPowerLaw:
     parameters in the units of the given learning rates. Deterministic: one start, no random numbers.
     """
 
-    L0: float
-    A: float
-    alpha: float
-    B: float
-    C: float
-    beta: float
-    gamma: float
-
     def __init__(self, tightness: float = TIGHTNESS, misfit: float = MISFIT) -> None:
         self.tightness, self.misfit = tightness, misfit
 
-    def fit(self, curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> MultiPowerLaw:
+    def fit(self, curves: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Self:
         """Fit to several curves at once: each (learning_rates one a step from step 0, steps, losses).
 
         Minimises the Huber loss of the log loss, plus a penalty that holds the parameters near plausible values unless

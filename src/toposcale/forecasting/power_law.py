@@ -1,8 +1,6 @@
 """L = a t^-b + c fitted to the beginning of a loss curve, and carried to its end."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -108,7 +106,7 @@ class PowerLaw:
     t is the step less half the warm-up, which is worth half its steps at the peak rate. A decay to come is not in it.
     """
 
-    def fit(self, training: TrainingRun) -> PowerLaw:
+    def fit(self, training: TrainingRun) -> Self:
         """Fit to `training.loss_curve`. NoForecast: too few points."""
         steps, losses = training.loss_curve
         self._shift = training.warmup_steps / 2 if len(steps) and steps[0] >= training.warmup_steps else 0.0

@@ -1,8 +1,7 @@
 """A forecast loss with its interval, or why there is none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -22,7 +21,7 @@ class Prediction:
     reason: str = ""
 
     @classmethod
-    def of(cls, value: float, deviation: float) -> Prediction:
+    def of(cls, value: float, deviation: float) -> Self:
         """From a loss and its standard deviation, with an interval that is symmetric in the logarithm: losses are positive.
 
         NoForecast: the loss is not positive.
@@ -42,7 +41,7 @@ class Prediction:
         return bool(present / WORST_RATIO < self.value < present * WORST_RATIO and self.deviation < WIDEST * self.value)
 
     @classmethod
-    def none(cls, reason: str) -> Prediction:
+    def none(cls, reason: str) -> Self:
         """The forecast that cannot be made."""
         return cls(np.nan, np.nan, np.nan, reason)
 

@@ -4,9 +4,7 @@
 once with each source left out: a family is never judged with a prior that was learnt from it.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -49,7 +47,7 @@ class Prior(NamedTuple):
         return Belief(self.log_b.centre + self.peak * float(np.log(peak_rate / PEAK)), self.log_b.width)
 
     @property
-    def slow(self) -> Prior:
+    def slow(self) -> Self:
         """The same beliefs, but a step counts as its rate (Luo et al. 2025), and the loss falls more slowly with it, as it
         does with the tokens of whole trainings (Hoffmann et al. 2022)."""
         return self._replace(log_alpha=Belief(float(np.log(0.4)), 0.2), clock=Belief(1.0, 0.1), gain=Belief(0.85, 0.15))

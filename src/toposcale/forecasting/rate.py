@@ -1,8 +1,6 @@
 """Forecasts from how fast a series moves: the paper's topology-only forecast, and its two plain rivals."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -35,7 +33,7 @@ class RateForecaster:
     def __init__(self, series: str = NEURAL_PERSISTENCE.name) -> None:
         self.series = series
 
-    def fit(self, training: TrainingRun) -> RateForecaster:
+    def fit(self, training: TrainingRun) -> Self:
         """Read the series and the losses. NoForecast: too few of them, or a series that does not move."""
         steps, values, losses = self._points(training)
         name = self.series.rpartition("/")[2]

@@ -1,9 +1,7 @@
 """Ridge regression across models: the final loss from features of the first k%, one size left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -96,7 +94,7 @@ class Ridge:
     def __init__(self, kind: str, family: Sequence[TrainingRun], finished: Mapping[str, TrainingRun]) -> None:
         self.kind, self.family, self.finished = kind, list(family), finished
 
-    def fit(self, training: TrainingRun) -> Ridge:
+    def fit(self, training: TrainingRun) -> Self:
         """Learn the features of the other models of the family. NoForecast: too few of them."""
         self._problem, self._final_step = self.problem(training), training.final_step
         return self

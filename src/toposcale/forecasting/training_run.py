@@ -4,12 +4,10 @@
 folder of a Trainer or of a monitor, the tables of a run. Forecasts, decisions and advice read nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -89,7 +87,7 @@ class TrainingRun:
         log: Mapping[str, ArrayLike],
         metrics: Mapping[str, Series],
         features: Mapping[str, Series] | None = None,
-    ) -> TrainingRun:
+    ) -> Self:
         """The training of these columns and facts.
 
         log: columns step, loss, gradient_norm and learning_rate (rows,); all may be empty, and a step that was logged twice
@@ -130,9 +128,9 @@ class TrainingRun:
             notes=notes_on(facts.repeated or len(steps) - len(at), metric, metrics.get(VALIDATION_LOSS)),
         )
 
-    def unstarted(self, model: str | None = None, n_parameters: int | None = None) -> TrainingRun:
+    def unstarted(self, model: str | None = None, n_parameters: int | None = None) -> Self:
         """The same plan before its first step, of this model or of another size."""
-        return TrainingRun(
+        return type(self)(
             model=self.model if model is None else model,
             n_parameters=self.n_parameters if n_parameters is None else n_parameters,
             tokens_per_step=self.tokens_per_step,
@@ -143,7 +141,7 @@ class TrainingRun:
             plan=self.plan,
         )
 
-    def first(self, fraction: float) -> TrainingRun:
+    def first(self, fraction: float) -> Self:
         """The training as it stood after `fraction` of `final_step`: no row of a later step is left."""
         if not 0 < fraction <= 1:
             raise ValueError(f"fraction: above 0 and at most 1, got {fraction}")
@@ -312,7 +310,7 @@ class TrainingRun:
         is_log = self.metric == metric_name(TRAINING_LOSS)  # losses of a fixed text are even by themselves
         return is_log and is_moving_average(self.logged)
 
-    def is_the_same_as(self, other: TrainingRun) -> bool:
+    def is_the_same_as(self, other: Self) -> bool:
         """Whether it is the other training itself: one size, and the same losses at every step that both have."""
         if self.n_parameters != other.n_parameters:
             return False

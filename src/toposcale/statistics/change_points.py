@@ -1,8 +1,7 @@
 """When a series changes its course: the largest change, and change points."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import ruptures
@@ -80,7 +79,7 @@ class _LineCost(BaseCost):
     model = "line"
     min_size = MIN_SEGMENT
 
-    def fit(self, signal: Floats) -> _LineCost:
+    def fit(self, signal: Floats) -> Self:
         self.signal = np.asarray(signal).reshape(len(signal), -1)
         series, n = self.signal[:, 0], len(signal)
         time = np.arange(n) - (n - 1) / 2
