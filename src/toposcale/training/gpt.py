@@ -113,18 +113,14 @@ class GPT(nn.Module):
 
     def hidden_states(self, tokens: Tensor) -> Tensor:
         """Last hidden states (batch, context, d_model), after the final LayerNorm."""
-        return self.final_norm(self._residual_stream(tokens)[-1])
+        return self.all_hidden_states(tokens)[-1]
 
     def all_hidden_states(self, tokens: Tensor) -> list[Tensor]:
         """The embeddings and each block's output, n_layers + 1 in all; the last after the final LayerNorm."""
-        stream = self._residual_stream(tokens)
-        return [*stream[:-1], self.final_norm(stream[-1])]
-
-    def _residual_stream(self, tokens: Tensor) -> list[Tensor]:
         length = tokens.shape[-1]
         if length > self.shape.context:
             raise ValueError(f"tokens: {length} in a sequence, but the context is {self.shape.context}")
         stream = [self.token_embedding(tokens) + self.position_embedding.weight[:length]]
         for block in self.blocks:
             stream.append(block(stream[-1]))
-        return stream
+        return [*stream[:-1], self.final_norm(stream[-1])]
