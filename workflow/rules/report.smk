@@ -24,14 +24,10 @@ rule report:
     input:
         rules.tables.input,
         rules.figures.input,
-        summary=TABLE_FILES["summary"],
-        comparison=TABLE_FILES["comparison"],
+        **{table: TABLE_FILES[table] for table in ("summary", "comparison", "features", "metrics", "models")},
         configuration=rules.resolved_configuration.output[0],
         corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
         ripser=RIPSER_CHECKS,
-        features=rules.features_table.output[0],
-        metrics=rules.metrics_table.output[0],
-        models=rules.models_table.output[0],
         warnings=rules.warnings_table.output.warnings,
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
         figures=expand(f"{FIGURE}.svg", figure=DRAWN),
@@ -56,9 +52,7 @@ rule report:
 
 rule explorer:
     input:
-        features=rules.features_table.output[0],
-        metrics=rules.metrics_table.output[0],
-        models=rules.models_table.output[0],
+        **{table: TABLE_FILES[table] for table in ("features", "metrics", "models")},
         diagrams=[WORK["weights"].files(DIAGRAMS, source="weights"), TABLE_FILES.get("diagrams", [])],
         surfaces=TABLE_FILES.get("surfaces", []),
         page=page_files("explorer"),
