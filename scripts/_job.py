@@ -20,7 +20,7 @@ import pyarrow as pa
 from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
 from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
-from toposcale.io.files import atomic_write, read_json
+from toposcale.io.files import read_json, write_text
 from toposcale.io.notes import gaps, note, repeated
 
 # Packages whose version can change a number.
@@ -121,14 +121,8 @@ def write(snakemake: Any, parts: Mapping[str, Iterable[pa.Table]], noted: Sequen
         tables.write(tables.joined(table, pieces), snakemake.output[name], metadata)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write a file that is whole whenever it is there."""
-    with atomic_write(path) as file:
-        file.write_text(text, encoding="utf-8")
-
-
 def write_json(path: str | Path, content: Any, **options: Any) -> None:
-    """The same of JSON; options: those of `json.dumps`."""
+    """Write JSON as `write_text` does a text; options: those of `json.dumps`."""
     write_text(path, json.dumps(content, **options) + "\n")
 
 

@@ -2,7 +2,7 @@
 
 import _job
 import _tables
-from toposcale.io import schemas, tables
+from toposcale.io import files, schemas, tables
 from toposcale.pages import explorer
 
 
@@ -20,4 +20,4 @@ def main(snakemake):
         diagrams=diagrams.merge(features[["model", "step"]].drop_duplicates()),
         surfaces=_tables.read(inputs.surfaces) if inputs.surfaces else None,
     )
-    _job.write_text(snakemake.output[0], page)
+    files.write_text(snakemake.output[0], page)

@@ -61,4 +61,4 @@ def main(snakemake):
             lock_hash=hashlib.sha256(Path(params.lock).read_bytes()).hexdigest(),
         ),
     )
-    _job.write_text(snakemake.output.page, page)
+    files.write_text(snakemake.output.page, page)

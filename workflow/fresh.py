@@ -15,7 +15,7 @@ import yaml
 from config_files import read, rebased, with_paths_from
 from configuration import resolve
 from environment import mistakes_in_a_line
-from toposcale.io.files import atomic_write, read_json
+from toposcale.io.files import read_json, write_text
 
 SUFFIX = "-confirm"
 """What follows the name of a run in that of its fresh run."""
@@ -73,8 +73,7 @@ def write(file: str) -> str:
     fresh = fresh_configuration(config, {finding["source"] for finding in record["findings"]})
     fresh = with_paths_from(resolve(fresh), os.path.relpath(".", folder))
     path = folder / "confirm.yaml"
-    with atomic_write(path) as unfinished:
-        unfinished.write_text(yaml.safe_dump(fresh, sort_keys=False), encoding="utf-8")
+    write_text(path, yaml.safe_dump(fresh, sort_keys=False))
     return str(path)
 
 

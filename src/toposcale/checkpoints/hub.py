@@ -23,7 +23,7 @@ from huggingface_hub import constants, is_offline_mode
 from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
 from toposcale.checkpoints.matrices import choose_weight_files, weight_files
 from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
-from toposcale.io.files import atomic_write
+from toposcale.io.files import write_text
 from toposcale.io.step_names import find_step, steps_by_name
 
 if TYPE_CHECKING:
@@ -196,8 +196,7 @@ class HubSource:
             return folder
         for file in (*listing.others, *listing.weights):
             self._fetch_file(revision, listing.commit, file)
-        with atomic_write(self.folder / "refs" / revision) as reference:
-            reference.write_text(listing.commit, encoding="ascii")
+        write_text(self.folder / "refs" / revision, listing.commit)
         return self.folder / "snapshots" / listing.commit
 
     def remove_weights(self, revision: str, commit: str = "") -> None:

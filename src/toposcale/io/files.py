@@ -33,6 +33,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text in UTF-8 so that the file is whole whenever it is there; errors as in `atomic_write`."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def parse_json(text: str | bytes) -> Any:
     """What a text in JSON says. ValueError: it is none, or nested deeper than any file that is meant to be read."""
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toposcale.io.errors import UserError
-from toposcale.io.files import atomic_write
+from toposcale.io.files import write_text
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
@@ -71,8 +71,7 @@ class Folder:
         path = self.facts_file
         earlier = json.loads(path.read_text()) if path.exists() else {}
         stated = {name: value for name, value in facts.items() if value is not None}
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(earlier | stated, indent=1, sort_keys=True) + "\n")
+        write_text(path, json.dumps(earlier | stated, indent=1, sort_keys=True) + "\n")
 
     @property
     def facts_file(self) -> Path:
