@@ -18,19 +18,20 @@ class Panel(NamedTuple):
 
 
 class FigureEntry(NamedTuple):
-    """A figure: the module and function that draw it, the tables it takes as keyword arguments, its title and caption.
+    """A figure: the module and function that draw it, its title and caption.
 
     subject: the chapter of the report. source: the figure is drawn only if there are features of this source; "metrics"
-    needs no features. of: "run", or "model" for a figure of one model: the largest, at its last step where a figure shows
-    one checkpoint. panels: of a figure that its module's `grid` draws, with so many `columns`.
+    needs no features. tables: those it takes as keyword arguments, the features and the models if nothing else is said.
+    of: "run", or "model" for a figure of one model: the largest, at its last step where a figure shows one checkpoint.
+    panels: of a figure that its module's `grid` draws, with so many `columns`.
     """
 
     subject: str
     source: str
     module: str
-    tables: tuple[str, ...]
     title: str
     caption: str
+    tables: tuple[str, ...] = ("features", "models")
     of: str = "run"
     panels: tuple[Panel, ...] = ()
     columns: int = 1
@@ -40,9 +41,9 @@ _overview = partial(FigureEntry, "Overview", "weights")
 _training = partial(FigureEntry, "Training", "metrics")
 _weights = partial(FigureEntry, "Weights", "weights")
 _statistics = partial(FigureEntry, "Statistics", "weights")
-_forecasts = partial(FigureEntry, "Forecasts and decisions", "metrics")
+_forecasts = partial(FigureEntry, "Forecasts and decisions", "metrics", "forecasting")
 _embeddings = partial(FigureEntry, "Embeddings", "embeddings")
-_landscape = partial(FigureEntry, "Loss landscape", "landscape")
+_landscape = partial(FigureEntry, "Loss landscape", "landscape", "landscape")
 
 
 def _of(source: str, *features: str) -> tuple[Panel, ...]:
@@ -52,39 +53,38 @@ def _of(source: str, *features: str) -> tuple[Panel, ...]:
 FIGURES: dict[str, FigureEntry] = {
     "overview": _overview(
         "training",
-        ("metrics", "features", "correlations", "models"),
         "Topology of the weights over training",
         "(b) is the mean and (c) the sum over the weight matrices. (d) Rank correlation with the validation loss, with "
         "moving-block intervals. If the norm lies as far from 0 as a topological feature, the feature follows the loss "
         "no better than the norm does.",
+        tables=("metrics", "features", "correlations", "models"),
     ),
     "verdict": _overview(
         "verdicts",
-        ("verdicts", "pooled_correlations"),
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over cells; "
         "the line goes from the lowest to the highest cell), and the medians of its partial correlations given the norm "
         "of the weights and given the training step. Right: the answers. The innovation test decides whether a feature "
         'tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
+        tables=("verdicts", "pooled_correlations"),
     ),
     "power": _overview(
         "verdicts",
-        ("power", "sensitivity", "verdicts"),
         "Power: the effects that this run could have found",
         "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
         "those of the validation loss, in runs of this number and length, corrected for the number of features. Dotted "
         "lines: a share of 80%, and the correlation at which it is reached. Small vertical lines: the measured features. "
         "Diamond: the positive control, which is the loss itself with noise.",
+        tables=("power", "sensitivity", "verdicts"),
     ),
     "loss_curves": _training(
         "training",
-        ("training", "metrics", "models"),
         "Loss over training",
         "Training loss of every step (smoothed), validation loss at the checkpoints, and the learning rate.",
+        tables=("training", "metrics", "models"),
     ),
     "neural_persistence": _weights(
         "grids",
-        ("features", "models"),
         "Neural persistence and the norm of the weights over training",
         "Neural persistence over training, as Rieck et al. (2019) define it (scaled matrix by matrix) and as their code "
         "computes it (one scale for all matrices of the model), and the norm of the weights.",
@@ -97,7 +97,6 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "homology": _weights(
         "grids",
-        ("features", "models"),
         "Vietoris–Rips homology of the weight rows over training, sum over layers",
         "Total persistence of the H0 and H1 classes over training. Below: the same in units of the mean "
         "distance between the points. Pure growth of the weights does not change these values.",
@@ -111,7 +110,6 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "layer_heat_map": _weights(
         "layers",
-        ("features", "models"),
         "Features layer by layer over training",
         "Features layer by layer over training, for the largest model.",
         of="model",
@@ -119,88 +117,82 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "attention_and_feed_forward": _weights(
         "layers",
-        ("features", "models"),
         "Neural persistence by part of the block",
         "Neural persistence of the attention matrices beside that of the feed-forward matrices.",
     ),
     "correlation_heat_map": _statistics(
         "statistics",
-        ("correlations", "models"),
         "Spearman correlation of every feature with the loss",
         "Spearman correlation of every feature of the whole model with the validation loss. Most correlations are high, "
         "because both series drift with training. Compare each row with the row of the norm of the weights.",
+        tables=("correlations", "models"),
     ),
     "ranking": _statistics(
         "verdicts",
-        ("ranking",),
         "Features ranked by correlation with the loss",
         "Features ranked by how closely they follow the validation loss, with moving-block intervals, coloured by "
         "group: topology, spectrum, norm, curvature.",
+        tables=("ranking",),
     ),
     "scaling": _statistics(
         "statistics",
-        ("features", "metrics", "scaling", "models"),
         "Scaling with model size, at the last checkpoint",
         "Values at the last checkpoint against the number of parameters, on logarithmic axes, with the "
         "fitted power laws.",
+        tables=("features", "metrics", "scaling", "models"),
     ),
     "transitions": _statistics(
         "statistics",
-        ("transitions", "change_points", "models"),
         "Transitions during training",
         "The step at which each series changes most, the step from which it changes little (by the published rule), "
         "and the change points of its slope.",
+        tables=("transitions", "change_points", "models"),
     ),
     "forecast_comparison": _forecasts(
-        "forecasting",
-        ("forecast_evaluation",),
         "Forecasts of the final loss from the first part of training",
         "Mean absolute error, over the models, of each forecast of the final validation loss from the "
         "first part of training, with 95% intervals. They are wide if there are few models.",
+        tables=("forecast_evaluation",),
     ),
     "forecast_fans": _forecasts(
-        "forecasting",
-        ("forecasts", "metrics", "models", "schedules"),
         "Forecasts of the final loss, with intervals",
         "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
         "the forecast, the fan to its 95% interval; the table forecasts says how often it holds. The method is the "
         "joint law of all sizes if it makes a forecast, and the power law otherwise. Below: the learning rate of the plan.",
+        tables=("forecasts", "metrics", "models", "schedules"),
     ),
     "decision_candidates": _forecasts(
-        "forecasting",
-        ("candidates", "models"),
         "Forecast loss of each way to spend the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training): the "
         "forecast final loss if the run is finished, is extended, or is stopped to start another size, with the "
         "law's own 95% intervals, whose coverage is not known. The best option is in colour.",
+        tables=("candidates", "models"),
     ),
     "loss_against_compute": _forecasts(
-        "forecasting",
-        ("metrics", "models"),
         "Loss against compute",
         "Loss against compute for every model. A larger model whose curve lies below another's is better at the same "
         "compute, if both started from scratch.",
+        tables=("metrics", "models"),
     ),
     "early_stopping": FigureEntry(
         "Forecasts and decisions",
         "weights",
         "forecasting",
-        ("early_stopping_summary",),
         "Early stopping on a feature, against stopping on the validation loss",
         "The rule stops a training once a feature has not improved for some checkpoints. It is compared with the "
         "same rule on the validation loss: steps saved, and increase of the final loss.",
+        tables=("early_stopping_summary",),
     ),
     "embedding_summary": _embeddings(
         "grids",
-        ("features", "metrics", "models"),
         "Embeddings over training",
         "Embeddings of the probe texts over training: H0, H1 and effective rank, and the perplexity of the same texts.",
+        tables=("features", "metrics", "models"),
         panels=_of("embeddings", "h0_total", "h1_total", "effective_rank") + _of("metric", "perplexity"),
         columns=2,
     ),
     "topological_evolution": _embeddings(
         "grids",
-        ("features", "models"),
         "Topology of the embeddings over training",
         "Topology of the embedded probe texts over training.",
         panels=_of("embeddings", "h0_total", "h0_max", "h0_entropy", "h1_total", "h1_max", "h1_entropy"),
@@ -208,7 +200,6 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "spectral_evolution": _embeddings(
         "grids",
-        ("features", "models"),
         "Spectra of the embeddings over training",
         "Spectra of the embedded probe texts over training.",
         panels=_of("embeddings", "effective_rank", "participation_ratio", "eigenspectrum_decay"),
@@ -216,25 +207,23 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "topology_against_perplexity": _embeddings(
         "embeddings",
-        ("features", "metrics", "models"),
         "Embedding features against perplexity",
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
+        tables=("features", "metrics", "models"),
     ),
     "topology_and_spectra": _embeddings(
         "embeddings",
-        ("ranking",),
         "Embeddings: topology and spectra ranked by correlation",
         "How closely topological and spectral features of the embeddings follow the metrics.",
+        tables=("ranking",),
     ),
     "wasserstein_rate": _embeddings(
         "embeddings",
-        ("features", "models"),
         "Rate of change of the diagrams of the embeddings",
         "How far the persistence diagrams of the embeddings move from one checkpoint to the next.",
     ),
     "embedding_layer_heat_map": _embeddings(
         "layers",
-        ("features", "models"),
         "Embeddings layer by layer over training",
         "Features of the embeddings layer by layer over training, for the largest model. This figure needs "
         "embeddings.layers: all in the configuration.",
@@ -243,75 +232,71 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "crocker": _embeddings(
         "layers",
-        ("diagrams", "models"),
         "CROCKER plot: Betti numbers by step and radius",
         "CROCKER plot of the largest model: Betti numbers of the embedded texts by step and radius.",
+        tables=("diagrams", "models"),
         of="model",
     ),
     "surface_and_merge_tree": _landscape(
-        "landscape",
-        ("surfaces", "models"),
         "Loss surface and its merge tree",
         "The loss around the last checkpoint of the largest model, on a fixed probe batch, and beside it "
         "the merge tree of its sublevel sets: the minima, and the loss at which their basins meet. One row for each "
         "plane: the one that distinguishes checkpoints best, and a random one, as published.",
+        tables=("surfaces", "models"),
         of="model",
     ),
     "persistence_diagram": _weights(
         "landscape",
-        ("last_diagrams", "models"),
         "Persistence diagrams",
         "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
         "the texts that it embeds, and of its loss surface (H0: valleys; H1: enclosed hills). A class far from the "
         "diagonal has a large persistence.",
+        tables=("last_diagrams", "models"),
         of="model",
     ),
-    "landscape_comparison": _landscape(
+    "landscape_comparison": FigureEntry(
+        "Loss landscape",
+        "landscape",
         "landscape_comparison",
-        ("surfaces", "models"),
         "Loss landscapes over training",
         "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
         "its persistence diagram, including the pair of the least and the largest loss.",
+        tables=("surfaces", "models"),
         of="model",
     ),
     "spectral_density": _landscape(
-        "landscape",
-        ("densities", "models"),
         "Spectral density of the Hessian",
         "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "
         "Lanczos quadrature. Most eigenvalues are near 0, and few are far from it.",
+        tables=("densities", "models"),
     ),
     "contour_with_path": _landscape(
-        "landscape",
-        ("path_surfaces", "trajectories", "models"),
         "Training trajectory on the loss surface",
         "Training trajectory of the largest model, in the plane through its last checkpoint that contains most of "
         "the trajectory (principal components of the differences), and the loss of the probe batch in that plane.",
+        tables=("path_surfaces", "trajectories", "models"),
         of="model",
     ),
     "landscape_profile": _landscape(
-        "landscape",
-        ("profiles", "models"),
         "Landscape profile: the basins and their mass",
         "Landscape profiles (Geniesse et al. 2024) of the largest model's last checkpoint: on each plane, along "
         "the line from the previous checkpoint, and, if the configuration has landscape.ball_points, of random points "
         "in a ball beside a quadratic bowl. The width of a basin is the share of the sampled points below the level.",
+        tables=("profiles", "models"),
         of="model",
     ),
     "landscape_evolution": _landscape(
-        "landscape",
-        ("features", "models", "landscape_information"),
         "Loss landscape over training",
         "Saddles and persistence of the loss surface on each plane, and its curvature, over training. A feature is "
         "called uninformative if it is constant, or if it differs as much between random draws (of the probe batch and "
         "the directions) as between checkpoints. tables/landscape_information has the numbers.",
+        tables=("features", "models", "landscape_information"),
     ),
     "property_evaluation": _landscape(
-        "landscape",
-        ("features", "metrics", "models"),
         "Shape of the landscape against performance and curvature",
         "Each feature of the shape of the loss surface against the validation loss and against two measures of "
         "curvature, one marker for each checkpoint.",
+        tables=("features", "metrics", "models"),
     ),
 }
 """Every figure by name: the name is that of its function and of its files."""
