@@ -42,8 +42,7 @@ def partial_correlation_table(
 def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[InnovationTest | None, Aligned, str]:
     """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else ""."""
     cut, reason = group.testable(warmups)
-    reason = reason or cut.missing
-    if reason:
+    if reason := reason or cut.missing:
         return None, cut, reason
     return innovation_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
 

@@ -145,8 +145,7 @@ def aligned_series(features: pd.DataFrame, metrics: pd.DataFrame, control: Contr
     """
     require(features=features, metrics=metrics)
     control = control or Control("nothing")
-    without = sorted(set(features["model"]) - set(metrics["model"]))
-    if without:
+    if without := sorted(set(features["model"]) - set(metrics["model"])):
         warnings.warn(f"no metrics for {', '.join(without)}: left out of the statistics", stacklevel=2)
     if control.asked_of:
         needed = features["feature"].isin([*control.asked_of, *control.of_model, *control.of_layer])

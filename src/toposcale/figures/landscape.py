@@ -33,8 +33,7 @@ def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
     present = set(features.loc[features["source"] == SOURCE, "feature"])
     for graph in _GRAPHS:
         matches = [re.fullmatch(rf"{SHAPES[0]}_((?:{'|'.join(PLANES)})_.+)_{graph}", name) for name in present]
-        planes = sorted(match[1] for match in matches if match)
-        if planes:
+        if planes := sorted(match[1] for match in matches if match):
             return sorted(planes, key=lambda plane: not plane.startswith(RANDOM)), graph
     return [f"{RANDOM}_1"], _GRAPHS[0]
 

@@ -59,8 +59,7 @@ def _step_columns(axes: Axes, steps: Sequence[int]) -> None:
 
 def layer_order(layer: str) -> tuple[int, list[int], str]:
     """Sort key of a layer's name: embeddings, then blocks by number, then the rest."""
-    numbers = [int(number) for number in re.findall(r"\d+", layer)]
-    if numbers:
+    if numbers := [int(number) for number in re.findall(r"\d+", layer)]:
         return 1, numbers, layer
     return (0 if "emb" in layer and "unembed" not in layer and "embed_out" not in layer else 2), [], layer
 

@@ -98,8 +98,7 @@ def say_missing(axes: Axes, reason: str) -> None:
 
 def add_note(figure: Figure, notes: Iterable[str]) -> None:
     """Small print beneath a figure; nothing where there is nothing to say."""
-    text = "\n".join(note for note in notes if note)
-    if text:
+    if text := "\n".join(note for note in notes if note):
         figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=MUTED)
 
 

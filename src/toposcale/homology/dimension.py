@@ -35,8 +35,7 @@ def persistent_homology_dimension(
         raise ValueError(f"repeats must be 1 or more, got {repeats}")
     rng = np.random.default_rng(seed)
     dimensions = np.array([_one_dimension(distances, sizes, rng) for _ in range(repeats)])
-    failed = int(np.isnan(dimensions).sum())
-    if failed:
+    if failed := int(np.isnan(dimensions).sum()):
         why = "total lifetime 0, or growing as fast as the number of points"
         message = f"{failed} of {repeats} subsamplings have no persistent-homology dimension ({why})"
         warnings.warn(message, RuntimeWarning, stacklevel=2)

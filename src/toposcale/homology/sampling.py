@@ -73,7 +73,6 @@ def null_z_scores(
             spread = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
             defined = spread > 0.0 and math.isfinite(value)
             scores[f"{name}_z_{null}"] = (value - float(values.mean())) / spread if defined else math.nan
-    undefined = ", ".join(name for name, score in scores.items() if math.isnan(score))
-    if undefined:
+    if undefined := ", ".join(name for name, score in scores.items() if math.isnan(score)):
         warnings.warn(f"no null score for {undefined}: no spread, or not finite", RuntimeWarning, stacklevel=2)
     return scores
