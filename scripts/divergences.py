@@ -2,16 +2,15 @@
 
 from itertools import pairwise
 
-import _clouds
 import _job
-from toposcale.features.divergences import divergence
+from toposcale.features.divergences import divergence, load_clouds
 from toposcale.io import schemas, tables
 
 
 @_job.script
 def main(snakemake):
     params, model = snakemake.params, snakemake.wildcards.model
-    clouds = (item for path in snakemake.input for item in _clouds.read(path).items())
+    clouds = (item for path in snakemake.input for item in load_clouds(path).items())
     parts = []
     for (_, earlier), (step, later) in pairwise(clouds):
         if not len(earlier.texts) or not len(later.texts):

@@ -5,12 +5,11 @@ from functools import partial
 
 import numpy as np
 
-import _clouds
 import _job
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
 from toposcale.features import embeddings
-from toposcale.features.divergences import Cloud
+from toposcale.features.divergences import Cloud, save_clouds
 from toposcale.io import schemas, tables
 from toposcale.io.errors import SharedError, UserError
 from toposcale.training import corpus
@@ -78,5 +77,5 @@ def main(snakemake):
         rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))
         rows["metrics"].append(tables.from_rows(schemas.TABLES["metrics"], metrics))
-    _clouds.write(snakemake.output.clouds, clouds, _job.provenance(snakemake))
+    save_clouds(snakemake.output.clouds, clouds, _job.provenance(snakemake))
     _job.write(snakemake, rows, noted)

@@ -1,13 +1,15 @@
 """How differently two checkpoints place the same texts: representation topology divergence, with its spread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toposcale import homology
+from toposcale.io import tensor_files
 
 _SUBSET = 0.5  # of the texts: the time of a subset is then about an eighth of that of all
 _FEWEST = 4
@@ -24,6 +26,22 @@ class Cloud:
     def nothing(cls) -> Self:
         """An empty cloud: that of a checkpoint that could not be measured."""
         return cls(np.empty((0, 1)), np.empty(0, np.int64))
+
+
+def save_clouds(path: str | Path, clouds: Mapping[int, Cloud], metadata: Mapping[str, str]) -> None:
+    """Write the clouds of some checkpoints, by step, as safetensors."""
+    arrays: dict[str, NDArray] = {}
+    for step, cloud in clouds.items():
+        arrays[f"{step}/points"] = np.asarray(cloud.points, np.float32)
+        arrays[f"{step}/texts"] = np.asarray(cloud.texts, np.int64)
+    tensor_files.write(path, arrays, metadata)
+
+
+def load_clouds(path: str | Path) -> dict[int, Cloud]:
+    """The clouds that `save_clouds` wrote, by step, ascending."""
+    arrays, _ = tensor_files.read(path)
+    steps = sorted({int(name.partition("/")[0]) for name in arrays})
+    return {step: Cloud(arrays[f"{step}/points"], arrays[f"{step}/texts"]) for step in steps}
 
 
 def divergence(first: Cloud, second: Cloud, *, repeats: int, seed: Sequence[homology.SeedPart]) -> dict[str, float]:
