@@ -1,5 +1,6 @@
 """Exact distances between persistence diagrams, ground metric L-infinity."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal
 
@@ -106,16 +107,13 @@ def _bottleneck(direct: Floats, first_alone: Floats, second_alone: Floats) -> fl
     least = max(first_best.max(initial=0.0), second_best.max(initial=0.0))
     most = _matched_by_size(direct, first_alone, second_alone)
     candidates = np.unique(costs[(costs >= least) & (costs <= most)])
-    low, high = 0, len(candidates) - 1
-    while low < high:
-        middle = (low + high) // 2
-        radius = candidates[middle]
+
+    def is_enough(radius: float) -> bool:
         within = direct <= radius
-        if _all_matched(within[first_alone > radius]) and _all_matched(within.T[second_alone > radius]):
-            high = middle
-        else:
-            low = middle + 1
-    return float(candidates[low])
+        return _all_matched(within[first_alone > radius]) and _all_matched(within.T[second_alone > radius])
+
+    # The last candidate is enough, so it is not tried.
+    return float(candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=is_enough)])
 
 
 def _matched_by_size(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
