@@ -10,7 +10,6 @@ from typing import Any
 import sweep
 from toposcale.io import model_kinds
 from toposcale.io.files import parse_json
-from toposcale.io.model_kinds import ModelKind
 
 STEP_DIGITS = 8
 ALL = "all"
@@ -46,7 +45,7 @@ class Model:
         return self.settings.get("path" if self.kind == model_kinds.TABLE else "trainer_state")
 
     @property
-    def kind(self) -> ModelKind:
+    def kind(self) -> model_kinds.ModelKind:
         """Where it comes from."""
         return model_kinds.MODEL_KINDS[self.settings["kind"]]
 

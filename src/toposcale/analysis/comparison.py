@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 
 PAPER = "paper"
 PAPER_SETTING = {
@@ -129,7 +128,7 @@ def _rows(table: pd.DataFrame, about: Collection[str], where: Mapping[str, Any])
     """The rows of these models with these values, those that are not NaN."""
     rows = table[table["model"].isin(about)] if "model" in table else table
     if "layer" in table and pd.isna(where["layer"]):
-        rows = rows[rows["layer"] != ALL_LAYERS]
+        rows = rows[rows["layer"] != schemas.ALL_LAYERS]
     for name, value in where.items():
         rows = rows[rows[name] == value] if name in table and not pd.isna(value) else rows
     return rows

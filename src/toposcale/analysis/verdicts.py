@@ -28,7 +28,6 @@ from toposcale.analysis.series import (
     whole_model,
 )
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
@@ -149,7 +148,7 @@ def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd
 
 def _answered(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a question with their q and answer, and which tests q was corrected for."""
-    layers = np.where(rows["layer"] == ALL_LAYERS, "whole models", "layers")
+    layers = np.where(rows["layer"] == schemas.ALL_LAYERS, "whole models", "layers")
     rows["corrected_with"] = question.name + ", " + layers + ", " + rows["metric"] + ", " + rows["model"]
     if question.is_tested:
         together = rows.groupby("corrected_with")["p"]

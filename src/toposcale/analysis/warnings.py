@@ -9,7 +9,6 @@ import pandas as pd
 from toposcale.features.registry import lookup
 from toposcale.homology.distances import KINDS
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 
 _DIVERGED = "look at the training around these steps; it may have diverged"
 
@@ -40,19 +39,19 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         measured = features[(features["model"] == model) & (features["step"] == step) & (features["source"] == source)]
         total, lost = measured.groupby("layer").size(), bad.groupby("layer").size()
         # Features that no NaN changes, such as counts of layers, may remain: most is all.
-        whole = [layer for layer in lost.index if layer != ALL_LAYERS and 2 * lost[layer] > total[layer]]
+        whole = [layer for layer in lost.index if layer != schemas.ALL_LAYERS and 2 * lost[layer] > total[layer]]
         before = whole_before.get((model, source), [])
         whole_before[model, source] = whole
         where = {"model": str(model), "step": int(step)}
         for layer in whole:
             why = {"warning": "its features are NaN: it holds NaN or infinity", "remedy": _DIVERGED}
             yield where | {"concerns": f"{source}: {layer}"} | why
-        rest = bad[~bad["layer"].isin([*whole, ALL_LAYERS] if whole else [])]
+        rest = bad[~bad["layer"].isin([*whole, schemas.ALL_LAYERS] if whole else [])]
         moved = rest["feature"].str.endswith(KINDS)
-        rest = rest[~(moved & rest["layer"].isin([*before, ALL_LAYERS] if before else []))]
+        rest = rest[~(moved & rest["layer"].isin([*before, schemas.ALL_LAYERS] if before else []))]
         for name, layers in rest.groupby("feature")["layer"]:
             feature = lookup(str(name), str(source))
-            at = "" if list(layers) == [ALL_LAYERS] else f" in {', '.join(layers)}"
+            at = "" if list(layers) == [schemas.ALL_LAYERS] else f" in {', '.join(layers)}"
             why = {"warning": f"NaN or infinite{at}", "remedy": feature.when_nan or _DIVERGED}
             yield where | {"concerns": f"{source}: {feature.title}"} | why
 

@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
 from toposcale.features import names
-from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.figures import panels
 from toposcale.figures.style import DIVERGING, MUTED, mark_of
@@ -23,10 +22,10 @@ MAX_ROWS = 36
 def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, metric: str | None = None) -> Figure:
     """Spearman of whole-model features with a metric: features by models, the most negative on top."""
     metric = panels.chosen_metric(correlations["metric"], metric)
-    title = metric_name(metric)
+    title = names.metric_name(metric)
     chosen = whole_model(correlations[(correlations["metric"] == metric) & (correlations["control"] == NOTHING)])
     if panels.finite(chosen, ["spearman"]).empty:
-        return panels.missing_figure(f"no correlations with {metric_name(metric)}", title)
+        return panels.missing_figure(f"no correlations with {names.metric_name(metric)}", title)
     order = [name for name, _ in panels.in_order(chosen["model"], models)]
     table = chosen.pivot_table(index=["source", "feature"], columns="model", values="spearman", dropna=False)
     table = table.reindex(columns=order).dropna(how="all")
@@ -40,7 +39,7 @@ def correlation_heat_map(correlations: pd.DataFrame, models: pd.DataFrame, *, me
     axes = figure.subplots()
     panels.heat_map(
         axes, shown, {"label": names.SPEARMAN_LABEL, "aspect": 40, "pad": 0.02}, cmap=DIVERGING, vmin=-1, vmax=1,
-        yticklabels=[series_name(*key) for key in shown.index],
+        yticklabels=[names.series_name(*key) for key in shown.index],
         annot=_texts(shown.to_numpy()), fmt="", annot_kws={"fontsize": 7.5},
     )  # fmt: skip
     axes.set_xticks(np.arange(len(order)) + 0.5, order)
@@ -146,7 +145,7 @@ def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: 
         axes.hlines(height, changes["transition_step"], changes["settled_step"], linewidth=1.6, **mark)
         axes.plot(changes["transition_step"], height, look.marker, **mark)
         axes.plot(kinks["step"], kink, "|", markersize=7, markeredgewidth=1.2, **mark)
-    panels.name_rows(axes, [series_name(*key) for key in places])
+    panels.name_rows(axes, [names.series_name(*key) for key in places])
     panels.stripe_rows(axes, len(places))
     panels.step_axis(axes, [*rows["transition_step"], *rows["settled_step"].dropna(), *points["step"]])
     panels.model_legend(figure, [model for model, _ in present], models, linestyle="")

@@ -20,7 +20,6 @@ from toposcale.figures.cells import by_cell
 from toposcale.figures.gallery import FigureEntry
 from toposcale.figures.style import Appearance, model_appearances
 from toposcale.io import schemas
-from toposcale.io.schemas import ALL_LAYERS
 from toposcale.pages.columns import columns, described, keys_of
 
 LARGEST_SVG = 500_000
@@ -70,7 +69,7 @@ def listing(name: str, rows: pd.DataFrame) -> Listing:
     correlations those with nothing held fixed."""
     total = len(rows)
     if "layer" in rows:
-        rows = rows[rows["layer"] == ALL_LAYERS].drop(columns="layer")
+        rows = rows[rows["layer"] == schemas.ALL_LAYERS].drop(columns="layer")
     if name == "verdicts":
         rows = side_by_side(rows[rows["model"] == POOLED])
     if name == "correlations":
@@ -136,7 +135,7 @@ def report(
 
 def chart_data(looks: Mapping[str, Appearance], features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, Any]:
     """What the charts over training draw: every feature of the whole model and every metric, of each model."""
-    values = with_metrics(features[features["layer"] == ALL_LAYERS], metrics)
+    values = with_metrics(features[features["layer"] == schemas.ALL_LAYERS], metrics)
     keys = keys_of(values)
     models = [
         {"name": name, "color": look.color, **columns(values[values["model"] == name], keys)}
