@@ -1,6 +1,7 @@
 """What the scripts of the landscape share: a checkpoint as a loss of its parameters, and rows of its tables."""
 
 import numpy as np
+import torch
 
 from toposcale import checkpoints
 from toposcale.checkpoints import language_models
@@ -21,8 +22,6 @@ def load(checkpoint, settings, tokenizer_folder=None):
 
 def probe_losses(model, tokenizer, text, settings):
     """A loss for each probe batch: the first is what is measured, the others tell how sure it is."""
-    import torch
-
     tokens = text.validation
     if tokenizer:
         pieces = tokenizer(list(text.probe_texts), add_special_tokens=False)["input_ids"]

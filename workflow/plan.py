@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import sweep
+from toposcale.checkpoints import FolderSource, missing_parts
 from toposcale.io import model_kinds
 from toposcale.io.files import parse_json
+from toposcale.monitor.folder import Folder
 
 STEP_DIGITS = 8
 ALL = "all"
@@ -126,13 +128,9 @@ def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
     seed, cell = settings.get("seed", seed), settings.get("cell", name)
     model = Model(name, name, seed, settings, asked, cell=cell)
     if model.kind == model_kinds.MONITOR:
-        from toposcale.monitor.folder import Folder
-
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})
     if model.kind == model_kinds.FOLDER:
-        from toposcale.checkpoints import FolderSource, missing_parts
-
         source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), asked)
         source.check_one_training()
         steps, gaps = source.usable_steps()

@@ -4,8 +4,6 @@ They are kept in the cache of the client library, in its layout: refs/{revision}
 links to blobs/{digest}.
 """
 
-from __future__ import annotations  # a nested function is annotated with a type that is imported for checks alone
-
 import fcntl
 import hashlib
 import logging
@@ -15,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import httpx2
 from huggingface_hub import constants, is_offline_mode
 
 from toposcale.checkpoints.hub_client import HubUnreachableError, WrongLengthError, endpoint, get, get_json
@@ -25,9 +24,6 @@ from toposcale.checkpoints.matrices import choose_weight_files, weight_files
 from toposcale.io.errors import DownloadError, SharedError, UserError, is_shared
 from toposcale.io.files import write_text
 from toposcale.io.step_names import find_step, steps_by_name
-
-if TYPE_CHECKING:
-    import httpx2
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shap
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
 from toposcale.io.files import parse_json
 from toposcale.io.tensor_files import read_metadata
+from toposcale.training.gpt import GPT, GPTShape
+from toposcale.training.trainer import load_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from toposcale.training.gpt import GPT
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -155,9 +155,6 @@ def longer_by(normalizer: Any) -> int:
 
 
 def _gpt(path: Path, device: torch.device) -> GPT:
-    from toposcale.training.gpt import GPTShape
-    from toposcale.training.trainer import load_weights
-
     metadata, sizes = read_metadata(path), [field.name for field in fields(GPTShape)]
     try:
         shape = GPTShape(**{name: int(metadata[name]) for name in sizes})

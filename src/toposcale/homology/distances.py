@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from toposcale.homology.validation import Floats, as_diagram
 
@@ -128,9 +130,6 @@ def _matched_by_size(direct: Floats, first_alone: Floats, second_alone: Floats) 
 
 def _all_matched(allowed: NDArray[np.bool_]) -> bool:
     """Whether every row can be given a column of its own among those allowed (n_rows, n_columns)."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
     # Built by hand: scipy's conversion from the dense array takes longer than the matching.
     # 32 bits, since older versions of scipy match with nothing else.
     columns = np.nonzero(allowed)[1].astype(np.int32)

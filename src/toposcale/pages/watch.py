@@ -202,13 +202,8 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
             continue
         rows.append(row)
         plans += knots
-    trainings = trainings_from_tables(
-        schemas.TABLES["features"].frame([]),
-        metrics,
-        log,
-        schemas.TABLES["models"].frame(rows),
-        schedules=schemas.TABLES["schedules"].frame(plans),
-    )
+    models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(plans)
+    trainings = trainings_from_tables(pd.DataFrame(), metrics, log, models, schedules=schedules)
     return shown | {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}
 
 
