@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 
 from toposcale.forecasting import words
-from toposcale.forecasting.decision import (
-    BUDGET_USED_UP,
-    USUAL,
-    Candidate,
-    Decision,
-    Request,
-    best_size,
-    decide,
-    steps_to,
-)
+from toposcale.forecasting.decision import USUAL, Candidate, Decision, Request, best_size, decide, steps_to
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import NoForecast, Prediction
 from toposcale.forecasting.training_run import TrainingRun
@@ -66,8 +57,7 @@ class Advice(Mapping[str, Any]):
         """What to do, in a sentence, or why there is no advice."""
         if self.decision:
             return words.what_to_do(self.decision, self.doubts)
-        after = " The run ends here." if self.no_advice_because == BUDGET_USED_UP else ""
-        return f"No advice: {self.no_advice_because}.{after}"
+        return words.no_advice(self.no_advice_because)
 
     @cached_property
     def end(self) -> Prediction | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toposcale.forecasting.decision import EXTEND, FINISH, SHORTEST_START, Decision, Option
+from toposcale.forecasting.decision import BUDGET_USED_UP, EXTEND, FINISH, SHORTEST_START, Decision, Option
 from toposcale.forecasting.joint import Joint
 from toposcale.forecasting.prediction import Prediction
 from toposcale.forecasting.training_run import TrainingRun
@@ -41,6 +41,11 @@ def what_to_do(decision: Decision, doubts: Sequence[str] = ()) -> str:
     # A low probability speaks for itself.
     because = f" Not sure: {doubts[0]}." if best.probability >= SURE else ""
     return f"Leans to {what} ({likely}){gained}; {wrong}.{because}{_any_start(decision)}"
+
+
+def no_advice(because: str) -> str:
+    """That there is no advice, and why."""
+    return f"No advice: {because}.{' The run ends here.' if because == BUDGET_USED_UP else ''}"
 
 
 def percent(share: float) -> str:
