@@ -12,21 +12,13 @@ import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from toposcale.analysis import series
 from toposcale.analysis.correlations import RESAMPLES, correlation_table
 from toposcale.analysis.over_seeds import NO_SEEDS, full_cells
 from toposcale.analysis.partial_correlations import partial_correlation_table
 from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
 from toposcale.analysis.sensitivity import most_common, sensitivity_tables
-from toposcale.analysis.series import (
-    PAIR_KEY,
-    SERIES_KEY,
-    aligned_series,
-    headline_metric,
-    require,
-    warmups_of,
-    whole_model,
-)
 from toposcale.io import schemas
 from toposcale.statistics.coefficients import spearman
 from toposcale.statistics.multiple_testing import benjamini_hochberg
@@ -53,10 +45,10 @@ def verdict_tables(
     losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
     ValueError where a column is missing.
     """
-    require(features=features, metrics=metrics, models=models)
+    series.require(features=features, metrics=metrics, models=models)
     if set(features["model"]).isdisjoint(metrics["model"]):
         return {}
-    headline = headline_metric(metrics["metric"], tasks)
+    headline = series.headline_metric(metrics["metric"], tasks)
     tables = verdicts_on_features(features, metrics, models, headline, seed=seed, resamples=resamples)
     pooled = pooled_verdicts(tables["verdicts"], headline)
     on_headline = metrics[metrics["metric"] == headline]
@@ -96,7 +88,7 @@ def verdicts_on_features(
 
 def pooled_verdicts(verdicts: pd.DataFrame, metric: str | None) -> pd.DataFrame:
     """The verdicts that answers rest on: features of whole models, over all runs, on one metric."""
-    return whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
+    return series.whole_model(verdicts[(verdicts["model"] == POOLED) & (verdicts["metric"] == metric)])
 
 
 def verdict_table(
@@ -118,7 +110,7 @@ def verdict_table(
         if question.test is None:
             rows = _of_correlations(question, correlations, pooled_correlations)
         else:
-            asked = whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
+            asked = series.whole_model(pooled_correlations[pooled_correlations["metric"] == headline])
             rows = _over_seeds(asked, over_seeds[over_seeds["question"] == question.name], has_seeds)
         parts.append(_answered(question, rows).reindex(columns=schemas.TABLES["verdicts"].names))
     return schemas.TABLES["verdicts"].frame(pd.concat(parts, ignore_index=True))
@@ -131,15 +123,14 @@ def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataF
     alone = alone.assign(lowest=alone[name], highest=alone[name])
     together = together[together["control"] == question.control].assign(model=POOLED)
     together = together.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})
-    columns = ["model", *PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
+    columns = ["model", *series.PAIR_KEY, "estimate", "lowest", "highest", "p", "reason"]
     return pd.concat([table.assign(estimate=table[name])[columns] for table in (alone, together)], ignore_index=True)
 
 
 def _over_seeds(asked: pd.DataFrame, tests: pd.DataFrame, has_seeds: bool) -> pd.DataFrame:
     """The same of one question over seeds, with why it was not tested."""
-    rows = (
-        asked[PAIR_KEY].drop_duplicates().merge(tests, on=PAIR_KEY, how="left", indicator=True, validate="one_to_one")
-    )
+    pairs = asked[series.PAIR_KEY].drop_duplicates()
+    rows = pairs.merge(tests, on=series.PAIR_KEY, how="left", indicator=True, validate="one_to_one")
     absent = "not measured at the same checkpoints in every run" if has_seeds else NO_SEEDS
     why = np.where(rows["_merge"] == "both", "fully explained by the controls, or too few runs", absent)
     rows["reason"] = np.where(rows["p"].isna(), why, "")
@@ -167,10 +158,10 @@ def tested_features_table(
 
     metrics: those of the headline metric alone; pooled: the verdicts over all runs on it.
     """
-    warmups = warmups_of(models)
+    warmups = series.warmups_of(models)
     testable: set[tuple[str, ...]] = set()
     likeness: dict[str, list[tuple[list[str], np.ndarray]]] = {}
-    for group in aligned_series(whole_model(features), metrics):
+    for group in series.aligned_series(series.whole_model(features), metrics):
         cut, reason = group.testable(warmups)
         if reason:
             continue
@@ -187,7 +178,7 @@ def tested_features_table(
                 "question": question,
                 "source": of_source,
                 "measured": len(asked),
-                "testable": sum(tuple(key) in testable for key in asked[SERIES_KEY].to_numpy()),
+                "testable": sum(tuple(key) in testable for key in asked[series.SERIES_KEY].to_numpy()),
                 "tested": len(tested),
                 "distinct": distinct(list(tested["feature"]), likeness.get(str(of_source), [])),
                 "found": int((tested["answer"] == YES).sum()),

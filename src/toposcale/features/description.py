@@ -11,15 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints.heads import head_counts, head_names, with_heads
-from toposcale.checkpoints.matrices import (
-    choose_weight_files,
-    iterate_arrays,
-    iterate_matrices,
-    stored_transposed,
-    tensor_shapes,
-)
-from toposcale.checkpoints.sources import FolderSource
+from toposcale.checkpoints import FolderSource, head_counts, iterate_matrices, with_heads
+from toposcale.checkpoints.heads import head_names
+from toposcale.checkpoints.matrices import choose_weight_files, iterate_arrays, stored_transposed, tensor_shapes
 from toposcale.features import diagram_distances, weights
 from toposcale.io import tables
 from toposcale.io.errors import UserError, listed
