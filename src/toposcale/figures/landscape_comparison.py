@@ -25,7 +25,6 @@ _DECADES = 2.0
 """Losses of one figure that span more are drawn by their logarithm."""
 _SHOWN_STEPS = 4
 
-
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

@@ -256,7 +256,15 @@ def save_optimiser(path: str | Path, state: TrainingState, metadata: Mapping[str
 
 def load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> GPT:
     """A model with the weights of a file. Raises UserError where the file holds another shape of model."""
-    return _load_weights(path, shape, device)[0]
+    arrays, _ = tensor_files.read(path)
+    model = GPT(shape)
+    expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    stored = {name: array.shape for name, array in arrays.items()}
+    if expected != stored:
+        different = sorted(name for name in expected | stored if expected.get(name) != stored.get(name))
+        raise UserError(f"{path}: weights of another model ({different[0]} differs); delete it and train again")
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return model.to(device)
 
 
 def load_state(
@@ -266,7 +274,7 @@ def load_state(
 
     UserError: a file is damaged, of another shape of model, or the two are of different models or steps.
     """
-    model, origin = _load_weights(weights_path, shape, device)
+    model, origin = load_weights(weights_path, shape, device), tensor_files.read_metadata(weights_path)
     moments, moments_origin = tensor_files.read(optimiser_path)
     for key in ("model", "step"):
         if origin.get(key) is None or origin.get(key) != moments_origin.get(key):
@@ -279,18 +287,6 @@ def load_state(
         raise UserError(f"{optimiser_path}: no optimiser state of a model of {weights.numel()} parameters")
     first, second = (torch.from_numpy(moments[name]).to(device) for name in _MOMENTS)
     return TrainingState(origin["model"], model, int(origin["step"]), weights, first, second)
-
-
-def _load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> tuple[GPT, dict[str, str]]:
-    arrays, metadata = tensor_files.read(path)
-    model = GPT(shape)
-    expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
-    stored = {name: array.shape for name, array in arrays.items()}
-    if expected != stored:
-        different = sorted(name for name in expected | stored if expected.get(name) != stored.get(name))
-        raise UserError(f"{path}: weights of another model ({different[0]} differs); delete it and train again")
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-    return model.to(device), metadata
 
 
 @torch.no_grad()
