@@ -15,6 +15,9 @@ from toposcale.io.errors import SharedError, UserError
 from toposcale.training import corpus
 from toposcale.training.trainer import configure_torch
 
+# What stands for a checkpoint that could not be measured: no text, and nothing of it.
+NOTHING = (Cloud(np.empty((0, 1)), np.empty(0, np.int64)), {}, {}, None)
+
 
 def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
     """The embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
@@ -72,7 +75,7 @@ def main(snakemake):
         snakemake, "embeddings", noted, measure, settings, tokenizer, text, model, snakemake.threads
     ):
         where = {"model": model, "step": step}
-        clouds[step], features, diagrams, perplexity = measurements or (Cloud.nothing(), {}, {}, None)
+        clouds[step], features, diagrams, perplexity = measurements or NOTHING
         metrics = [] if perplexity is None else [{**where, "metric": "perplexity", "value": perplexity}]
         rows["features"].append(tables.feature_rows(features, source="embeddings", **where))
         rows["diagrams"].append(tables.diagram_rows(diagrams, source="embeddings", **where))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,6 @@ class Cloud:
 
     points: NDArray[np.floating]
     texts: NDArray[np.integer]
-
-    @classmethod
-    def nothing(cls) -> Self:
-        """An empty cloud: that of a checkpoint that could not be measured."""
-        return cls(np.empty((0, 1)), np.empty(0, np.int64))
 
 
 def save_clouds(path: str | Path, clouds: Mapping[int, Cloud], metadata: Mapping[str, str]) -> None:
