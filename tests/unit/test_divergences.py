@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from toposcale import homology
-from toposcale.features.divergences import Cloud, divergence
+from toposcale.features.divergences import Cloud, divergence, load_clouds, save_clouds
 
 
 def cloud(seed, texts, d=4):
@@ -36,3 +36,13 @@ def test_what_has_no_divergence():
     second.points[3] = np.nan
     assert np.isnan(list(divergence(first, second, repeats=2, seed=(1,)).values())).all()
     assert np.isnan(divergence(first, cloud(1, range(17, 40)), repeats=0, seed=(1,))["rtd"])
+
+
+def test_clouds_are_read_as_they_were_written_in_the_order_of_their_steps(tmp_path):
+    clouds = {100: cloud(0, range(3)), 20: cloud(1, range(5, 9)), 3: Cloud(np.empty((0, 1)), np.empty(0, np.int64))}
+    save_clouds(tmp_path / "clouds.safetensors", clouds, {"rule": "embeddings"})
+    reread = load_clouds(tmp_path / "clouds.safetensors")
+    assert list(reread) == [3, 20, 100]
+    for step, expected in clouds.items():
+        assert np.array_equal(reread[step].points, expected.points.astype(np.float32))
+        assert np.array_equal(reread[step].texts, expected.texts)
