@@ -56,6 +56,7 @@ def _load() -> None:
     from toposcale.io import lm_eval, loss_curves, notes  # noqa: F401
     from toposcale.monitor import folder  # noqa: F401
 
+    snakemake.cli.get_argument_parser()  # which looks for Snakemake's plugins among all that is installed
     configuration.schema()
     modules = [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in LIBRARY.rglob("*.py")]
     for script in SCRIPTS.glob("*.py"):
