@@ -8,8 +8,8 @@ SIZE = f"{RUN}/checkpoints/{{model}}/{{span}}.size.json"
 TURN = f"{RUN}/checkpoints/{{model}}/{{span}}.turn"
 RELEASED = f"{RUN}/checkpoints/{{model}}/{{span}}.released"
 
-# What published checkpoints, {model}/{span}, are needed for, those that are to be fetched for it, and in which order they
-# have room in the cache.
+# What published checkpoints, {model}/{span}, are needed for; those that must be fetched for it; and all that need room in
+# the cache, in the order in which they get it.
 PURPOSES = {
     f"{model}/{plan.span_of(step)}": purpose_of(model, step) for model in PUBLISHED for step in MODELS[model].steps
 }
@@ -42,9 +42,9 @@ rule duplicates:
 
 
 # A checkpoint is fetched after the revisions were compared and, where checkpoints are removed again, once there is room
-# for it. What it was fetched for stands in the file of its turn. As long as it is needed for nothing else, no rule makes the
-# file: then nothing that is done to other checkpoints leads to this one. (`ancient` would not do: where one job has a reason
-# to run, Snakemake does not look for the reasons of those that depend on it, also where the input between is `ancient`.)
+# for it. The file of its turn says what it was fetched for. While that stays the same, no rule makes the file, so that no
+# job on another checkpoint leads to a job on this one. (`ancient` would not do: where a job has a reason to run, Snakemake
+# does not look for reasons of the jobs after it, also where the input between them is `ancient`.)
 rule turn:
     input:
         lambda wildcards: DUPLICATES.format(model=wildcards.checkpoint.rpartition("/")[0]),

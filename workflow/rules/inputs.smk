@@ -43,7 +43,7 @@ def purpose_of(model, step):
 
 
 def is_due(checkpoint, purpose):
-    """Whether a checkpoint is fetched before anything else is done: from elsewhere or, if it was removed, for other work."""
+    """Whether a checkpoint must be fetched anew: from another source or, if it was removed, to be measured in another way."""
     manifest, turn = file_of(MANIFEST, checkpoint), file_of(TURN, checkpoint)
     # `--touch` leaves an empty file.
     noted = (turn.read_text(encoding="utf-8").split() or purpose) if turn.exists() else []
