@@ -47,7 +47,7 @@ def _load() -> None:
     import pandas  # noqa: F401
     import smart_open  # noqa: F401
     import snakemake.cli
-    import snakemake.report  # noqa: F401
+    import snakemake.report
 
     import configuration
     import plan  # noqa: F401
