@@ -15,7 +15,7 @@ from toposcale.io.errors import SharedError, UserError
 from toposcale.training import corpus
 from toposcale.training.trainer import configure_torch
 
-# What stands for a checkpoint that could not be measured: no text, and nothing of it.
+# What is written of a checkpoint that could not be measured: no texts, no features, no diagrams, no perplexity.
 NOTHING = (Cloud(np.empty((0, 1)), np.empty(0, np.int64)), {}, {}, None)
 
 
