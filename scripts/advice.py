@@ -8,9 +8,9 @@ import pyarrow as pa
 import _job
 import _models
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.forecasting import words
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.decision import Request
+from toposcale.decision import wording
+from toposcale.decision.advice import advise_on
+from toposcale.decision.expected_regret import Request
 from toposcale.io import loss_curves, schemas, tables
 
 
@@ -68,7 +68,7 @@ def main(snakemake):
     print()
     for training in trainings:
         if training.model in begun and training.is_over:
-            print(words.finished(training))
+            print(wording.finished(training))
     for name in sorted(files.keys() - set(named)):
         print(f"{name}: no loss of it is known yet, so there is nothing to forecast")
     if not advices and files.keys() == begun:

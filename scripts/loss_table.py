@@ -1,8 +1,8 @@
 """What a loss curve of the user's tells: the training log and the metrics of its model."""
 
 import _job
-from toposcale.forecasting.facts import on_repeated
 from toposcale.io import loss_curves, notes, tables
+from toposcale.runs.metadata import on_repeated
 
 
 @_job.script

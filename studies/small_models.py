@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from studies import small_tables
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.training_run import Facts, TrainingRun
+from toposcale.decision.advice import advise_on
+from toposcale.runs.training_run import Facts, TrainingRun
 from toposcale.training.schedules import Schedule
 
 FOLDER = Path(__file__).parent

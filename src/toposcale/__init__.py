@@ -15,5 +15,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # By name and when it is asked for: no rule of the workflow depends on what it does not use.
-    module = "forecasting.curve_advice" if name == "advise" else "features.description"
+    module = "decision.curve" if name == "advise" else "features.description"
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -130,7 +130,7 @@ _OF_A_RUN = {
 def _advise(given: argparse.Namespace) -> None:
     import json
 
-    from toposcale.forecasting.curve_advice import advise
+    from toposcale.decision.curve import advise
 
     options = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
     advice = advise(

@@ -29,9 +29,9 @@ from studies.decisions.priors import learnt, priors
 from studies.decisions.published import moments, read
 from toposcale.analysis.regret import MEANS
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
+from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import planned
 
 FEATURES = ["neural_persistence", "frobenius_norm"]

@@ -12,8 +12,8 @@ import pandas as pd
 
 from studies.decisions.judge import EXPECTED_REGRET, decisions_of, groups
 from studies.decisions.published import Moment
-from toposcale.forecasting import family_law, joint, misfit
-from toposcale.forecasting.priors import Belief, Prior
+from toposcale.laws import discrepancy, family_law, joint
+from toposcale.laws.priors import Belief, Prior
 
 NOTHING = 1e-6
 BY_HAND = {"kappa": Belief(0.0, 0.15), "share": Belief(0.405, 0.25), "log_alpha_n": Belief(np.log(0.34), 0.25)}
@@ -34,8 +34,8 @@ LEFT_OUT: dict[str, Callable[[Prior], Prior]] = {
 
 PATCHED: dict[str, Sequence[tuple[ModuleType, str, object]]] = {
     "the slow law": ((joint, "SLOW_SHARE", 0.0),),
-    "that the misfit grows towards the past": ((misfit, "GROWTH", 0.0),),
-    "that part of the misfit is a run's own": ((misfit, "OF_ALL_RUNS", 1.0),),
+    "that the misfit grows towards the past": ((discrepancy, "GROWTH", 0.0),),
+    "that part of the misfit is a run's own": ((discrepancy, "OF_ALL_RUNS", 1.0),),
     "the cost of the first steps": ((family_law, "_FIRST", (float(np.log(NOTHING)), 0.01)),),
     "what a size has of its own": ((family_law, "OWN", dict.fromkeys(family_law.OWN, NOTHING)),),
 }

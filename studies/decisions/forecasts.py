@@ -11,11 +11,12 @@ import pandas as pd
 from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
 from studies.decisions.published import CONSTANT, SHARES, Run
-from toposcale.forecasting.methods import forecast, make
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.priors import Prior
-from toposcale.forecasting.training_run import TrainingRun
-from toposcale.forecasting.trust import trusted_law
+from toposcale.io.errors import NoForecast
+from toposcale.laws.checked_law import trusted_law
+from toposcale.laws.methods import forecast, make
+from toposcale.laws.prediction import Prediction
+from toposcale.laws.priors import Prior
+from toposcale.runs.training_run import TrainingRun
 
 JOINT = "joint"
 METHODS = (JOINT, "multi_power_law", "power_law")

@@ -13,13 +13,13 @@ import pandas as pd
 from studies.decisions.priors import NONE
 from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, Moment, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
-from toposcale.forecasting.decision import FINISH, Decision, weigh
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.methods import forecast, make
-from toposcale.forecasting.prediction import Prediction
-from toposcale.forecasting.priors import Prior
-from toposcale.forecasting.training_run import TrainingRun
-from toposcale.forecasting.trust import SURE
+from toposcale.decision.expected_regret import FINISH, Decision, weigh
+from toposcale.decision.reasons import SURE
+from toposcale.laws.joint import Joint
+from toposcale.laws.methods import forecast, make
+from toposcale.laws.prediction import Prediction
+from toposcale.laws.priors import Prior
+from toposcale.runs.training_run import TrainingRun
 
 EXPECTED_REGRET = "expected_regret"
 OF_ONE_RUN = ("power_law", "multi_power_law")

@@ -15,12 +15,12 @@ import pandas as pd
 
 from studies.decisions.judge import lowest
 from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.decision import FINISH, Candidate, weigh
-from toposcale.forecasting.family_law import target_of
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.methods import METHODS, Family, forecast, make
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.decision.advice import advise_on
+from toposcale.decision.expected_regret import FINISH, Candidate, weigh
+from toposcale.laws.family_law import target_of
+from toposcale.laws.joint import Joint
+from toposcale.laws.methods import METHODS, Family, forecast, make
+from toposcale.runs.training_run import TrainingRun
 
 ALTERNATIVE = re.compile(r"(?P<size>.+)-after-(?P<base>.+)-(?P<percent>\d+)")
 OF_THE_END = tuple(

@@ -19,10 +19,10 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, SHARES, Run
-from toposcale.forecasting.family_law import FamilyLaw, target_of
-from toposcale.forecasting.joint import END_SCATTER, Joint
-from toposcale.forecasting.priors import Belief, Prior
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.laws.family_law import FamilyLaw, target_of
+from toposcale.laws.joint import END_SCATTER, Joint
+from toposcale.laws.priors import Belief, Prior
+from toposcale.runs.training_run import TrainingRun
 
 START = Prior(
     log_alpha=Belief(np.log(0.5), 0.5),

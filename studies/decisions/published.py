@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.forecasting.decision import FINISH, Candidate
-from toposcale.forecasting.family_law import target_of
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.decision.expected_regret import FINISH, Candidate
+from toposcale.laws.family_law import target_of
+from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 LARGER = 1.5

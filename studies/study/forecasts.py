@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from toposcale.analysis.over_seeds import EARLY, SHARE, value_at_share
 from toposcale.features.names import VALIDATION_LOSS
-from toposcale.forecasting.ridge import is_topological
+from toposcale.laws.ridge import is_topological
 from toposcale.statistics.coefficients import Floats
 
 PLAN = ("learning_rate", "weight_decay", "data_fraction")

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.forecasting import Family, TrainingRun, make
-from toposcale.forecasting import methods as every
+from toposcale.laws import methods as every
 
 FINAL = 1000
 WARMUP = 40

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.decision import Request
+from toposcale.decision.advice import advise_on
+from toposcale.decision.expected_regret import Request
 
 TWICE = Request(sizes=(2,))
 

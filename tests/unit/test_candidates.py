@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.forecasting.decision import candidates, same_course, stretched
+from toposcale.decision.expected_regret import candidates, same_course, stretched
 
 
 def test_compute_is_six_n_d():

@@ -10,9 +10,9 @@ import pytest
 import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.curve_advice import amount
-from toposcale.forecasting.decision import Request
+from toposcale.decision.advice import advise_on
+from toposcale.decision.curve import amount
+from toposcale.decision.expected_regret import Request
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from planted_laws import SIZES, law, run, wsd
-from toposcale.forecasting.decision import Candidate, best_size, steps_to, weigh
-from toposcale.forecasting.family_law import Target
-from toposcale.forecasting.joint import Joint
+from toposcale.decision.expected_regret import Candidate, best_size, steps_to, weigh
+from toposcale.laws.family_law import Target
+from toposcale.laws.joint import Joint
 
 
 class Known:

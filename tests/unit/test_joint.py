@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, law, run, wsd
-from toposcale.forecasting.family_law import FamilyLaw, Target, target_of
-from toposcale.forecasting.joint import SLOW_SHARE, Joint
-from toposcale.forecasting.prediction import NoForecast
-from toposcale.forecasting.priors import PUBLISHED, Belief
+from toposcale.io.errors import NoForecast
+from toposcale.laws.family_law import FamilyLaw, Target, target_of
+from toposcale.laws.joint import SLOW_SHARE, Joint
+from toposcale.laws.priors import PUBLISHED, Belief
 
 
 def test_the_gradient_is_that_of_the_law():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
 from toposcale.analysis.forecasts import forecast_table, trainings_from_tables
 from toposcale.forecasting import METHODS, Family, Prediction, TrainingRun, make
-from toposcale.forecasting import methods as every
-from toposcale.forecasting.ridge import Ridge, ridge_weights
+from toposcale.laws import methods as every
+from toposcale.laws.ridge import Ridge, ridge_weights
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from toposcale.forecasting import misfit
-from toposcale.forecasting.misfit import Points, covariance, fit
+from toposcale.laws import discrepancy
+from toposcale.laws.discrepancy import Points, covariance, fit
 
 NOW = 0.005
 BELIEVED = float(np.log(NOW)), 1.0
@@ -75,13 +75,13 @@ def test_the_misfit_grows_towards_the_past_and_is_shared_by_near_points_sizes_an
     deviations = np.sqrt(np.diag(covariance(points([-2, -1, 0, 1]), points([-2, -1, 0, 1]), NOW)))
     assert (np.diff(deviations) < 0).all()
     here, run, size = points([0.0]), points([0.0], run=1), points([0.0], size=1.0, run=1)
-    of_one = covariance(here, here, NOW)[0, 0] - misfit.RUN_SCATTER**2
+    of_one = covariance(here, here, NOW)[0, 0] - discrepancy.RUN_SCATTER**2
     assert of_one == pytest.approx(NOW**2)
     # A part of the misfit is a run's own: it may differ early on from another run of its size.
     of_two = covariance(here, run, NOW)[0, 0]
-    assert of_two == pytest.approx(misfit.OF_ALL_RUNS * of_one)
-    assert covariance(here, size, NOW)[0, 0] == pytest.approx(of_two * np.exp(-1 / misfit.SIZE_REACH))
-    assert covariance(here, points([9.0]), NOW)[0, 0] < 0.1 * of_one + misfit.RUN_SCATTER**2
+    assert of_two == pytest.approx(discrepancy.OF_ALL_RUNS * of_one)
+    assert covariance(here, size, NOW)[0, 0] == pytest.approx(of_two * np.exp(-1 / discrepancy.SIZE_REACH))
+    assert covariance(here, points([9.0]), NOW)[0, 0] < 0.1 * of_one + discrepancy.RUN_SCATTER**2
 
 
 def test_old_points_count_less_than_new_ones():

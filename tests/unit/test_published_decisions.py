@@ -16,8 +16,8 @@ from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_sou
 from studies.decisions.judge import EXPECTED_REGRET, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
 from studies.decisions.published import Run, best_of_sweeps, moments, read
-from toposcale.forecasting.priors import PEAK, PUBLISHED, Belief
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.laws.priors import PEAK, PUBLISHED, Belief
+from toposcale.runs.training_run import TrainingRun
 
 TOKENS = 1e6
 KEYS = ["family", "shape", "setting", "usual"]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.prediction import NoForecast
-from toposcale.forecasting.training_run import TrainingRun
-from toposcale.forecasting.trust import trusted_law
+from toposcale.io.errors import NoForecast
+from toposcale.laws.checked_law import trusted_law
+from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 SHARES = (0.2, 0.3, 0.5)

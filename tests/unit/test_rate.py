@@ -5,7 +5,7 @@ import pytest
 
 from planted_runs import FINAL, family, forecast, run
 from toposcale.forecasting import NoForecast, TrainingRun
-from toposcale.forecasting.rate import RateForecaster
+from toposcale.laws.rate import RateForecaster
 
 
 def test_a_rate_forecast_by_hand():

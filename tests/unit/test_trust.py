@@ -8,11 +8,11 @@ import pytest
 
 import toposcale
 from planted_laws import run, wsd
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.decision import Request
-from toposcale.forecasting.irregular_rows import is_excursion, is_moving_average
-from toposcale.forecasting.training_run import Facts, TrainingRun
-from toposcale.forecasting.trust import SURE
+from toposcale.decision.advice import advise_on
+from toposcale.decision.expected_regret import Request
+from toposcale.decision.reasons import SURE
+from toposcale.runs.outliers import is_excursion, is_moving_average
+from toposcale.runs.training_run import Facts, TrainingRun
 
 FINAL = 9600
 OPTIONS = {"n_parameters": 60e6, "tokens_per_step": 1e5, "steps": FINAL}

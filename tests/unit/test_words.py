@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from toposcale.forecasting.decision import Candidate, Decision, Option
-from toposcale.forecasting.family_law import Target
-from toposcale.forecasting.prediction import Prediction
-from toposcale.forecasting.words import percent, table, what_to_do
+from toposcale.decision.expected_regret import Candidate, Decision, Option
+from toposcale.decision.wording import percent, table, what_to_do
+from toposcale.laws.family_law import Target
+from toposcale.laws.prediction import Prediction
 
 
 def option(name, probability, at_stake, gain=(0.0, 0.0, 0.0)):

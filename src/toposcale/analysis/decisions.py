@@ -10,11 +10,11 @@ from toposcale.analysis.forecasts import FRACTIONS
 from toposcale.analysis.regret import NO_OUTCOME, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 from toposcale.analysis.series import cells_of
 from toposcale.analysis.training_runs import trainings_from_tables
-from toposcale.forecasting.advice import Advice, advise_on
-from toposcale.forecasting.decision import FINISH, USUAL, Candidate, Request, candidates, course_gap
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.decision.advice import Advice, advise_on
+from toposcale.decision.expected_regret import FINISH, USUAL, Candidate, Request, candidates, course_gap
 from toposcale.io import schemas
+from toposcale.laws.joint import Joint
+from toposcale.runs.training_run import TrainingRun
 
 RANDOM_STOPS = 8
 """Moments, evenly spread over the rest of the run, that stand for a stop at random."""

@@ -12,7 +12,7 @@ from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
 from toposcale.features.names import sentence
-from toposcale.forecasting.methods import METHODS
+from toposcale.laws.methods import METHODS
 from toposcale.statistics.multiple_testing import holm
 
 MOST_NAMED = 5

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.forecasts import bootstrap_interval
-from toposcale.forecasting.advice import Advice
-from toposcale.forecasting.decision import FINISH
+from toposcale.decision.advice import Advice
+from toposcale.decision.expected_regret import FINISH
 
 ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
 AT_RANDOM = "stop at random"

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.series import whole_model
-from toposcale.forecasting.series import Series
-from toposcale.forecasting.training_run import Facts, TrainingRun
+from toposcale.runs.series import Series
+from toposcale.runs.training_run import Facts, TrainingRun
 
 
 def trainings_from_tables(

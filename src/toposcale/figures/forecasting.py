@@ -13,8 +13,8 @@ from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAI
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, STRIKING, mark_of
-from toposcale.forecasting.decision import flop
-from toposcale.forecasting.methods import DEFAULTS
+from toposcale.laws.methods import DEFAULTS
+from toposcale.runs.training_run import flop
 
 _MOST_PANELS = 12
 _COLOURS = ("#e08e0b", STRIKING, "#0b2f6b", "#3a7d44")

@@ -36,6 +36,10 @@ class LeftOutError(UserError):
         self.original = original
 
 
+class NoForecast(ValueError):
+    """Why a method has no forecast, in words that follow "no forecast: "."""
+
+
 def is_shared(error: BaseException) -> bool:
     """Whether an error over one checkpoint would come at every other one, too: an interrupt, no memory, no disk, no Hub.
 

@@ -23,16 +23,16 @@ import pyarrow as pa
 
 from toposcale import checkpoints
 from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.decision.advice import advise_on
 from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
-from toposcale.forecasting.advice import advise_on
-from toposcale.forecasting.training_run import TrainingRun
 from toposcale.io import loss_curves, schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
+from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import planned
 
 ADDRESS = "127.0.0.1"

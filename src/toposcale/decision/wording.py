@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toposcale.forecasting.decision import BUDGET_USED_UP, EXTEND, FINISH, SHORTEST_START, Decision, Option
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.prediction import Prediction
-from toposcale.forecasting.training_run import TrainingRun
-from toposcale.forecasting.trust import SURE, is_checkable
+from toposcale.decision.expected_regret import BUDGET_USED_UP, EXTEND, FINISH, SHORTEST_START, Decision, Option
+from toposcale.decision.reasons import SURE
+from toposcale.laws.joint import Joint
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.checks import is_checkable
+from toposcale.runs.training_run import TrainingRun
 
 NAME_ANOTHER_SIZE = (
     "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.sizes), of "

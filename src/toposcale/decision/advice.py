@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from toposcale.forecasting import words
-from toposcale.forecasting.decision import USUAL, Candidate, Decision, Request, best_size, decide, steps_to
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.training_run import TrainingRun
-from toposcale.forecasting.trust import doubts, refuse_choice, trusted_law
+from toposcale.decision import wording
+from toposcale.decision.expected_regret import USUAL, Candidate, Decision, Request, best_size, decide, steps_to
+from toposcale.decision.reasons import doubts, refuse_choice
+from toposcale.io.errors import NoForecast
+from toposcale.laws.checked_law import trusted_law
+from toposcale.laws.joint import Joint
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.training_run import TrainingRun
 
 COURSE_POINTS = 48
 
@@ -56,8 +58,8 @@ class Advice(Mapping[str, Any]):
     def sentence(self) -> str:
         """What to do, in a sentence, or why there is no advice."""
         if self.decision:
-            return words.what_to_do(self.decision, self.doubts)
-        return words.no_advice(self.no_advice_because)
+            return wording.what_to_do(self.decision, self.doubts)
+        return wording.no_advice(self.no_advice_because)
 
     @cached_property
     def end(self) -> Prediction | None:
@@ -97,7 +99,7 @@ class Advice(Mapping[str, Any]):
             "spent_flop": plain(training.compute(training.last_step)),
             "remaining_flop": plain(self.remaining),
             "plan": training.plan if training.plan_known else "",
-            "plan_unknown_because": words.why_no_plan(training),
+            "plan_unknown_because": wording.why_no_plan(training),
             "learning_rate_now": plain(training.rate_at(training.last_step)),
             "learning_rate_at_the_end": plain(training.rate_at(training.final_step)) if training.plan_known else None,
             "forecast": end.value if end else None,
@@ -163,13 +165,13 @@ class Advice(Mapping[str, Any]):
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        return words.assumed(self.training, self.others, self.law, self.decision) if self.law else ()
+        return wording.assumed(self.training, self.others, self.law, self.decision) if self.law else ()
 
     @property
     def _find_out_first(self) -> str:
         if self.law is None or self.decision is None:
             return ""
-        return words.find_out_first(self.training, self.law, self.decision, is_sure=self.is_sure)
+        return wording.find_out_first(self.training, self.law, self.decision, is_sure=self.is_sure)
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -182,7 +184,7 @@ class Advice(Mapping[str, Any]):
 
     def chart(self, width: int = 64, height: int = 12) -> str:
         """The curve with its forecast, as text of so many columns and lines."""
-        return words.chart(self.training, self.course, width, height)
+        return wording.chart(self.training, self.course, width, height)
 
     def __str__(self) -> str:
         """The advice, the last line of it what to do."""
@@ -191,14 +193,14 @@ class Advice(Mapping[str, Any]):
     def text(self, width: int | None = None) -> str:
         """The same for a terminal: no line is longer than `width` columns, where that is known."""
         if self.training.is_over and self.decision is None:
-            return words.fitted([words.finished(self.training)], width)
-        lines = [words.standing(self.training), f"  Plan       {words.plan(self.training)}"]
+            return wording.fitted([wording.finished(self.training)], width)
+        lines = [wording.standing(self.training), f"  Plan       {wording.plan(self.training)}"]
         if self.law and self.end:
-            lines.append(f"  At its end {words.end(self.end, self.law)}")
+            lines.append(f"  At its end {wording.end(self.end, self.law)}")
         if self.decision:
-            lines += ["", *words.table(self.decision, self.remaining, self._price_columns(), width), ""]
+            lines += ["", *wording.table(self.decision, self.remaining, self._price_columns(), width), ""]
         if self["target_loss"] is not None:
-            lines.append(f"  Target     {words.target(self['target_loss'], *self._target)}")
+            lines.append(f"  Target     {wording.target(self['target_loss'], *self._target)}")
         if self["best_size"]:
             near = f"{self['best_size_low']:.2g} to {self['best_size_high']:.2g} are within 0.01 nats"
             lines.append(f"  Best size for a fresh start: {self['best_size']:.2g} parameters ({near})")
@@ -206,7 +208,7 @@ class Advice(Mapping[str, Any]):
             lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
         if self._find_out_first:
             lines.append(f"  Find out first: {self._find_out_first}.")
-        return words.fitted([*lines, f"  => {self.sentence}"], width)
+        return wording.fitted([*lines, f"  => {self.sentence}"], width)
 
     def _price_columns(self) -> list[list[str]]:
         rows = self.as_rows()
@@ -241,7 +243,7 @@ def advise_on(
         refuse_choice(training, law)
         decision = decide(law, training, family, request, ways)
     except NoForecast as error:
-        reason = words.finished(training) if training.is_over else str(error)
+        reason = wording.finished(training) if training.is_over else str(error)
         return replace(advice, law=law, no_advice_because=reason)
     return replace(advice, law=law, decision=decision, doubts=doubts(training, law, decision))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS
-from toposcale.forecasting.series import Series, in_order
+from toposcale.runs.series import Series, in_order
 from toposcale.training.schedules import Schedule, ScheduleTable, plan_of_training, rates_of_log
 
 

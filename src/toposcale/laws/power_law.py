@@ -4,9 +4,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.forecasting.intervals import student_t, variance_inflation
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.training_run import MINIMUM_POINTS, TrainingRun
+from toposcale.io.errors import NoForecast
+from toposcale.laws.intervals import student_t, variance_inflation
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
 from toposcale.statistics.scaling import best_exponent, geometric_mean, lines
 
 _EXPONENTS = np.geomspace(0.005, 5.0, 300)

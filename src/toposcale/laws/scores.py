@@ -6,8 +6,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from toposcale.forecasting.intervals import student_t
-from toposcale.forecasting.prediction import Prediction
+from toposcale.laws.intervals import student_t
+from toposcale.laws.prediction import Prediction
 
 PARAMETERS = 4
 FEWEST_CHECKPOINTS = PARAMETERS + 4

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting.family_law import Target, target_of
-from toposcale.forecasting.intervals import NORMAL
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.training_run import TrainingRun, flop
+from toposcale.io.errors import NoForecast
+from toposcale.laws.family_law import Target, target_of
+from toposcale.laws.intervals import NORMAL
+from toposcale.laws.joint import Joint
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.training_run import TrainingRun, flop
 
 SHORTEST_START, LONGEST_START = 50, 2_000_000
 """Steps outside which a fresh start is no training."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from toposcale.forecasting.posterior import mode
+from toposcale.laws.map_estimate import mode
 
 GROWTH = 1.0
 """The misfit at a share s of the training time so far is s^-GROWTH of what it is now; in the time to come it shrinks so."""

@@ -6,8 +6,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from toposcale.forecasting.intervals import NORMAL
-from toposcale.forecasting.posterior import mode
+from toposcale.laws.intervals import NORMAL
+from toposcale.laws.map_estimate import mode
+from toposcale.runs.smoothing import bin_medians, noise_of
 
 NAMES = ("l0", "log_a", "log_alpha", "log_b", "log_c", "log_beta", "gamma")
 # Losses are in units of the last one seen, rates of the peak, A of the loss at the last point seen, C of steps at the
@@ -150,13 +151,6 @@ def solve(
     return Fit(x, np.linalg.inv(np.einsum("pi,pj->ij", jacobian, jacobian)))
 
 
-def noise_of(log_losses: np.ndarray) -> float:
-    """Standard deviation of the noise of a smooth series, from its second differences; robust."""
-    if len(log_losses) < 7:
-        return 0.0
-    return float(1.4826 * np.median(np.abs(np.diff(log_losses, 2))) / np.sqrt(6))
-
-
 class MultiPowerLaw:
     """L = L0 + A S1^-alpha + B sum_k (eta_k - eta_{k-1}) [1 - (1 + C eta_k^-gamma (S_s - S_{k-1}))^-beta].
 
@@ -253,29 +247,6 @@ def _usable(curve: Curve) -> Curve:
         medians, losses = bin_medians(steps.astype(np.float64), losses, POINTS_PER_CURVE)
         steps = medians.astype(np.int64)
     return Curve(curve.learning_rates, steps, losses)
-
-
-def bin_medians(
-    steps: np.ndarray, values: np.ndarray, bins: int, rates: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Median steps and median values in at most `bins` geometric bins; steps ascending.
-
-    rates: the learning rate of every step. A full decay is worth half as many bins again, so that no bin blurs it.
-    """
-    if len(steps) < 2:
-        return steps, values
-    first, last = max(steps[0], 1.0), steps[-1] * (1 + 1e-9)
-    place = bins * np.log(np.maximum(steps, 1.0) / first) / np.log(last / first)
-    if rates is not None and len(rates):
-        turned = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(rates)))]) / rates.max()
-        at = turned[np.minimum(np.rint(steps).astype(np.int64), len(rates) - 1)]
-        place += bins / 2 * (at - at[0])
-    _, starts = np.unique(np.floor(place), return_index=True)
-    pieces = [slice(*ends) for ends in zip(starts, [*starts[1:], len(steps)], strict=True)]
-    return (
-        np.array([np.median(steps[piece]) for piece in pieces]),
-        np.array([np.median(values[piece]) for piece in pieces]),
-    )
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ from typing import Self
 
 import numpy as np
 
-from toposcale.forecasting.intervals import NORMAL
+from toposcale.io.errors import NoForecast
+from toposcale.laws.intervals import NORMAL
 
 WORST_RATIO, WIDEST = 2.0, 0.25
 """A forecast that is so many times the present loss, or whose standard deviation is such a share of it, says nothing."""
@@ -44,7 +45,3 @@ class Prediction:
     def none(cls, reason: str) -> Self:
         """The forecast that cannot be made."""
         return cls(np.nan, np.nan, np.nan, reason)
-
-
-class NoForecast(ValueError):
-    """Why a method has no forecast, in words that follow "no forecast: "."""

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toposcale.forecasting import misfit
-from toposcale.forecasting.multi_power_law import CENTRES, MOST_CHANGES, Prepared, bin_medians, law, noise_of, prepare
-from toposcale.forecasting.priors import Belief, Prior
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.laws import discrepancy
+from toposcale.laws.multi_power_law import CENTRES, MOST_CHANGES, Prepared, law, prepare
+from toposcale.laws.priors import Belief, Prior
+from toposcale.runs.smoothing import bin_medians, noise_of
+from toposcale.runs.training_run import TrainingRun
 
 POINTS, POINTS_OF_OTHERS = 20, 10
 """Bins of the curve that is decided on, and of each other one: so few, since neighbours share their misfit."""
@@ -97,8 +98,8 @@ class FamilyLaw:
         self._now = time, by_clock = float(curves[0].time[-1]), float(curves[0].by_clock[-1])
         curves = [curve._replace(time=curve.time - time, by_clock=curve.by_clock - by_clock) for curve in curves]
         self._points = self._placed(curves, range(len(runs)))
-        noise = [np.full(len(losses), np.hypot(misfit.ROUNDING, noise_of(losses))) for _, losses in binned]
-        self._fit, self.misfit_now = misfit.fit(
+        noise = [np.full(len(losses), np.hypot(discrepancy.ROUNDING, noise_of(losses))) for _, losses in binned]
+        self._fit, self.misfit_now = discrepancy.fit(
             lambda x: self._laws(x, curves)[:2],
             np.concatenate([losses for _, losses in binned]),
             self._points,
@@ -122,8 +123,8 @@ class FamilyLaw:
         return self._fit.forecast(
             losses,
             gradient,
-            misfit.covariance(points, self._points, self.misfit_now),
-            misfit.covariance(points, points, self.misfit_now) + np.diag(scatter),
+            discrepancy.covariance(points, self._points, self.misfit_now),
+            discrepancy.covariance(points, points, self.misfit_now) + np.diag(scatter),
         )
 
     def learnt(self) -> Prior:
@@ -156,10 +157,10 @@ class FamilyLaw:
             prepare(rates, steps, 1.0, most, self.prior.gain.centre),
         )
 
-    def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> misfit.Points:
+    def _placed(self, curves: Sequence[_Curve], runs: Sequence[int]) -> discrepancy.Points:
         lengths = [len(curve.time) for curve in curves]
         sizes = np.log([curve.n_parameters / self._size for curve in curves])
-        return misfit.Points(
+        return discrepancy.Points(
             np.concatenate([curve.time for curve in curves]), np.repeat(sizes, lengths), np.repeat(runs, lengths)
         )
 

@@ -10,10 +10,11 @@ from typing import Self
 
 import numpy as np
 
-from toposcale.forecasting.family_law import FamilyLaw, Target, target_of
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.priors import PUBLISHED, Prior, decades_away
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
+from toposcale.laws.family_law import FamilyLaw, Target, target_of
+from toposcale.laws.prediction import Prediction
+from toposcale.laws.priors import PUBLISHED, Prior, decades_away
+from toposcale.runs.training_run import TrainingRun
 
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from toposcale import checkpoints
-from toposcale.forecasting.advice import Advice, advise_on
-from toposcale.forecasting.decision import MULTIPLES, Request
-from toposcale.forecasting.prediction import NoForecast
-from toposcale.forecasting.training_run import Facts, TrainingRun
-from toposcale.forecasting.trust import refuse_curve
+from toposcale.decision.advice import Advice, advise_on
+from toposcale.decision.expected_regret import MULTIPLES, Request
 from toposcale.io import loss_curves
 from toposcale.io.amounts import amount, number_of
-from toposcale.io.errors import UserError
+from toposcale.io.errors import NoForecast, UserError
 from toposcale.io.step_names import MOST_STEPS
+from toposcale.runs.checks import refuse_curve
+from toposcale.runs.training_run import Facts, TrainingRun
 from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, schedule_of
 
 Curve = str | Path | Mapping[str, Any] | Any

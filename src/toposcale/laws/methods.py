@@ -11,15 +11,17 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
-from toposcale.forecasting.chinchilla import Chinchilla
-from toposcale.forecasting.joint import Joint
-from toposcale.forecasting.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
-from toposcale.forecasting.power_law import PowerLaw
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.rate import GRADIENT_NORM, RateForecaster
-from toposcale.forecasting.ridge import Ridge
-from toposcale.forecasting.training_run import MINIMUM_POINTS, TrainingRun
-from toposcale.forecasting.trust import refuse_curve, refuse_value
+from toposcale.io.errors import NoForecast
+from toposcale.laws.checked_law import refuse_value
+from toposcale.laws.chinchilla import Chinchilla
+from toposcale.laws.joint import Joint
+from toposcale.laws.multi_power_law import MISFIT, TIGHTNESS, MultiPowerLaw
+from toposcale.laws.power_law import PowerLaw
+from toposcale.laws.prediction import Prediction
+from toposcale.laws.rate import GRADIENT_NORM, RateForecaster
+from toposcale.laws.ridge import Ridge
+from toposcale.runs.checks import refuse_curve
+from toposcale.runs.training_run import MINIMUM_POINTS, TrainingRun
 
 
 class Forecaster(Protocol):

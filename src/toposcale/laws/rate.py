@@ -5,9 +5,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from toposcale.features.registry import NEURAL_PERSISTENCE
-from toposcale.forecasting.intervals import student_t
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
+from toposcale.laws.intervals import student_t
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.training_run import TrainingRun
 
 GRADIENT_NORM = "gradients/gradient_norm"
 FEWEST_RATE_POINTS = 4

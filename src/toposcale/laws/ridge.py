@@ -6,9 +6,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from toposcale.features.registry import TOPOLOGY, group_of
-from toposcale.forecasting.intervals import student_t
-from toposcale.forecasting.prediction import NoForecast, Prediction
-from toposcale.forecasting.training_run import TrainingRun
+from toposcale.io.errors import NoForecast
+from toposcale.laws.intervals import student_t
+from toposcale.laws.prediction import Prediction
+from toposcale.runs.training_run import TrainingRun
 
 
 def is_topological(name: str) -> bool:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.features.names import TRAINING_LOSS, VALIDATION_LOSS, metric_name
-from toposcale.forecasting.facts import Facts, is_warmup_assumed, newest_metric, notes_on, rates_and_plan
-from toposcale.forecasting.irregular_rows import is_excursion, is_moving_average, is_spike, without_false_start
-from toposcale.forecasting.multi_power_law import bin_medians
-from toposcale.forecasting.series import Series, in_order, last_of_each, on_grid
+from toposcale.runs.metadata import Facts, is_warmup_assumed, newest_metric, notes_on, rates_and_plan
+from toposcale.runs.outliers import is_excursion, is_moving_average, is_spike, without_false_start
+from toposcale.runs.series import Series, in_order, last_of_each, on_grid
+from toposcale.runs.smoothing import bin_medians
 
 MINIMUM_POINTS = 5
 """Losses that a law with three parameters needs: two degrees of freedom for its interval."""

@@ -1,0 +1,1 @@
+"""Decisions on a training run: candidates, expected regret, confidence, and wording."""
