@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.timing import Line, Row, seconds_of
 from toposcale.analysis.decisions import decision_table
 from toposcale.analysis.forecasts import evaluate, forecast_table
-from toposcale.forecasting import METHODS, Chinchilla, MultiPowerLaw, TrainingRun
+from toposcale.forecasting import METHODS, Chinchilla, LearningRateSchedule, MultiPowerLaw, RunMetadata, TrainingRun
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
 FINAL_STEP, WARMUP, PEAK = 5000, 200, 3e-3
@@ -29,15 +29,11 @@ def paper_run(seed: int = 0) -> list[TrainingRun]:
     drift = np.log(at + WARMUP)
     return [
         TrainingRun(
-            model=model,
-            family="paper",
-            n_parameters=size,
-            tokens_per_step=8192,
-            final_step=FINAL_STEP,
+            RunMetadata(model, size, 8192, "paper"),
+            LearningRateSchedule(FINAL_STEP, schedule(FINAL_STEP)),
             steps=steps,
             losses=8 * steps**-0.4 + 12 * size**-0.25 + 0.5 + 0.03 * rng.normal(size=FINAL_STEP),
             gradient_norms=0.5 + steps**-0.2 + 0.03 * rng.normal(size=FINAL_STEP),
-            learning_rates=schedule(FINAL_STEP),
             checkpoint_steps=at,
             checkpoint_losses=8 * np.maximum(at, 10) ** -0.4 + 12 * size**-0.25 + 0.5,
             features={

@@ -1,15 +1,18 @@
-"""The row of a model in the models table: what is known of it beforehand, and what its files tell."""
+"""Row of a model in the models table: what the configuration states and what its files tell."""
 
 from pathlib import Path
 
 from toposcale import checkpoints
+from toposcale.analysis.training_runs import model_rows
+from toposcale.io import loss_curves
 from toposcale.io.errors import UserError
 from toposcale.io.files import read_json
-from toposcale.training.schedules import planned, schedule_of, warmup_of
+from toposcale.runs.learning_rate_schedule import warmup_of_log
+from toposcale.training.schedules import schedule_of
 
 
-def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), repeated=None):
-    """A row of the models table, and the model's rows of the schedules table.
+def rows_of_model(name, facts, *, weights=None, n_parameters=None, curve=None, steps=(), rates=(), repeated=None):
+    """Return the rows of a model in the tables models and schedules.
 
     What `facts` (of `plan.Model`) has counts, then what the files tell; the rest stays unknown. weights: a checkpoint.
     n_parameters: the size that was noted of it. curve: the user's file with the losses: beside weights, or as JSON, the
@@ -29,13 +32,13 @@ def row_and_plan(name, facts, *, weights=None, n_parameters=None, curve=None, st
     if checkpoint is not None:
         facts_of_run["n_parameters"] = checkpoints.count_parameters(checkpoint)
     if curve is not None and (checkpoint or Path(curve).suffix == ".json"):
-        stated = checkpoints.trainer_facts(Path(curve), checkpoint)
+        stated = checkpoints.trainer_facts(loss_curves.trainer_state(curve), checkpoint)
         facts_of_run |= {key: value for key, value in stated.items() if value}
-    row, plan = planned({"model": name} | facts_of_run | facts_known, facts, steps, rates)
-    if row.get("warmup_steps") is None and len(steps):
-        warmup = warmup_of(steps, rates)
-        row["warmup_steps"] = None if warmup is None else int(warmup)
-    return row, plan
+    rows = model_rows({"model": name} | facts_of_run | facts_known, facts, steps, rates)
+    if rows.model.get("warmup_steps") is None and len(steps):
+        warmup = warmup_of_log(steps, rates)
+        rows.model["warmup_steps"] = None if warmup is None else int(warmup)
+    return rows
 
 
 def fetched_sizes(paths):

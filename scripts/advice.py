@@ -9,8 +9,8 @@ import _job
 import _models
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.decision import wording
-from toposcale.decision.advice import advise_on
-from toposcale.decision.expected_regret import Request
+from toposcale.decision.advice import VERSION, advise_on
+from toposcale.decision.candidates import Request
 from toposcale.io import loss_curves, schemas, tables
 
 
@@ -34,12 +34,12 @@ class Files:
             metrics.append(losses.metric_rows(name))
         self.log, self.metrics = log.to_pandas(), pa.concat_tables(metrics).to_pandas()
 
-    def row_and_plan(self, facts):
-        """A row of the models table, and the rows of the schedules table."""
+    def rows(self, facts):
+        """Return the rows of the model in the tables models and schedules."""
         steps, rates = (self.log[column].to_numpy() for column in ("step", "learning_rate"))
         weights, size = (self.weights or [None])[-1], _models.fetched_sizes(self.sizes).get(self.name)
         sources = {"weights": weights, "n_parameters": size, "curve": self.curve, "repeated": self.repeated}
-        return _models.row_and_plan(self.name, facts, steps=steps, rates=rates, **sources)
+        return _models.rows_of_model(self.name, facts, steps=steps, rates=rates, **sources)
 
 
 @_job.script
@@ -52,13 +52,13 @@ def main(snakemake):
         print(f"\nNothing is known of any model in {run}: start the run, and ask again after some checkpoints.\n")
         return
     named = [name for name in files if name in begun or name in params.planned]
-    plans = [files[name].row_and_plan(params.models[name]) for name in named]
+    described = [files[name].rows(params.models[name]) for name in named]
     trainings = trainings_from_tables(
         schemas.TABLES["features"].frame([]),
         pd.concat([files[name].metrics for name in begun]),
         pd.concat([files[name].log.assign(model=name) for name in begun]),
-        schemas.TABLES["models"].frame([row for row, _ in plans]),
-        schedules=schemas.TABLES["schedules"].frame([knot for _, knots in plans for knot in knots]),
+        schemas.TABLES["models"].frame([rows.model for rows in described]),
+        schedules=schemas.TABLES["schedules"].frame([row for rows in described for row in rows.schedule]),
     )
     request = Request(**params.decision)
     under_way = [training for training in trainings if training.model in begun and not training.is_over]
@@ -73,6 +73,6 @@ def main(snakemake):
         print(f"{name}: no loss of it is known yet, so there is nothing to forecast")
     if not advices and files.keys() == begun:
         print(f"\nEvery training of {run} is finished; nothing is left to decide.")
-    content = {"models": [dict(advice) for advice in advices]}
+    content = {"version": VERSION, "models": [dict(advice) for advice in advices]}
     _job.write_json(params.output, content, indent=1, allow_nan=False)
     print(f"\nThe same for a script: {params.output}\n", flush=True)

@@ -2,7 +2,7 @@
 
 import _job
 from toposcale.io import loss_curves, notes, tables
-from toposcale.runs.metadata import on_repeated
+from toposcale.runs.metadata import repeated_note
 
 
 @_job.script
@@ -11,6 +11,6 @@ def main(snakemake):
     metadata = _job.provenance(snakemake)
     tables.write(curve.log(), snakemake.output.log, metadata | {"repeated": str(curve.repeated)})
     model = snakemake.wildcards.model
-    noted = [notes.note(model, "training log", on_repeated(curve.repeated), "")] if curve.repeated else []
+    noted = [notes.note(model, "training log", repeated_note(curve.repeated), "")] if curve.repeated else []
     rows = curve.metric_rows(model, snakemake.params.steps)
     tables.write(rows, snakemake.output.metrics, tables.with_warnings(metadata, noted))

@@ -1,4 +1,4 @@
-"""One row a model: what it is, how large, how many tokens it sees a step, where its training ends; and the plans."""
+"""Tables of the models and of their learning-rate schedules."""
 
 import _job
 import _models
@@ -19,9 +19,9 @@ def main(snakemake):
             log = tables.read(schemas.TABLES["training"], logs[name])
             sources |= {"steps": log["step"].to_numpy(), "rates": log["learning_rate"].to_numpy()}
             sources["repeated"] = tables.read_metadata(logs[name]).get("repeated")
-        row, plan = _models.row_and_plan(name, facts, **sources)
-        rows.append(row)
-        schedules += plan
+        described = _models.rows_of_model(name, facts, **sources)
+        rows.append(described.model)
+        schedules += described.schedule
     metadata = _job.provenance(snakemake)
     tables.write(tables.from_rows(schemas.TABLES["models"], rows), snakemake.output.models, metadata)
     tables.write(tables.from_rows(schemas.TABLES["schedules"], schedules), snakemake.output.schedules, metadata)

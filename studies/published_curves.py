@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from toposcale.analysis.forecasts import FRACTIONS, evaluate, forecast_table
-from toposcale.forecasting import TrainingRun
+from toposcale.forecasting import LearningRateSchedule, RunMetadata, ScheduleProvenance, TrainingRun
 from toposcale.laws.methods import MultiPowerLawForecaster, forecast
 from toposcale.training.schedules import Schedule
 
@@ -48,17 +48,12 @@ def histories(folder: Path) -> list[TrainingRun]:
             assert np.allclose(rates[steps], logged, rtol=5e-3), file
             found.append(
                 TrainingRun(
-                    f"{size}M_{file.stem}",
-                    size * 1_000_000,
-                    524_288,
-                    int(steps[-1]),
+                    RunMetadata(f"{size}M_{file.stem}", size * 1_000_000, 524_288, "published"),
+                    LearningRateSchedule(int(steps[-1]), rates, ScheduleProvenance.GIVEN),
                     checkpoint_steps=steps,
                     checkpoint_losses=losses,
                     steps=steps,
                     losses=losses,
-                    learning_rates=rates,
-                    family="published",
-                    plan="given",
                 )
             )
     return found

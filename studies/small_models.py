@@ -16,7 +16,9 @@ import pandas as pd
 
 from studies import small_tables
 from toposcale.decision.advice import advise_on
-from toposcale.runs.training_run import Facts, TrainingRun
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.runs.metadata import RunMetadata
+from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
 FOLDER = Path(__file__).parent
@@ -34,11 +36,12 @@ def trainings(most: int | None = None) -> Iterator[TrainingRun]:
             rows, steps = losses[model["model"]], int(model["final_step"])
             shape = str(model.get("shape", "cosine"))
             plan = Schedule(shape, model["learning_rate"], steps, int(model["warmup_steps"]))
-            facts = Facts(
-                model["model"], int(model["n_parameters"]), steps, model["tokens_per_step"], plan, family="gpt"
-            )
+            metadata = RunMetadata(model["model"], int(model["n_parameters"]), model["tokens_per_step"], "gpt")
+            schedule = LearningRateSchedule.of_log(steps, [], [], plan)
             nothing = {name: np.empty(0) for name in ("step", "loss", "gradient_norm", "learning_rate")}
-            yield TrainingRun.of(facts, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])})
+            yield TrainingRun.of(
+                metadata, schedule, nothing, {"validation_loss": (rows["step"], rows["validation_loss"])}
+            )
 
 
 def _files(kind: str) -> list[Path]:
@@ -54,7 +57,12 @@ def forecasts(runs: Iterator[TrainingRun]) -> pd.DataFrame:
         for share in SHARES:
             advice = advise_on(run.first(share))
             end = advice.end
-            row = {"model": run.model, "n_parameters": run.n_parameters, "share": share, "sure": advice.is_sure}
+            row = {
+                "model": run.model,
+                "n_parameters": run.n_parameters,
+                "share": share,
+                "confident": advice.is_confident,
+            }
             if end is None:
                 rows.append(row | {"reason": advice.no_advice_because})
                 continue
@@ -77,7 +85,7 @@ def by_size(table: pd.DataFrame) -> pd.DataFrame:
                 "mean_error": kept["error"].abs().mean(),
                 "bias": kept["error"].mean(),
                 "inside": kept["inside"].mean(),
-                "sure": int(part["sure"].sum()),
+                "confident": int(part["confident"].sum()),
             }
         )
     return pd.DataFrame(rows)

@@ -88,7 +88,7 @@ def main() -> None:
     write_curve(folder / "losses.csv")
     plan = "--schedule", "cosine", "--warmup", "500", "--steps", "10000"
     size = "--size", "100e6", "--parameters", "25e6", "--tokens-per-step", "65536"
-    assert "start 100M" in called(*toposcale, "advise", "losses.csv", *plan, *size, folder=folder)
+    assert "scale up to 100M" in called(*toposcale, "advise", "losses.csv", *plan, *size, folder=folder)
     print("help, describe and advise work")
 
 

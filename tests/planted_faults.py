@@ -49,9 +49,11 @@ FAULTS = [
     Fault("laws/calibration.py", "calibrate(np.delete(scores, place))", "calibrate(scores)", "calibration"),
     Fault("laws/joint.py", "(covariance + np.outer", "(np.outer", "random_laws"),
     Fault("laws/joint.py", "evidence - evidence.max()", "0 * evidence", "joint"),
-    Fault("decision/reasons.py", "best.probability < SURE,", "False,", "trust"),
-    Fault("runs/checks.py", "if highest > HIGHEST_LOSS:", "if False:", "trust"),
-    Fault("decision/expected_regret.py", "self.at_stake / (1 - self.probability)", "self.at_stake", "words"),
+    Fault("decision/reasons.py", "if best.probability < CONFIDENT:", "if False:", "checks"),
+    Fault("runs/checks.py", "if highest > HIGHEST_LOSS:", "if False:", "checks"),
+    Fault(
+        "decision/expected_regret.py", "draws - draws.min(axis=1, keepdims=True)", "draws - losses.min()", "decision"
+    ),
     Fault("analysis/regret.py", "outcome.loss - outcomes[best].loss", "outcome.loss", "regret"),
     Fault("homology/sampling.py", "rng.permutation(matrix.reshape(-1))", "matrix", "sampling"),
     Fault("checkpoints/matrices.py", "weights_only=True", "weights_only=False", "checkpoints"),

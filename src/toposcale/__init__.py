@@ -1,19 +1,41 @@
 """Topology of language models in training, beside the plain baselines it has to beat.
 
-`describe` tells the features of one checkpoint, `compare` what changed between two, and `advise` from a loss curve
-whether to finish a training run or to start a larger one.
+Functions
+---------
+describe(checkpoint)
+    Features of every weight matrix of one checkpoint.
+compare(before, after)
+    Changes of every feature between two checkpoints.
+advise(curve)
+    Forecast of the final loss, and whether to continue a training run or to train a larger model.
+
+Subpackages
+-----------
+homology, landscape, statistics
+    Persistent homology, loss landscapes, and tests for series that drift: arrays in, arrays out.
+forecasting
+    Training runs, laws of the loss, and decisions.
+monitor
+    Measures a training while it goes on.
 """
 
 from importlib import import_module
 from typing import Any
 
+from toposcale.io.errors import NoForecast, UserError
+
 __version__ = "0.3.0.dev0"
-__all__ = ["advise", "compare", "describe"]
+__all__ = ["NoForecast", "UserError", "advise", "compare", "describe"]
+
+_MODULES = {"advise": "decision.advise", "compare": "features.description", "describe": "features.description"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # By name and when it is asked for: no rule of the workflow depends on what it does not use.
-    module = "decision.curve" if name == "advise" else "features.description"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
             "--model", default="model", help="name of the model in a run, to get the very numbers of that run"
         )
         command.set_defaults(checkpoints=checkpoints)
-    text = "finish this training run, or start a larger one: from its loss curve"
+    text = "continue this training run, or train a larger model: from its loss curve"
     command = commands.add_parser("advise", help=text, description=text)
     command.add_argument("curve", metavar="CURVE", help="losses as a tracker, a training loop or a Trainer wrote them")
     for name, meaning in _OF_A_RUN.items():
@@ -83,12 +83,16 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name.upper(), help=meaning)
     several: dict[str, Any] = {"action": "append", "default": []}
     command.add_argument(
-        "--size", type=_amount, metavar="PARAMETERS", help="a size that could be started; may be given again", **several
+        "--size",
+        type=_amount,
+        metavar="PARAMETERS",
+        help="parameters of a model that could be trained; may be given again",
+        **several,
     )
     command.add_argument(
         "--known",
         metavar="CURVE:PARAMETERS[:KEY=VALUE...]",
-        help="another run of the family; what no KEY (an option above) says of it is as in this run; may be given again",
+        help="another run of the family; what no KEY (an option above) states of it is as in this run; may be given again",
         **several,
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
@@ -118,10 +122,10 @@ _OF_A_RUN = {
     "tokens_per_step": "tokens that one step reads",
     "schedule": "constant, linear, cosine or wsd, or a file with the columns step and learning_rate",
     "warmup": "steps of warm-up",
-    "decay_start": "wsd: the step at which the rate begins to fall",
-    "steps": "the last step of the plan",
+    "decay_start": "wsd: the step at which the decay begins",
+    "steps": "the last step of the run",
     "peak": "highest learning rate",
-    "final": "learning rate at the end, 0 if left out; without --peak a share of it",
+    "final": "minimum learning rate, 0 if left out; without --peak its ratio to the peak",
     "loss_column": "the column of the loss, where no usual name tells it",
     "step_column": "the column of the step, where no usual name tells it",
 }
@@ -130,7 +134,7 @@ _OF_A_RUN = {
 def _advise(given: argparse.Namespace) -> None:
     import json
 
-    from toposcale.decision.curve import advise
+    from toposcale.decision.advise import advise
 
     options = {name: value for name in _OF_A_RUN if (value := getattr(given, name)) is not None}
     advice = advise(
@@ -153,7 +157,7 @@ def _amount(text: str) -> float:
     try:
         return number_of(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; write for example 25e6 or 25M") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, for example 25e6 or 25M") from None
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +170,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     elif of_shape and ("schedule" not in options or os.path.exists(options["schedule"])):
         named = " and ".join(f"--{name.replace('_', '-')}" for name in of_shape)
         where = f"beside the file {options['schedule']}" if "schedule" in options else "without --schedule"
-        raise UserError(f"{named}: means nothing {where}; it belongs to --schedule {', '.join(SHAPES)}")
+        raise UserError(f"{named}: not used {where}; it belongs to --schedule {', '.join(SHAPES)}")
     return arguments
 
 

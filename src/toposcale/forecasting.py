@@ -1,25 +1,42 @@
-"""Forecasts of the final loss and decisions: the public names of `runs`, `laws` and `decision`."""
+"""Training runs, laws of the loss and decisions: the public names of `runs`, `laws` and `decision`."""
 
+from toposcale.decision.advice import Advice, advise_on
+from toposcale.decision.advise import advise
+from toposcale.decision.candidates import Candidate, CandidateKind, Request, candidates
+from toposcale.decision.expected_regret import Decision, Option
 from toposcale.io.errors import NoForecast
 from toposcale.laws.chinchilla import Chinchilla
-from toposcale.laws.family_law import Target
 from toposcale.laws.joint import Joint
 from toposcale.laws.methods import METHODS, Family, Forecaster, forecast, make
 from toposcale.laws.multi_power_law import MultiPowerLaw
 from toposcale.laws.prediction import Prediction
-from toposcale.runs.training_run import TrainingRun
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.runs.metadata import RunMetadata
+from toposcale.runs.training_run import Target, TrainingRun
 
 __all__ = [
     "METHODS",
+    "Advice",
+    "Candidate",
+    "CandidateKind",
     "Chinchilla",
+    "Decision",
     "Family",
     "Forecaster",
     "Joint",
+    "LearningRateSchedule",
     "MultiPowerLaw",
     "NoForecast",
+    "Option",
     "Prediction",
+    "Request",
+    "RunMetadata",
+    "ScheduleProvenance",
     "Target",
     "TrainingRun",
+    "advise",
+    "advise_on",
+    "candidates",
     "forecast",
     "make",
 ]

@@ -26,18 +26,17 @@ from studies.decisions.own import (
 )
 from studies.decisions.picture import ends, regrets
 from studies.decisions.priors import learnt, priors
-from studies.decisions.published import moments, read
+from studies.decisions.published import decision_points, read
 from toposcale.analysis.regret import MEANS
-from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
 from toposcale.runs.training_run import TrainingRun
-from toposcale.training.schedules import planned
 
 FEATURES = ["neural_persistence", "frobenius_norm"]
 FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per_step", "final_step"]
 PLAN = ["learning_rate", "warmup_steps", "shape"]
-POLICY_COLUMNS = ["n_decisions", "n_sure", "n_models", *MEANS[MEANS.index("share_best") :]]
+POLICY_COLUMNS = ["n_decisions", "n_confident", "n_models", *MEANS[MEANS.index("share_best") :]]
 DIGITS = 6
 RESAMPLES, SEED = 10_000, 42
 HEAD = "Written by `make decisions`; [what was done](../../../docs/decisions.md)."
@@ -50,7 +49,7 @@ def published(folder: Path = PUBLISHED_RUNS, pictures: Path | None = None) -> No
     runs = read(folder)
     table = pd.read_csv(folder / "priors.csv").set_index("left_out")
     forecasts = forecasts_of(runs, priors(table))
-    decisions = decisions_of(moments(runs), priors(table))
+    decisions = decisions_of(decision_points(runs), priors(table))
     judged = pd.json_normalize(groups(decisions)).drop(columns="regret.oracle")
     judged = judged[[name for name in judged if not str(name).startswith("regret.")]]
     policies = policy_table(decisions, RESAMPLES, SEED)
@@ -72,7 +71,7 @@ def learn_priors(folder: Path = PUBLISHED_RUNS) -> None:
 def parts_of_the_law(folder: Path = PUBLISHED_RUNS) -> None:
     """What each part of the law is worth, beside the other numbers of the published runs."""
     without = priors(pd.read_csv(folder / "priors.csv").set_index("left_out"))
-    small_tables.write(ablation(list(moments(read(folder))), without), folder / "ablation.csv", DIGITS)
+    small_tables.write(ablation(list(decision_points(read(folder))), without), folder / "ablation.csv", DIGITS)
     print(folder / "ablation.csv")
 
 
@@ -121,16 +120,20 @@ def gathered(run: Path) -> dict[str, pd.DataFrame]:
 def histories_of(
     models: pd.DataFrame, log: pd.DataFrame, metrics: pd.DataFrame, features: pd.DataFrame
 ) -> list[TrainingRun]:
-    """The runs with their plans, which follow from the shape, the peak and the length."""
-    rows, knots = [], []
+    """Return the runs with their schedules, which follow from the shape, the peak and the length."""
+    rows, breakpoints = [], []
     for facts in models.to_dict("records"):
-        plan = {name: facts[name] for name in ("shape", "warmup_steps")}
-        plan |= {"peak": facts["learning_rate"], "steps": facts["final_step"]}
-        row, of_model = planned(facts, {"schedule": plan})  # type: ignore[arg-type]
-        rows.append(row)
-        knots += of_model
+        schedule = {name: facts[name] for name in ("shape", "warmup_steps")}
+        schedule |= {"peak": facts["learning_rate"], "steps": facts["final_step"]}
+        described = model_rows({str(name): value for name, value in facts.items()}, {"schedule": schedule})
+        rows.append(described.model)
+        breakpoints += described.schedule
     return trainings_from_tables(
-        features, metrics, log, schemas.TABLES["models"].frame(rows), schedules=schemas.TABLES["schedules"].frame(knots)
+        features,
+        metrics,
+        log,
+        schemas.TABLES["models"].frame(rows),
+        schedules=schemas.TABLES["schedules"].frame(breakpoints),
     )
 
 

@@ -12,7 +12,7 @@ from studies.decisions.judge import PARTS
 from studies.decisions.priors import NONE
 from studies.decisions.published import CONSTANT, SHARES, Run
 from toposcale.io.errors import NoForecast
-from toposcale.laws.checked_law import trusted_law
+from toposcale.laws.checked_law import checked_law
 from toposcale.laws.methods import forecast, make
 from toposcale.laws.prediction import Prediction
 from toposcale.laws.priors import Prior
@@ -58,18 +58,18 @@ def _rows(
         facts = {"run": run.history.model, "source": run.source, "family": run.family}
         for share in SHARES:
             now = run.history.first(share)
-            moment = facts | {"share": share, "actual": float(run.history.losses[-1])}
+            point = facts | {"share": share, "actual": float(run.history.losses[-1])}
             for method in methods:
                 known = ((ALONE, None), (ONE_KNOWN, smaller)) if method == JOINT else ((ALONE, None),)
                 for what, other in known:
                     if what == ALONE or other is not None:
                         end = _joint(now, other, prior) if method == JOINT else forecast(make(method), now)
-                        yield moment | {"method": method, "known": what} | _told(end)
+                        yield point | {"method": method, "known": what} | _told(end)
 
 
 def _joint(now: TrainingRun, other: TrainingRun | None, prior: Prior) -> Prediction:
     try:
-        return trusted_law(now, [] if other is None else [other], prior).forecast(now)
+        return checked_law(now, [] if other is None else [other], prior).forecast(now)
     except NoForecast as error:
         return Prediction.none(str(error))
 

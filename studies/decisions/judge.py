@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from studies.decisions.priors import NONE
-from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, Moment, Start
+from studies.decisions.published import ALONE, CONSTANT, SEVERAL, WITH_SMALLER, DecisionPoint, Start
 from toposcale.analysis.regret import AT_RANDOM, Choice, Outcome, best_of, judged
-from toposcale.decision.expected_regret import FINISH, Decision, weigh
-from toposcale.decision.reasons import SURE
+from toposcale.decision.candidates import CONTINUE
+from toposcale.decision.expected_regret import Decision, weigh
+from toposcale.decision.reasons import CONFIDENT
 from toposcale.laws.joint import Joint
 from toposcale.laws.methods import forecast, make
 from toposcale.laws.prediction import Prediction
@@ -33,9 +34,11 @@ PARTS = 16
 """Pieces of the work for the processes."""
 
 
-def decisions_of(moments: Iterable[Moment], priors: Mapping[str, Prior], processes: int = 2) -> pd.DataFrame:
-    """`decision_table` of all moments, the work shared by some processes; the same rows whatever their number."""
-    known = list(moments)
+def decisions_of(
+    decision_points: Iterable[DecisionPoint], priors: Mapping[str, Prior], processes: int = 2
+) -> pd.DataFrame:
+    """`decision_table` of all decision_points, the work shared by some processes; the same rows whatever their number."""
+    known = list(decision_points)
     parts = [known[place::PARTS] for place in range(PARTS)]
     with ProcessPoolExecutor(processes) as pool:
         tables = list(pool.map(decision_table, parts, [priors] * PARTS))
@@ -44,68 +47,68 @@ def decisions_of(moments: Iterable[Moment], priors: Mapping[str, Prior], process
     )
 
 
-def decision_table(moments: Iterable[Moment], priors: Mapping[str, Prior]) -> pd.DataFrame:
+def decision_table(decision_points: Iterable[DecisionPoint], priors: Mapping[str, Prior]) -> pd.DataFrame:
     """A row for every decision and policy: the columns of `GROUP`, decision, model, base_size, near, those of `judged`.
 
     The policy `EXPECTED_REGRET` has the forecasts too: `finish`, and `starts`, a list, each an error and whether the
     interval holds the truth. priors: by source, learnt without it.
     """
     rows: list[dict[str, Any]] = []
-    for moment in moments:
-        prior = priors.get(moment.base.source, priors[NONE])
-        ends = {method: forecast(make(method), moment.now) for method in OF_ONE_RUN}
-        for setting, known in ((ALONE, ()), (WITH_SMALLER, moment.smaller)):
+    for point in decision_points:
+        prior = priors.get(point.base.source, priors[NONE])
+        ends = {method: forecast(make(method), point.now) for method in OF_ONE_RUN}
+        for setting, known in ((ALONE, ()), (WITH_SMALLER, point.smaller)):
             if known or setting == ALONE:
-                rows += _rows_of(moment, setting, known, prior, ends)
+                rows += _rows_of(point, setting, known, prior, ends)
     return pd.DataFrame(rows)
 
 
 def _rows_of(
-    moment: Moment, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, Prediction]
+    point: DecisionPoint, setting: str, known: Sequence[TrainingRun], prior: Prior, ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
-    """Each start of a moment against finishing; at a constant rate also all of them together."""
-    law = Joint(prior).fit(known, moment.now)
-    together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in moment.starts]
-    usual = tuple(start for start in moment.starts if start.run.is_usual)
-    if moment.base.shape == CONSTANT and len(usual) > 1 and moment.base.is_usual:
+    """Each start of a point against finishing; at a constant rate also all of them together."""
+    law = Joint(prior).fit(known, point.now)
+    together: list[tuple[tuple[Start, ...], str]] = [((start,), setting) for start in point.starts]
+    usual = tuple(start for start in point.starts if start.run.is_usual)
+    if point.base.shape == CONSTANT and len(usual) > 1 and point.base.is_usual:
         together.append((usual, f"{SEVERAL}, {setting}"))
     rows = []
     for starts, where in together:
-        decision = weigh(law, [moment.finish, *(start.candidate for start in starts)])
-        losses = sorted([moment.loss, *(start.loss for start in starts)])
+        decision = weigh(law, [point.continuing, *(start.candidate for start in starts)])
+        losses = sorted([point.loss, *(start.loss for start in starts)])
         key = {
-            "family": moment.base.family,
-            "shape": moment.base.shape,
+            "family": point.base.family,
+            "shape": point.base.shape,
             "setting": where,
-            "usual": moment.base.is_usual and all(start.run.is_usual for start in starts),
-            "decision": " ".join([moment.name, *(start.history.model for start in starts)]),
-            "model": moment.base.history.model,
-            "base_size": moment.base.size,
+            "usual": point.base.is_usual and all(start.run.is_usual for start in starts),
+            "decision": " ".join([point.name, *(start.history.model for start in starts)]),
+            "model": point.base.history.model,
+            "base_size": point.base.size,
             "near": losses[1] - losses[0] <= NEAR,
         }
-        rows += [key | row for row in _judged(decision, moment, starts, ends)]
+        rows += [key | row for row in _judged(decision, point, starts, ends)]
     return rows
 
 
 def _judged(
-    decision: Decision, moment: Moment, starts: Sequence[Start], ends: Mapping[str, Prediction]
+    decision: Decision, point: DecisionPoint, starts: Sequence[Start], ends: Mapping[str, Prediction]
 ) -> list[dict[str, Any]]:
-    outcomes = {FINISH: Outcome(moment.loss)}
+    outcomes = {CONTINUE: Outcome(point.loss)}
     outcomes |= {start.candidate.name: Outcome(start.loss) for start in starts}
     following = min(starts, key=lambda start: start.run.n_parameters).candidate.name
     losses = {option.candidate.name: option.loss for option in decision.options}
     best = decision.best
     choices = {
         EXPECTED_REGRET: Choice(best.candidate.name, best.probability),
-        "sure_or_finish": Choice(best.candidate.name if best.probability >= SURE else FINISH),
+        "confident_or_continue": Choice(best.candidate.name if best.probability >= CONFIDENT else CONTINUE),
         **{method: lowest(decision, end) for method, end in ends.items()},
-        "always_finish": Choice(FINISH),
-        "stop_now": Choice(following),
-        "stop_at_random": Choice(AT_RANDOM),
+        "always_continue": Choice(CONTINUE),
+        "next_size": Choice(following),
+        "random_stop": Choice(AT_RANDOM),
         "oracle": Choice(best_of(outcomes)),
     }
-    rows = judged(choices, outcomes, Outcome((outcomes[following].loss + moment.loss) / 2))
-    rows[0]["finish"] = _told(losses[FINISH], moment.loss)
+    rows = judged(choices, outcomes, Outcome((outcomes[following].loss + point.loss) / 2))
+    rows[0]["continue"] = _told(losses[CONTINUE], point.loss)
     rows[0]["starts"] = [_told(losses[start.candidate.name], start.loss) for start in starts]
     return rows
 
@@ -114,7 +117,7 @@ def lowest(decision: Decision, end: Prediction) -> Choice:
     """The candidate whose forecast is the lowest, where `end` takes the place of the law's forecast of finishing."""
     if end.reason:
         return Choice("", reason=end.reason)
-    forecasts = {option.candidate.name: option.loss.value for option in decision.options} | {FINISH: end.value}
+    forecasts = {option.candidate.name: option.loss.value for option in decision.options} | {CONTINUE: end.value}
     return Choice(min(forecasts, key=lambda name: (forecasts[name], name)))
 
 
@@ -152,22 +155,22 @@ def groups(decisions: pd.DataFrame) -> list[dict[str, Any]]:
     found = []
     for key, rows in decisions.groupby(GROUP, sort=True):
         own = rows[rows["policy"] == EXPECTED_REGRET]
-        best, sure, near = own["regret"] <= 0, own["probability"] >= SURE, own["near"].astype(bool)
-        finish, starts = np.array(own["finish"].tolist()), np.array(list(chain(*own["starts"])))
+        best, confident, near = own["regret"] <= 0, own["probability"] >= CONFIDENT, own["near"].astype(bool)
+        finish, starts = np.array(own["continue"].tolist()), np.array(list(chain(*own["starts"])))
         regret = rows.groupby("policy", sort=False)["regret"].mean()
         found.append(
             {
                 **dict(zip(GROUP, key, strict=True)),
                 "decisions": len(own),
-                "finish_best": float((own["best"] == FINISH).mean()),
+                "continue_best": float((own["best"] == CONTINUE).mean()),
                 "regret": {str(policy): _plain(value) for policy, value in regret.items()},
-                "sure": float(sure.mean()),
-                "sure_right": _plain(best[sure].mean()),
+                "confident": float(confident.mean()),
+                "confident_right": _plain(best[confident].mean()),
                 "near": int(near.sum()),
                 "near_right": _plain(best[near].mean()),
-                "coverage_finish": float(finish[:, 1].mean()),
+                "coverage_continue": float(finish[:, 1].mean()),
                 "coverage_start": float(starts[:, 1].mean()),
-                "error_finish": float(np.abs(finish[:, 0]).mean()),
+                "error_continue": float(np.abs(finish[:, 0]).mean()),
                 "error_start": float(np.abs(starts[:, 0]).mean()),
                 "bias_start": float(starts[:, 0].mean()),
             }

@@ -16,8 +16,8 @@ import pandas as pd
 from studies.decisions.judge import lowest
 from toposcale.analysis.regret import Choice, Outcome, best_of, judged, mean_regret, usual_choices
 from toposcale.decision.advice import advise_on
-from toposcale.decision.expected_regret import FINISH, Candidate, weigh
-from toposcale.laws.family_law import target_of
+from toposcale.decision.candidates import CONTINUE, Candidate, CandidateKind
+from toposcale.decision.expected_regret import weigh
 from toposcale.laws.joint import Joint
 from toposcale.laws.methods import METHODS, Family, forecast, make
 from toposcale.runs.training_run import TrainingRun
@@ -57,12 +57,12 @@ def alternatives_of(models: pd.DataFrame, histories: Sequence[TrainingRun]) -> l
 def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alternative]) -> pd.DataFrame:
     """A row for every decision and policy: model, fraction, and the columns of `judged`.
 
-    The moment: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
+    The point: the base run stands at `fraction`; the smaller base runs of its seed that are no longer than it are
     finished; of the larger sizes only the plans are known. `joint` and the methods of `OF_THE_END` take what they forecast
     to be lowest. They differ in how they forecast the end of the base run, and share the joint law's forecast of the
-    alternatives. `advice` is `joint` where it is sure; where it is undecided, the run is finished. `stop_now` starts the
-    next size; `stop_at_random` does so at one of the moments from now on, or never. Every loss was observed; regret is the
-    loss at the end less that of the best alternative, at one total compute.
+    alternatives. `advice` is that of the users' door. `next_size` trains the next size; `random_stop` does so at one of the
+    points from now on, or never. Every loss was observed; regret is the loss at the end less that of the best alternative,
+    at one total compute.
     """
     bases = {one.base for one in alternatives}
     rows: list[dict[str, Any]] = []
@@ -74,13 +74,13 @@ def decision_table(histories: Sequence[TrainingRun], alternatives: Sequence[Alte
             other
             for other in histories
             if other.model in bases
-            and other.seed == history.seed
+            and other.metadata.seed == history.metadata.seed
             and other.n_parameters < history.n_parameters
             and other.final_step <= history.final_step
         ]
         for fraction in sorted({one.fraction for one in own}):
-            moment = {"model": history.model, "fraction": fraction}
-            rows += [moment | row for row in _decision(history, smaller, own, fraction)]
+            point = {"model": history.model, "fraction": fraction}
+            rows += [point | row for row in _decision(history, smaller, own, fraction)]
     return pd.DataFrame(rows).sort_values(["fraction", "model", "policy"], ignore_index=True)
 
 
@@ -90,13 +90,13 @@ def _decision(
     now = history.first(fraction)
     known = [*smaller, now]
     starts = sorted((one for one in alternatives if one.fraction == fraction), key=lambda one: one.run.n_parameters)
-    outcomes = {FINISH: Outcome(history.final_loss)}
-    outcomes |= {f"start {one.size}": Outcome(one.run.final_loss) for one in starts}
+    outcomes = {CONTINUE: Outcome(history.final_loss)}
+    outcomes |= {f"scale up to {one.size}": Outcome(one.run.final_loss) for one in starts}
     later = [one.run.final_loss for one in alternatives if one.fraction >= fraction and one.size == starts[0].size]
-    ways = _candidates(now, starts)
-    decision = weigh(Joint().fit(known, now), ways)
-    advice = Choice.of(advise_on(now, smaller, ways=ways))
-    choices = usual_choices(advice, f"start {starts[0].size}")
+    options = _candidates(now, starts)
+    decision = weigh(Joint().fit(known, now), options)
+    advice = Choice.of(advise_on(now, smaller, options=options))
+    choices = usual_choices(advice, f"scale up to {starts[0].size}")
     choices["expected_regret"] = Choice(decision.best.candidate.name, decision.best.probability)
     choices["oracle"] = Choice(best_of(outcomes))
     family = Family(known)
@@ -105,11 +105,17 @@ def _decision(
 
 
 def _candidates(now: TrainingRun, starts: Sequence[Alternative]) -> list[Candidate]:
-    finish = Candidate(FINISH, target_of(now), now.final_step - now.last_step, now.compute_left)
+    steps = now.final_step - now.last_step
     return [
-        finish,
+        Candidate(CandidateKind.CONTINUE, CONTINUE, now.target(), steps, now.compute_left),
         *(
-            Candidate(f"start {one.size}", target_of(one.run), one.run.final_step, one.run.compute(one.run.final_step))
+            Candidate(
+                CandidateKind.SCALE_UP,
+                f"scale up to {one.size}",
+                one.run.target(),
+                one.run.final_step,
+                one.run.compute(one.run.final_step),
+            )
             for one in starts
         ),
     ]
@@ -138,16 +144,16 @@ def _kind(decisions: pd.DataFrame) -> pd.Series:
 
 def where_starting_was_right(decisions: pd.DataFrame) -> pd.DataFrame:
     """By size and fraction: how often finishing was best, how often each start was, and by how much on average."""
-    once = decisions[decisions["policy"] == "always_finish"].copy()
+    once = decisions[decisions["policy"] == "always_continue"].copy()
     once["size"] = _kind(once)
     rows = [
         {
             "size": size,
             "share": f"{fraction:.0%}",
             "n_decisions": len(group),
-            "starting_was_best": float((group["best"] != FINISH).mean()),
+            "starting_was_best": float((group["best"] != CONTINUE).mean()),
             "best": "; ".join(f"{name} {count}" for name, count in group["best"].value_counts().items()),
-            "given_up_by_finishing": float(group["regret"].mean()),
+            "regret_of_continuing": float(group["regret"].mean()),
         }
         for (size, fraction), group in once.groupby(["size", "fraction"], sort=False)
     ]

@@ -19,21 +19,21 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from studies.decisions.published import CONSTANT, FEWEST_ROWS, SHARES, Run
-from toposcale.laws.family_law import FamilyLaw, target_of
+from toposcale.laws.family_law import FamilyLaw
 from toposcale.laws.joint import END_SCATTER, Joint
-from toposcale.laws.priors import Belief, Prior
+from toposcale.laws.priors import Gaussian, Prior
 from toposcale.runs.training_run import TrainingRun
 
 START = Prior(
-    log_alpha=Belief(np.log(0.5), 0.5),
-    log_b=Belief(np.log(0.15), 0.3),
-    kappa=Belief(0.0, 0.5),
-    share=Belief(0.7, 1.0),
-    log_alpha_n=Belief(np.log(0.34), 0.5),
-    log_misfit=Belief(np.log(0.015), 0.6),
-    clock=Belief(0.5, 0.1),
-    gain=Belief(0.7, 0.15),
-    peak=0.2,
+    log_alpha=Gaussian(np.log(0.5), 0.5),
+    log_b=Gaussian(np.log(0.15), 0.3),
+    kappa=Gaussian(0.0, 0.5),
+    share=Gaussian(0.7, 1.0),
+    log_alpha_n=Gaussian(np.log(0.34), 0.5),
+    log_discrepancy=Gaussian(np.log(0.015), 0.6),
+    time_exponent=Gaussian(0.5, 0.1),
+    decay_exponent=Gaussian(0.7, 0.15),
+    peak_exponent=0.2,
 )
 """Where the search begins: centres of the order that Luo et al. 2025 and Hoffmann et al. 2022 publish, and little faith in
 them."""
@@ -45,7 +45,7 @@ STATED = 4
 MOMENT = 0.3
 NONE = "none"
 
-SHARED = {"clock": 0.15, "gain": 0.15, "peak": 0.1, "log_b": 0.3, "log_misfit": 1.0}
+SHARED = {"time_exponent": 0.15, "decay_exponent": 0.15, "peak_exponent": 0.1, "log_b": 0.3, "log_discrepancy": 1.0}
 """How far each may lie from `START`: standard deviations, stated beforehand. Together they count as one more source, else
 five sources drew the gain above 1 and the clock to 0.3."""
 
@@ -61,7 +61,7 @@ TRIES = 70
 
 
 class Ahead(NamedTuple):
-    """A training as it stood at a moment, and the loss at its end."""
+    """A training as it stood at a point, and the loss at its end."""
 
     source: str
     family: str
@@ -82,7 +82,7 @@ def ends_ahead(runs: Sequence[Run]) -> list[Ahead]:
 
 def is_readable(now: TrainingRun) -> bool:
     """Whether a run has come past two warm-ups, with rows enough for a law."""
-    return len(now.loss_curve[0]) >= FEWEST_ROWS and now.last_step >= 2 * now.warmup_steps
+    return len(now.loss_curve.steps) >= FEWEST_ROWS and now.last_step >= 2 * now.schedule.warmup_steps
 
 
 def learnt(runs: Sequence[Run], processes: int = 2) -> pd.DataFrame:
@@ -105,7 +105,12 @@ def _learnt_of(pool: Executor, runs: Sequence[Run]) -> Prior:
 
 def constants_by_source(runs: Sequence[Run], wide: Prior) -> pd.DataFrame:
     """A row for each source: the constants of its families, averaged; `wide` tells what all families share."""
-    wide = START._replace(clock=wide.clock, gain=wide.gain, peak=wide.peak, log_b=wide.log_b)
+    wide = START._replace(
+        time_exponent=wide.time_exponent,
+        decay_exponent=wide.decay_exponent,
+        peak_exponent=wide.peak_exponent,
+        log_b=wide.log_b,
+    )
     rows = []
     for source in sorted({run.source for run in runs}):
         families = sorted({run.family for run in runs if run.source == source})
@@ -120,13 +125,13 @@ def constants_by_source(runs: Sequence[Run], wide: Prior) -> pd.DataFrame:
 
 
 def _constants(family: Sequence[TrainingRun], wide: Prior) -> dict[str, float]:
-    """As decisions find them: from runs at a moment of decision, around a run of middle size; a family of one size tells
+    """As decisions find them: from runs at a point of decision, around a run of middle size; a family of one size tells
     nothing of sizes."""
     sizes = sorted({run.n_parameters for run in family})
     of = max((run for run in family if run.n_parameters == sizes[len(sizes) // 2]), key=lambda run: run.last_step)
-    beliefs = Joint(wide).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).laws[0].learnt()
+    beliefs = Joint(wide).fit([run.first(MOMENT) for run in family], of.first(MOMENT)).laws[0].posterior()
     alone = sizes[-1] < 2 * sizes[0]
-    return {name: np.nan if alone and name != "log_alpha" else getattr(beliefs, name).centre for name in CONSTANTS}
+    return {name: np.nan if alone and name != "log_alpha" else getattr(beliefs, name).mean for name in CONSTANTS}
 
 
 def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
@@ -137,7 +142,7 @@ def with_constants(prior: Prior, constants: pd.DataFrame) -> Prior:
         squares = float(np.sum((values - values.mean()) ** 2))
         variance = (STATED * stated**2 + squares) / (STATED + len(values) - 1)
         width = float(np.sqrt(variance * (1 + 1 / len(values))))
-        beliefs[name] = Belief(float(values.mean()), width)
+        beliefs[name] = Gaussian(float(values.mean()), width)
     return prior._replace(**beliefs)  # type: ignore[arg-type]  # only fields that are beliefs
 
 
@@ -147,14 +152,14 @@ def with_shared(prior: Prior, centres: np.ndarray) -> Prior:
     return prior._replace(**values)  # type: ignore[arg-type]  # a belief stays one
 
 
-def _moved(value: Belief | float, centre: float) -> Belief | float:
-    return value._replace(centre=centre) if isinstance(value, Belief) else centre
+def _moved(value: Gaussian | float, centre: float) -> Gaussian | float:
+    return value._replace(mean=centre) if isinstance(value, Gaussian) else centre
 
 
 def shared_of(prior: Prior) -> np.ndarray:
     """The centres of `SHARED`."""
     values = [getattr(prior, name) for name in SHARED]
-    return np.array([value.centre if isinstance(value, Belief) else value for value in values])
+    return np.array([value.mean if isinstance(value, Gaussian) else value for value in values])
 
 
 def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int = TRIES) -> np.ndarray:
@@ -173,7 +178,7 @@ def _searched(pool: Executor, prior: Prior, ahead: Sequence[Ahead], tries: int =
 def unlikely(pool: Executor, prior: Prior, ahead: Sequence[Ahead]) -> float:
     """Minus the log density of the ends as the learnt law alone forecasts them, and of what was stated; a mean over sources
     of means over families."""
-    if not (0 < prior.clock.centre < 2 and 0 < prior.gain.centre < 2):
+    if not (0 < prior.time_exponent.mean < 2 and 0 < prior.decay_exponent.mean < 2):
         return np.inf
     values = list(pool.map(_surprise, ahead, [prior] * len(ahead), chunksize=8))
     table = pd.DataFrame([(one.source, one.family) for one in ahead], columns=["source", "family"])
@@ -184,7 +189,7 @@ def unlikely(pool: Executor, prior: Prior, ahead: Sequence[Ahead]) -> float:
 
 
 def _surprise(ahead: Ahead, prior: Prior) -> float:
-    values, covariance = FamilyLaw(prior, [ahead.now]).predict([target_of(ahead.now)])
+    values, covariance = FamilyLaw(prior, [ahead.now]).predict([ahead.now.target()])
     spread = float(np.hypot(np.sqrt(covariance[0, 0]), END_SCATTER))
     off = (ahead.end - values[0]) / spread
     return float(np.log(spread) + 0.5 * (FREEDOM + 1) * np.log1p(off**2 / FREEDOM))
@@ -194,8 +199,8 @@ def as_row(prior: Prior) -> dict[str, float]:
     """Every number of a prior, by name: of a belief its centre, and its width as NAME_width."""
     row: dict[str, float] = {}
     for name, value in prior._asdict().items():
-        if isinstance(value, Belief):
-            row |= {name: value.centre, f"{name}_width": value.width}
+        if isinstance(value, Gaussian):
+            row |= {name: value.mean, f"{name}_sd": value.sd}
         else:
             row[name] = value
     return row
@@ -211,7 +216,7 @@ def priors(table: pd.DataFrame) -> dict[str, Prior]:
 
 def _of_row(row: Mapping[str, float]) -> Prior:
     numbers = {
-        name: Belief(row[name], row[f"{name}_width"]) if f"{name}_width" in row else row[name] for name in Prior._fields
+        name: Gaussian(row[name], row[f"{name}_sd"]) if f"{name}_sd" in row else row[name] for name in Prior._fields
     }
     return Prior(**numbers)  # type: ignore[arg-type]  # beliefs have a width
 

@@ -4,7 +4,7 @@ A folder of tables holds the runs. `runs.csv`: run, source, family, size, n_para
 warmup_steps, decay_start, final_rate, steps, and optimizer and peak_rate where they are known. `curves.csv.gz`: run,
 step, loss. `schedules.csv.gz`: run, step and rate as a share of the peak, the knots of a schedule of the shape `given`.
 
-A decision is a base run at a moment, and larger sizes of its family that spend, from scratch, the compute that it had left.
+A decision is a base run at a point, and larger sizes of its family that spend, from scratch, the compute that it had left.
 Two things make their losses known: a run at a constant rate that is cut at a step is the run of so many steps; and of runs
 that decay, pairs of lengths were trained that fit.
 """
@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from toposcale.decision.expected_regret import FINISH, Candidate
-from toposcale.laws.family_law import target_of
+from toposcale.decision.candidates import CONTINUE, Candidate, CandidateKind
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import Schedule
 
@@ -34,10 +35,10 @@ STEPS = {"multi-power-law": (12_000, 24_000, 36_000, 48_000, 72_000)}
 """Lengths at which a constant run is cut: tokens; steps of a source whose runs are shorter than that."""
 
 EARLIEST, LATEST = 0.15, 0.75
-"""A pair of runs that decay is a decision where its moment lies between these shares."""
+"""A pair of runs that decay is a decision where its point lies between these shares."""
 
 FEWEST_ROWS = 5
-"""Rows of the base run before a moment, as the program asks for."""
+"""Rows of the base run before a point, as the program asks for."""
 
 ROUNDED = 1.005
 """A run counts as long enough where it ends within half a per cent of a length."""
@@ -89,8 +90,9 @@ class Run:
             checkpoint_steps=steps,
             checkpoint_losses=losses,
             gradient_norms=np.empty(0),
-            learning_rates=_rates(CONSTANT, length, self.warmup_steps),
-            final_step=length,
+            schedule=LearningRateSchedule(
+                length, _rates(CONSTANT, length, self.warmup_steps), ScheduleProvenance.GIVEN
+            ),
         )
 
 
@@ -109,18 +111,14 @@ def read(folder: Path) -> list[Run]:
             else _rates(row["shape"], row["steps"], row["warmup_steps"], decay_share, row["final_rate"])
         )
         peak = row.get("peak_rate", np.nan)
+        rates = rates * (peak if np.isfinite(peak) else 1.0)
         history = TrainingRun(
-            row["run"],
-            row["n_parameters"],
-            float(row["tokens_per_step"]),
-            row["steps"],
+            RunMetadata(row["run"], row["n_parameters"], float(row["tokens_per_step"]), row["family"]),
+            LearningRateSchedule(row["steps"], rates, ScheduleProvenance.GIVEN),
             steps=steps,
             losses=losses,
             checkpoint_steps=steps,
             checkpoint_losses=losses,
-            learning_rates=rates * (peak if np.isfinite(peak) else 1.0),
-            family=row["family"],
-            plan="given",
         )
         said = {name: row[name] for name in ("source", "family", "size", "shape", "warmup_steps")}
         found.append(Run(**said, history=history))
@@ -156,12 +154,13 @@ class Start(NamedTuple):
     @property
     def candidate(self) -> Candidate:
         """The start as the advice sees it: only its size and its plan are known."""
-        target = target_of(self.history)._replace(model="")
-        return Candidate(f"start {self.history.model}", target, target.step, self.history.compute(target.step))
+        target = self.history.target()._replace(model="")
+        name = f"scale up to {self.history.model}"
+        return Candidate(CandidateKind.SCALE_UP, name, target, target.step, self.history.compute(target.step))
 
 
 @dataclass(frozen=True)
-class Moment:
+class DecisionPoint:
     """A base run of `whole` steps that stands at `now`; the loss at its end; what could be started instead."""
 
     base: Run
@@ -177,10 +176,10 @@ class Moment:
         return f"{self.base.history.model} {self.whole.final_step} {self.now.last_step}"
 
     @property
-    def finish(self) -> Candidate:
+    def continuing(self) -> Candidate:
         """To go on as planned."""
         left = self.now.final_step - self.now.last_step
-        return Candidate(FINISH, target_of(self.now), left, self.now.compute(left))
+        return Candidate(CandidateKind.CONTINUE, CONTINUE, self.now.target(), left, self.now.compute(left))
 
     @property
     def is_usual(self) -> bool:
@@ -188,8 +187,8 @@ class Moment:
         return self.base.is_usual and all(start.run.is_usual for start in self.starts)
 
 
-def moments(runs: Sequence[Run]) -> Iterator[Moment]:
-    """Every moment of every base run, with all the starts whose loss is known."""
+def decision_points(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
+    """Every point of every base run, with all the starts whose loss is known."""
     runs = best_of_sweeps(runs)
     for family in dict.fromkeys(run.family for run in runs):
         for shape in dict.fromkeys(run.shape for run in runs if run.family == family):
@@ -209,7 +208,7 @@ def best_of_sweeps(runs: Sequence[Run]) -> list[Run]:
     return list(best.values())
 
 
-def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
+def _of_constant(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
     longest: dict[int, Run] = {}
     for run in sorted(runs, key=lambda run: (run.tokens, run.history.model)):
         longest[run.n_parameters] = run
@@ -235,7 +234,7 @@ def _of_constant(runs: Sequence[Run]) -> Iterator[Moment]:
                 now = whole.first(share)
                 if starts and len(now.steps) >= FEWEST_ROWS:
                     loss = base.loss_at(min(length, base.history.steps[-1]))
-                    yield Moment(base, whole, now, loss, tuple(starts), smaller)
+                    yield DecisionPoint(base, whole, now, loss, tuple(starts), smaller)
 
 
 def _lengths(base: Run) -> list[float]:
@@ -243,7 +242,7 @@ def _lengths(base: Run) -> list[float]:
     return list(STEPS.get(base.source, [tokens / base.history.tokens_per_step for tokens in TOKENS]))
 
 
-def _of_decaying(runs: Sequence[Run]) -> Iterator[Moment]:
+def _of_decaying(runs: Sequence[Run]) -> Iterator[DecisionPoint]:
     for base in runs:
         compute = base.n_parameters * base.tokens
         smaller = tuple(
@@ -258,4 +257,4 @@ def _of_decaying(runs: Sequence[Run]) -> Iterator[Moment]:
             now = base.history.first(share)
             if len(now.steps) >= FEWEST_ROWS:
                 start = Start(other, other.history, float(other.history.losses[-1]))
-                yield Moment(base, base.history, now, float(base.history.losses[-1]), (start,), smaller)
+                yield DecisionPoint(base, base.history, now, float(base.history.losses[-1]), (start,), smaller)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.decisions import advice_table, candidate_table, moments
+from toposcale.analysis.decisions import advice_table, candidate_table, decision_points
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 from toposcale.analysis.ranking import ranking_tables
@@ -295,8 +295,8 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "last_diagrams": last_diagrams_table(),
         "forecasts": forecasts,
-        "advice": advice_table(moments(histories)),
-        "candidates": candidate_table(moments(histories)),
+        "advice": advice_table(decision_points(histories)),
+        "candidates": candidate_table(decision_points(histories)),
         "schedules": schedules_table(),
     }
 

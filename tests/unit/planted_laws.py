@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from toposcale.forecasting import TrainingRun
+from made_runs import training_run
 
 FINAL = 4000
 
@@ -36,7 +36,7 @@ def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.1
     steps = np.arange(250, final + 1, max(final // 80, 1))
     steps = np.unique(np.append(steps, final))
     noise = 0.002 * np.random.default_rng([seed, size]).normal(size=len(steps))
-    whole = TrainingRun(
+    whole = training_run(
         name,
         size,
         tokens,
@@ -45,7 +45,7 @@ def run(name, size, rates=None, *, until=1.0, tokens=1000, seed=0, annealing=0.1
         checkpoint_losses=law(size, rates, steps, annealing) + noise,
         learning_rates=rates,
         family="planted",
-        plan="given",
+        provenance="given",
     )
     return whole if until == 1 else whole.first(until)
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from toposcale.forecasting import Family, TrainingRun, make
+from made_runs import training_run
+from toposcale.forecasting import Family, make
 from toposcale.laws import methods as every
 
 FINAL = 1000
@@ -24,7 +25,7 @@ def run(number, *, noise=0.01, seed=0, checkpoints=21, final=FINAL):
     clean = 6.0 * steps**-0.35 + 2.0 - 0.2 * number
     at = np.linspace(0, final, checkpoints).astype(int)
     metric = np.where(at > 0, 6.0 * np.maximum(at, 1) ** -0.35 + 2.03 - 0.2 * number, 4.85)
-    return TrainingRun(
+    return training_run(
         model=f"model-{number}",
         family="planted",
         n_parameters=3000 * 3**number,
@@ -90,7 +91,7 @@ def tables(histories):
                     "step": h.steps.astype(int),
                     "loss": h.losses,
                     "gradient_norm": h.gradient_norms,
-                    "learning_rate": h.learning_rates[1:],
+                    "learning_rate": h.schedule.rates[1:],
                 }
             )
         )
@@ -98,7 +99,7 @@ def tables(histories):
             {
                 "model": h.model,
                 "family": h.family,
-                "seed": h.seed,
+                "seed": h.metadata.seed,
                 "n_parameters": h.n_parameters,
                 "tokens_per_step": h.tokens_per_step,
                 "final_step": h.final_step,

@@ -6,21 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from made_runs import changed
 from planted_laws import FINAL, SIZES, run, wsd
 from toposcale.decision.advice import advise_on
-from toposcale.decision.expected_regret import Request
+from toposcale.decision.candidates import Request
 
-TWICE = Request(sizes=(2,))
+TWICE = Request(multiples=(2,))
 
 
 def test_near_the_end_of_a_stable_phase_the_decay_to_come_is_counted():
     """The loss seems to stand still at 70% of a wsd plan; its end is known from the plan, and it is finished."""
     live = run("100M", 100_000_000, until=0.7)
     advice = advise_on(live, SIZES[1:], TWICE)
-    assert (advice["choice"], advice["sure"]) == ("finish", True)
+    assert (advice["choice"], advice["confident"]) == ("continue", True)
     assert advice["forecast_low"] < SIZES[0].final_loss < advice["forecast_high"]
     assert advice["forecast"] < advice["loss"] - 0.04
-    assert advice.sentence.startswith("Finish; sure: ")
+    assert advice.sentence.startswith("Continue; ")
+    assert advice.sentence.endswith(", confident.")
 
 
 def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
@@ -34,10 +36,10 @@ def test_a_finished_run_that_has_decayed_narrows_the_end_of_one_that_has_not():
 def test_early_on_a_far_larger_budget_belongs_to_a_larger_size():
     live = run("100M", 100_000_000, until=0.2)
     advice = advise_on(live, SIZES[1:], Request(40 * live.compute_left, (2,)))
-    assert advice["choice"].startswith("start ")
+    assert advice["choice"].startswith("scale up to ")
     assert advice["gain"] > 0
-    assert {"finish", "extend"} <= {row["candidate"] for row in advice["candidates"]}
-    assert "nats better than finishing (" in advice.sentence
+    assert {"continue", "extend"} <= {row["candidate"] for row in advice["candidates"]}
+    assert "nats better than continuing (" in advice.sentence
 
 
 @pytest.mark.parametrize("others", [(), ("400M",), ("400M", *"abcdef")])
@@ -45,13 +47,13 @@ def test_the_end_has_one_forecast_which_is_that_of_the_candidate_finish(others):
     live = run("100M", 100_000_000, until=0.6)
     finished = [run(name, 400_000_000, seed=i) for i, name in enumerate(others)]
     advice = advise_on(live, finished, TWICE)
-    finish = next(row for row in advice["candidates"] if row["candidate"] == "finish")
+    finish = next(row for row in advice["candidates"] if row["candidate"] == "continue")
     for end in ("", "_low", "_high"):
         assert finish[f"loss{end}"] == pytest.approx(advice[f"forecast{end}"], rel=1e-12)
-    assert advice["course"]["loss"][-1] == pytest.approx(advice["forecast"], rel=1e-12)
+    assert advice["forecast_curve"]["loss"][-1] == pytest.approx(advice["forecast"], rel=1e-12)
     assert advice["models_read"] == 1 + min(len(others), 2)
     pressed = advise_on(live, finished, Request(0.5 * live.compute_left, (2,)))
-    shorter = next(row for row in pressed["candidates"] if row["candidate"] == "finish")
+    shorter = next(row for row in pressed["candidates"] if row["candidate"] == "continue")
     assert pressed["forecast"] == advice["forecast"] < shorter["loss"]
 
 
@@ -64,18 +66,19 @@ def test_the_advice_is_plain_json_and_reads_nothing_that_is_still_to_come():
 
 def test_without_a_plan_the_advice_is_not_sure_and_asks_for_it():
     why = "the rates after 2,000 are not known"
-    live = replace(run("100M", 100_000_000, until=0.7), learning_rates=wsd()[:2801], plan=why)
+    live = changed(run("100M", 100_000_000, until=0.7), learning_rates=wsd()[:2801], unknown_because=why)
     advice = advise_on(live, [], TWICE)
     assert advice["probability"] > 0.9
-    assert not advice["sure"]
-    assert advice.sentence.startswith("Leans to finish")
-    assert "give the schedule of 100M" in advice["find_out_first"]
+    assert not advice["confident"]
+    assert advice.sentence.startswith("Continue; ")
+    assert "not confident" in advice.sentence
+    assert "give that of 100M" in advice["find_out_first"]
     assert why in str(advice)
     assert "a decay to come is in no forecast" in str(advice)
 
 
 def test_without_tokens_there_is_a_forecast_and_no_decision():
-    live = replace(run("100M", 100_000_000, until=0.5), tokens_per_step=np.nan)
+    live = changed(run("100M", 100_000_000, until=0.5), tokens_per_step=np.nan)
     advice = advise_on(live, [], TWICE)
     assert advice["forecast"] is not None
     assert advice["spent_flop"] is None
@@ -83,27 +86,18 @@ def test_without_tokens_there_is_a_forecast_and_no_decision():
 
 
 def test_one_candidate_is_nothing_to_choose_between():
-    advice = advise_on(run("100M", 100_000_000, until=0.5), [], Request(sizes=()))
-    assert [row["candidate"] for row in advice["candidates"]] == ["finish"]
-    assert (advice["choice"], advice["probability"], advice["at_stake"]) == ("finish", None, None)
-    assert "Finish: there is nothing to choose between." in advice.sentence
+    advice = advise_on(run("100M", 100_000_000, until=0.5), [], Request(multiples=()))
+    assert [row["candidate"] for row in advice["candidates"]] == ["continue"]
+    assert (advice["choice"], advice["probability"], advice["expected_regret"]) == ("continue", None, None)
+    assert "Continue: there is nothing to choose between." in advice.sentence
     assert "`kind: planned`" in advice.sentence
-
-
-def test_prices_follow_from_what_a_gpu_does():
-    live = run("100M", 100_000_000, until=0.5)
-    advice = advise_on(live, [], Request(sizes=(2,), gpu_flops=1e12, gpu_price=2.0))
-    finish = next(row for row in advice["candidates"] if row["candidate"] == "finish")
-    assert finish["gpu_hours"] == pytest.approx(live.compute_left / 1e12 / 3600)
-    assert finish["price"] == pytest.approx(2 * finish["gpu_hours"])
-    assert "GPU-hours" in str(advice)
 
 
 def test_one_size_says_little_of_another_and_two_say_more():
     live = run("100M", 100_000_000, until=0.3)
     width = []
     for others in ([], SIZES[1:]):
-        rows = advise_on(live, others, Request(sizes=(8,)))["candidates"]
+        rows = advise_on(live, others, Request(multiples=(8,)))["candidates"]
         start = next(row for row in rows if "8 x" in row["candidate"])
         width.append(start["loss_high"] - start["loss_low"])
     assert width[1] < 0.6 * width[0]
@@ -118,7 +112,7 @@ def test_the_best_size_is_told_where_two_sizes_are_known():
 
 def test_a_finished_run_whose_rates_nobody_knows_moves_no_forecast_of_a_run_under_a_known_plan():
     live = run("100M", 100_000_000, until=0.5)
-    blind = replace(run("400M", 400_000_000), learning_rates=np.empty(0))
+    blind = changed(run("400M", 400_000_000), learning_rates=np.empty(0))
     alone, beside = (advise_on(live, others, TWICE) for others in ([], [blind]))
     assert beside["forecast"] == pytest.approx(alone["forecast"], rel=1e-9)
     assert "not read, since the learning rates are not known: 400M" in str(beside)
@@ -127,7 +121,7 @@ def test_a_finished_run_whose_rates_nobody_knows_moves_no_forecast_of_a_run_unde
 
 def test_a_rate_that_is_already_zero_has_a_plan_that_can_be_told():
     rates = np.append(np.linspace(1e-3, 0, 2001), np.zeros(2000))
-    assert "stays to the end" in str(advise_on(run("100M", 100_000_000, rates, until=0.7)))
+    assert "constant to the end" in str(advise_on(run("100M", 100_000_000, rates, until=0.7)))
 
 
 def test_a_target_is_told_as_what_is_known_of_it():
@@ -143,7 +137,7 @@ def test_compute_that_buys_nothing_ends_the_run():
     live = run("100M", 100_000_000, until=0.5)
     assert str(advise_on(live, [], Request(0.0))).endswith("The run ends here.")
     text = str(advise_on(live, [], Request(0.5 * live.compute_left, ())))
-    assert "what is left does not pay for the whole plan" in text
+    assert "what is left does not pay for the whole schedule" in text
 
 
 # ---- no advice
@@ -184,10 +178,10 @@ def test_a_curve_that_falls_pauses_and_falls_again_is_never_sure():
     losses = 1.9 + 1.5 / (1 + np.exp((np.log(steps) - 4.0) * 3)) + 0.6 / (1 + np.exp((np.log(steps) - 6.6) * 8))
     live = replace(run("100M", 100_000_000, until=0.4), checkpoint_steps=steps, checkpoint_losses=losses)
     advice = advise_on(live, SIZES[1:], TWICE)
-    assert not advice.is_sure
-    assert "nats off the law, more than published ones do" in advice.sentence
+    assert not advice.is_confident
+    assert "nats, larger than in published runs" in advice.sentence
     # Of a run that follows the law nothing is said against it.
-    assert not any("off the law" in doubt for doubt in advise_on(run("100M", 100_000_000, until=0.4)).doubts)
+    assert not any("model discrepancy" in reason for reason in advise_on(run("100M", 100_000_000, until=0.4)).reasons)
 
 
 def test_a_run_in_its_warm_up_has_the_units_of_its_whole_plan():
@@ -195,4 +189,6 @@ def test_a_run_in_its_warm_up_has_the_units_of_its_whole_plan():
     rates = wsd(warmup=2500)
     early = run("100M", 100_000_000, rates, until=0.3)
     advice = advise_on(early, [], TWICE)
-    assert advice["course"] == {} or advice["course"]["loss"][0] == pytest.approx(advice["loss"], rel=0.02)
+    assert advice["forecast_curve"] == {} or advice["forecast_curve"]["loss"][0] == pytest.approx(
+        advice["loss"], rel=0.02
+    )

@@ -25,9 +25,9 @@ def test_the_factor_is_the_order_statistic_of_the_scores():
     few = calibrate([1.0] * (FEWEST_RUNS - 1))
     assert few.factor == 1.0
     assert np.isnan(few.coverage)
-    stretched, coverage = calibrate([2.0] * 9)(interval(3.0, 0.1))
+    rescaled, coverage = calibrate([2.0] * 9)(interval(3.0, 0.1))
     assert coverage == 0.9
-    assert (stretched.low, stretched.high) == pytest.approx((3 * np.exp(-0.2), 3 * np.exp(0.2)))
+    assert (rescaled.low, rescaled.high) == pytest.approx((3 * np.exp(-0.2), 3 * np.exp(0.2)))
 
 
 @pytest.mark.parametrize("runs", [9, 19, 40])
@@ -53,7 +53,7 @@ def test_an_interval_that_cannot_be_stretched_has_no_known_coverage():
 
 
 def test_no_run_calibrates_its_own_interval():
-    """Of ten runs one misses by a hundred times its interval: the others are stretched for it, it is not."""
+    """Of ten runs one misses by a hundred times its interval: the others are rescaled for it, it is not."""
     predictions, truth = [interval(3.0, 0.01)] * 10, np.full(10, 3.0 * np.exp(0.01))
     truth[0] = 3.0 * np.exp(1.0)
     calibrated = calibrate_on_others(predictions, truth)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from planted_laws import FINAL, SIZES, run, wsd
-from toposcale.decision.expected_regret import candidates, same_course, stretched
+from toposcale.decision.candidates import candidates
+from toposcale.runs.learning_rate_schedule import rescaled
 
 
 def test_compute_is_six_n_d():
@@ -16,14 +17,14 @@ def test_compute_is_six_n_d():
 def test_what_can_be_done_with_the_runs_own_rest():
     live = run("100M", 100_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, SIZES[1:], None, [2])}
-    assert set(found) == {"finish", "start 400M", "start 2 x 100M"}
+    assert set(found) == {"continue", "scale up to 400M", "scale up to 2 x 100M"}
     rest = live.compute_left
-    assert found["finish"].steps == FINAL - live.last_step
-    assert found["finish"].compute == pytest.approx(rest)
+    assert found["continue"].steps == FINAL - live.last_step
+    assert found["continue"].compute == pytest.approx(rest)
     # A quarter of the steps at four times the size, on the same course of the rate.
-    assert found["start 400M"].steps == pytest.approx(found["finish"].steps / 4, abs=1)
-    assert found["start 400M"].compute == pytest.approx(rest, rel=0.01)
-    rates = found["start 400M"].target.learning_rates
+    assert found["scale up to 400M"].steps == pytest.approx(found["continue"].steps / 4, abs=1)
+    assert found["scale up to 400M"].compute == pytest.approx(rest, rel=0.01)
+    rates = found["scale up to 400M"].target.learning_rates
     assert rates.max() == pytest.approx(1e-3)
     assert rates[-1] == pytest.approx(wsd()[-1])
 
@@ -31,8 +32,8 @@ def test_what_can_be_done_with_the_runs_own_rest():
 def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
     live = run("100M", 100_000_000, until=0.5)
     found = {c.name: c for c in candidates(live, [], 3 * live.compute_left, [4])}
-    assert found["extend"].steps == 3 * found["finish"].steps
-    assert found["start 4 x 100M"].compute == pytest.approx(3 * live.compute_left, rel=0.01)
+    assert found["extend"].steps == 3 * found["continue"].steps
+    assert found["scale up to 4 x 100M"].compute == pytest.approx(3 * live.compute_left, rel=0.01)
     rates = found["extend"].target.learning_rates
     np.testing.assert_allclose(rates[: live.last_step], wsd()[: live.last_step])
     assert rates[-1] == pytest.approx(wsd()[-1])
@@ -41,7 +42,7 @@ def test_more_compute_than_the_run_has_left_extends_it_and_is_not_clipped():
 def test_less_compute_presses_the_rest_of_the_plan_together():
     live = run("100M", 100_000_000, until=0.5)
     [finish] = candidates(live, [], 0.5 * live.compute_left, [])
-    assert finish.name == "finish"
+    assert finish.name == "continue"
     assert finish.steps == (FINAL - live.last_step) // 2
     assert finish.target.learning_rates[-1] == pytest.approx(wsd()[-1])
 
@@ -50,14 +51,14 @@ def test_a_size_stands_under_the_run_with_the_same_schedule_and_never_the_first_
     live = run("small", 100_000_000, until=0.5)
     flat = np.minimum((np.arange(FINAL + 1) + 1) / 200, 1.0) * 1e-3
     others = [run("aaa", 400_000_000, flat), run("zzz", 400_000_000)]
-    assert same_course(live, others[1])
-    assert not same_course(live, others[0])
-    assert "start zzz" in {c.name for c in candidates(live, others, None, [])}
+    assert live.schedule.has_shape_of(others[1].schedule)
+    assert not live.schedule.has_shape_of(others[0].schedule)
+    assert "scale up to zzz" in {c.name for c in candidates(live, others, None, [])}
 
 
 def test_stretching_keeps_the_course():
     rates = wsd()
-    longer = stretched(rates, 10 * FINAL)
+    longer = rescaled(rates, 10 * FINAL)
     assert len(longer) == 10 * FINAL + 1
     np.testing.assert_allclose(longer[::10], rates)
 
@@ -65,4 +66,4 @@ def test_stretching_keeps_the_course():
 def test_what_goes_on_is_the_run_itself_and_a_start_is_none():
     live = run("100M", 100_000_000, until=0.5)
     models = {c.name: c.target.model for c in candidates(live, [], 2 * live.compute_left, [2])}
-    assert models == {"finish": "100M", "extend": "100M", "start 2 x 100M": ""}
+    assert models == {"continue": "100M", "extend": "100M", "scale up to 2 x 100M": ""}

@@ -1,4 +1,4 @@
-"""Curvature against full Hessians, prescribed spectra and exact moments."""
+"""Curvature against full Hessians, prescribed spectra and exact decision_points."""
 
 import math
 import warnings

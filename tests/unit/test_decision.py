@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from planted_laws import SIZES, law, run, wsd
-from toposcale.decision.expected_regret import Candidate, best_size, steps_to, weigh
-from toposcale.laws.family_law import Target
+from toposcale.decision.candidates import Candidate, CandidateKind
+from toposcale.decision.expected_regret import best_size, weigh, when_reached
 from toposcale.laws.joint import Joint
+from toposcale.runs.training_run import Target
 
 
 class Known:
@@ -20,56 +21,55 @@ class Known:
 
 
 def named(*names):
-    return [Candidate(name, Target(1.0, np.ones(2), 1), 1, 1.0) for name in names]
+    kinds = {name: CandidateKind.SCALE_UP if "scale up" in name else CandidateKind.CONTINUE for name in names}
+    return [Candidate(kinds[name], name, Target(1.0, np.ones(2), 1), 1, 1.0) for name in names]
 
 
 def test_the_probability_of_two_independent_candidates_is_that_of_their_difference():
     """N(3.0, 0.1^2) against N(3.1, 0.1^2): P = Phi(0.1 / (0.1 sqrt 2)) = 0.760."""
-    decision = weigh(Known([3.0, 3.1], np.diag([0.01, 0.01])), named("finish", "start b"))
+    decision = weigh(Known([3.0, 3.1], np.diag([0.01, 0.01])), named("continue", "scale up to b"))
     best, other = decision.options
-    assert best.candidate.name == "finish"
+    assert best.candidate.name == "continue"
     assert best.probability == pytest.approx(0.760, abs=0.02)
     # E[max(d, 0)] of d ~ N(-0.1, 0.02): 0.1414 phi(0.7071) - 0.1 (1 - Phi(0.7071)) = 0.0199
-    assert best.at_stake == pytest.approx(0.0199, abs=0.003)
-    assert other.at_stake - best.at_stake == pytest.approx(0.1, abs=0.01)
-    # What is lost where the other one is the best: 0.0199 / 0.240
-    assert best.cost_if_wrong == pytest.approx(0.083, abs=0.01)
+    assert best.expected_regret == pytest.approx(0.0199, abs=0.003)
+    assert other.expected_regret - best.expected_regret == pytest.approx(0.1, abs=0.01)
 
 
 def test_an_error_that_all_candidates_share_decides_nothing():
     shared = np.full((2, 2), 0.04) + np.diag([1e-6, 1e-6])
-    best = weigh(Known([3.0, 3.1], shared), named("finish", "start b")).best
+    best = weigh(Known([3.0, 3.1], shared), named("continue", "scale up to b")).best
     assert best.probability == pytest.approx(1.0)
-    assert best.cost_if_wrong == 0.0
+    assert best.expected_regret == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_gain_is_the_difference_to_finishing_with_its_interval():
     """Var(a - b) = 0.04 + 0.09 - 2 x 0.03 = 0.07."""
     covariance = [[0.04, 0.03], [0.03, 0.09]]
-    options = weigh(Known([3.0, 2.5], covariance), named("finish", "start b")).options
+    options = weigh(Known([3.0, 2.5], covariance), named("continue", "scale up to b")).options
     gain = {option.candidate.name: option.gain for option in options}
-    assert gain["start b"].value == pytest.approx(0.5)
-    assert gain["start b"].low == pytest.approx(0.5 - 1.96 * 0.07**0.5, abs=1e-4)
-    assert gain["finish"].value == gain["finish"].low == gain["finish"].high == 0.0
+    assert gain["scale up to b"].value == pytest.approx(0.5)
+    assert gain["scale up to b"].low == pytest.approx(0.5 - 1.96 * 0.07**0.5, abs=1e-4)
+    assert gain["continue"].value == gain["continue"].low == gain["continue"].high == 0.0
 
 
 def test_starts_share_the_probability_to_stop():
-    """Two starts that are as good as each other, both far better than finishing: which one is open, stopping is not."""
-    decision = weigh(Known([3.0, 2.5, 2.5], np.diag([1e-4] * 3)), named("finish", "start b", "start c"))
-    assert decision.stop == pytest.approx(1.0)
+    """Two starts that are as good as each other, both far better than continuing: which one is open, stopping is not."""
+    decision = weigh(Known([3.0, 2.5, 2.5], np.diag([1e-4] * 3)), named("continue", "scale up to b", "scale up to c"))
+    assert decision.scale_up_probability == pytest.approx(1.0)
     assert decision.best.probability == pytest.approx(0.5, abs=0.03)
-    assert decision.best.candidate.is_start
-    assert decision.best.at_stake < 0.02
+    assert decision.best.candidate.from_scratch
+    assert decision.best.expected_regret < 0.02
 
 
 def test_the_step_of_a_target_loss():
     live = run("100M", 100_000_000, until=0.5)
     joint = Joint().fit(SIZES[1:], live)
     wanted = float(law(100_000_000, wsd(), [3700])[0])
-    middle, early, late = steps_to(joint, live, wanted)
+    middle, early, late = when_reached(joint, live, wanted).ahead
     assert early <= middle <= late
     assert middle == pytest.approx(3700, abs=120)
-    assert steps_to(joint, live, 0.5) == (np.inf, np.inf, np.inf)
+    assert when_reached(joint, live, 0.5).ahead == (np.inf, np.inf, np.inf)
 
 
 def test_the_best_size_is_the_one_whose_forecast_is_the_lowest():

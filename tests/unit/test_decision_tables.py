@@ -8,10 +8,10 @@ import pytest
 
 from planted_laws import SIZES, run, wsd
 from toposcale.analysis import decisions
-from toposcale.analysis.decisions import candidate_table, decision_table, moments
+from toposcale.analysis.decisions import candidate_table, decision_points, decision_table
 from toposcale.analysis.regret import POLICIES
 
-DECISION = {"remaining": None, "sizes": [2]}
+DECISION = {"remaining": None, "multiples": [2]}
 
 
 def families(count=3):
@@ -33,12 +33,12 @@ def test_regret_is_the_loss_given_up_at_the_same_total_compute():
     assert (judged["regret"] > -1e-12).all()
     for _, group in judged.groupby("model"):
         assert group["remaining"].nunique() == 1
-        finish = group[group["policy"] == "always_finish"].iloc[0]
+        finish = group[group["policy"] == "always_continue"].iloc[0]
         own = next(h for h in families() if h.model == finish["model"])
         assert finish["loss"] == own.final_loss
         # The best of all candidates costs nothing; stopping at half time to start four times the size costs.
         assert group["regret"].min() == 0
-        assert group.set_index("policy").loc["stop_now", "regret"] > 0
+        assert group.set_index("policy").loc["next_size", "regret"] > 0
 
 
 def test_an_alternative_that_was_trained_is_an_observed_truth():
@@ -49,10 +49,10 @@ def test_an_alternative_that_was_trained_is_an_observed_truth():
     fitting, other = run("400M-short", 400_000_000, wsd(steps)), run("400M-long", 400_000_000)
     with_it = decision_table([small, fitting, other], fractions=[0.5]).set_index("policy")
     without = decision_table([small, other], fractions=[0.5]).set_index("policy")
-    assert with_it.loc["stop_now", "truth"] == "observed"
-    assert with_it.loc["stop_now", "loss"] == fitting.final_loss
-    assert without.loc["stop_now", "truth"] == "modelled"
-    assert without.loc["always_finish", "truth"] == "modelled"
+    assert with_it.loc["next_size", "truth"] == "observed"
+    assert with_it.loc["next_size", "loss"] == fitting.final_loss
+    assert without.loc["next_size", "truth"] == "modelled"
+    assert without.loc["always_continue", "truth"] == "modelled"
 
 
 def test_the_future_of_a_run_moves_no_choice():
@@ -73,7 +73,7 @@ def test_the_advice_finishes_where_there_is_no_forecast_to_be_believed():
     rising[20:] = np.linspace(rising[20], 9.0, len(rising) - 20)
     table = decision_table([replace(small, checkpoint_losses=rising), large], fractions=[0.5])
     advice = table.set_index("policy").loc["advice"]
-    assert advice["choice"] == "finish"
+    assert advice["choice"] == "continue"
     assert "rising" in advice["reason"]
     assert np.isnan(advice["probability"])
 
@@ -82,7 +82,11 @@ def test_a_single_size_has_empty_tables_with_all_their_columns():
     table = decision_table(SIZES[:1])
     assert table.empty
     assert "regret" in table.columns
-    assert set(candidate_table(moments(SIZES[:1]))["candidate"]) == {"finish", "start 2 x 100M", "start 4 x 100M"}
+    assert set(candidate_table(decision_points(SIZES[:1]))["candidate"]) == {
+        "continue",
+        "scale up to 2 x 100M",
+        "scale up to 4 x 100M",
+    }
 
 
 def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping():
@@ -93,8 +97,8 @@ def test_a_short_run_whose_rest_buys_no_larger_size_is_judged_without_stopping()
     ]
     table = decision_table(family, fractions=[0.9])
     own = table[table["model"] == "one"].set_index("policy")
-    assert set(own.index) == {"advice", "always_finish"}
-    assert own.loc["always_finish", "loss"] == family[1].final_loss
+    assert set(own.index) == {"advice", "always_continue"}
+    assert own.loc["always_continue", "loss"] == family[1].final_loss
 
 
 def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
@@ -102,7 +106,7 @@ def test_a_run_at_its_planned_end_is_over_even_without_a_loss_there():
     silent = replace(whole, checkpoint_losses=np.append(whole.checkpoint_losses[:-3], [np.nan] * 3))
     assert not silent.is_finished
     assert silent.is_over
-    assert not candidate_table(moments([silent, run("400M", 400_000_000)]))["is_live"].any()
+    assert not candidate_table(decision_points([silent, run("400M", 400_000_000)]))["is_live"].any()
 
 
 def test_what_the_advice_refuses_is_told_in_the_report_too():
@@ -110,7 +114,7 @@ def test_what_the_advice_refuses_is_told_in_the_report_too():
     live = run("100M", 100_000_000, until=0.9)
     losses = live.checkpoint_losses.copy()
     losses[-3:] -= 1.0
-    [row] = candidate_table(moments([replace(live, checkpoint_losses=losses)])).to_dict("records")
+    [row] = candidate_table(decision_points([replace(live, checkpoint_losses=losses)])).to_dict("records")
     assert row["candidate"] == ""
     assert row["reason"]
     assert row["is_live"]

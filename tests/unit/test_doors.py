@@ -1,4 +1,4 @@
-"""One training, told through every door: the same forecast, the same choice, and as sure.
+"""One training, told through every door: the same forecast, the same choice, and as confident.
 
 The doors: columns and files from Python, the command, the folder of a Trainer, the tables of a run, and the watch page on
 the folder of a monitor. tests/workflow/test_curves.py holds `make advice` against them.
@@ -13,19 +13,19 @@ import pytest
 import toposcale
 from toposcale.__main__ import main
 from toposcale.analysis.decisions import decision_tables
+from toposcale.analysis.training_runs import model_rows
 from toposcale.io import loss_curves, schemas
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.records import add
 from toposcale.pages.watch import Follower
-from toposcale.training.schedules import planned
 
 FINAL, SIZE, TOKENS = 1600, 60_000_000, 100_000
 SMALLER = 15_000_000
 SCHEDULE = {"shape": "cosine", "warmup_steps": 100, "peak": 1e-3, "final": 1e-4, "steps": FINAL}
 SAME = (
-    *("step", "final_step", "loss", "forecast", "forecast_low", "forecast_high", "models_read", "choice", "sure"),
-    *("probability", "stop_probability", "gain", "gain_low", "gain_high", "at_stake", "cost_if_wrong"),
-    *("unsure_because", "best_size"),
+    *("step", "final_step", "loss", "forecast", "forecast_low", "forecast_high", "models_read", "choice", "confident"),
+    *("probability", "scale_up_probability", "gain", "gain_low", "gain_high", "expected_regret"),
+    *("low_confidence_reasons", "best_size"),
 )
 
 
@@ -94,12 +94,12 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
     for name, size, columns in (("live", SIZE, LIVE), ("done", SMALLER, DONE))[: 1 + known]:
         facts = {"model": name, "family": "one", "seed": 0, "n_parameters": size}
         facts |= {"tokens_per_step": TOKENS, "final_step": FINAL}
-        row, knots = planned(facts, {"schedule": SCHEDULE}, columns["step"], columns["learning_rate"])
+        rows = model_rows(facts, {"schedule": SCHEDULE}, columns["step"], columns["learning_rate"])
         losses = loss_curves.of_columns(columns)
         logs.append(losses.log().to_pandas().assign(model=name))
         metrics.append(losses.metric_rows(name).to_pandas())
-        models.append(row)
-        schedules += knots
+        models.append(rows.model)
+        schedules += rows.schedule
     tables = decision_tables(
         schemas.TABLES["features"].frame([]),
         pd.concat(metrics),
@@ -107,22 +107,22 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
         pd.concat(logs),
         schemas.TABLES["schedules"].frame(schedules),
         fractions=[0.3],
-        decision={"remaining": None, "sizes": [2, 4]},
+        decision={"remaining": None, "multiples": [2, 4]},
         seed=1,
         resamples=20,
     )
     row = tables["advice"].set_index("model").loc["live"]
-    for key in ("choice", "sure", *(key for key in SAME if key in row.index and key != "choice")):
+    for key in ("choice", "confident", *(key for key in SAME if key in row.index and key != "choice")):
         expected = advice[key]
         assert row[key] == (pytest.approx(expected, rel=1e-9) if isinstance(expected, float) else expected) or (
-            key == "unsure_because"
+            key == "low_confidence_reasons"
         )
     assert row["sentence"] == advice.sentence
     options = tables["candidates"][tables["candidates"]["model"] == "live"].set_index("candidate")
     for option in advice["candidates"]:
         assert options.loc[option["candidate"], "loss"] == pytest.approx(option["loss"], rel=1e-9)
-        assert options.loc[option["candidate"], "is_sure"] == (
-            advice["sure"] and option["candidate"] == advice["choice"]
+        assert options.loc[option["candidate"], "is_confident"] == (
+            advice["confident"] and option["candidate"] == advice["choice"]
         )
 
 

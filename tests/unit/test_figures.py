@@ -467,7 +467,7 @@ def test_every_candidate_of_a_decision_is_drawn_with_its_interval(run):
 def test_candidates_of_runs_under_way_are_drawn_alone(run):
     """Those of finished runs only where no run is under way, and then as finished."""
     row = run["candidates"].iloc[0].to_dict() | {"model": "tiny-3k", "fraction": 0.5}
-    live = [row | {"is_live": True, "candidate": name} for name in ("finish", "start big")]
+    live = [row | {"is_live": True, "candidate": name} for name in ("continue", "scale up to big")]
     over = [row | {"is_live": False, "model": "xl-97k"}]
     text = words(decision_candidates(pd.DataFrame([*live, *over]), run["models"]))
     assert "tiny-3k at 50%" in text

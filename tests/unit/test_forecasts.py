@@ -18,7 +18,7 @@ def test_tables_make_the_histories_they_came_from_whatever_the_order_of_rows():
         assert one.n_parameters == other.n_parameters
         for name in ("steps", "losses", "gradient_norms", "checkpoint_steps", "checkpoint_losses"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-        np.testing.assert_array_equal(one.learning_rates[1:], other.learning_rates[1:])
+        np.testing.assert_array_equal(one.schedule.rates[1:], other.schedule.rates[1:])
         np.testing.assert_array_equal(one.features["weights/h0_total"], other.features["weights/h0_total"])
 
 
@@ -35,7 +35,7 @@ def test_a_stated_warmup_counts_where_no_rates_are_known():
     _, metrics, _, models = tables(family(2))
     stated = models.assign(warmup_steps=[20.0, np.nan])
     found = trainings_from_tables(pd.DataFrame(), metrics, pd.DataFrame(), stated)
-    assert [history.warmup_steps for history in found] == [20, 0]
+    assert [history.schedule.warmup_steps for history in found] == [20, 0]
 
 
 def test_the_same_seed_gives_the_same_tables():

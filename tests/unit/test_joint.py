@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from made_runs import changed
 from planted_laws import FINAL, law, run, wsd
 from toposcale.io.errors import NoForecast
-from toposcale.laws.family_law import FamilyLaw, Target, target_of
-from toposcale.laws.joint import SLOW_SHARE, Joint
-from toposcale.laws.priors import PUBLISHED, Belief
+from toposcale.laws.family_law import FamilyLaw
+from toposcale.laws.joint import SECOND_WEIGHT, Joint
+from toposcale.laws.priors import PUBLISHED, Gaussian
+from toposcale.runs.training_run import Target
 
 
 def test_the_gradient_is_that_of_the_law():
@@ -42,7 +44,7 @@ def test_each_of_the_two_laws_counts_by_how_well_it_told_the_losses():
     slow = replace(whole, checkpoint_losses=2.2 + 2.5 * (np.cumsum(rates / rates.max())[steps] / 100) ** -0.3 + noise)
     of_slow, of_learnt = (Joint().fit([], one).weights[1] for one in (slow, whole.first(0.5)))
     assert of_slow > 0.5
-    assert of_learnt < SLOW_SHARE
+    assert of_learnt < SECOND_WEIGHT
 
 
 def test_a_size_that_was_not_seen_is_forecast_from_two():
@@ -69,13 +71,13 @@ def test_a_repeated_fit_has_the_same_bytes():
 
 def test_what_the_losses_say_of_the_constants_moves_away_from_the_prior():
     """The planted exponent of the size is 0.3, and L0 = 1.8 + 0.6 N^-0.3 in hundreds of millions."""
-    wide = PUBLISHED._replace(log_alpha_n=Belief(np.log(0.6), 0.7), share=Belief(0.0, 1.0))
+    wide = PUBLISHED._replace(log_alpha_n=Gaussian(np.log(0.6), 0.7), share=Gaussian(0.0, 1.0))
     family = [run(f"{n}00M", n * 100_000_000) for n in (1, 2, 4, 8, 16, 32)]
-    learnt = Joint(wide).fit(family).laws[0].learnt()
-    assert learnt.log_alpha_n.width < 0.5
-    assert abs(learnt.log_alpha_n.centre - np.log(0.3)) < abs(np.log(0.6) - np.log(0.3))
+    learnt = Joint(wide).fit(family).laws[0].posterior()
+    assert learnt.log_alpha_n.sd < 0.5
+    assert abs(learnt.log_alpha_n.mean - np.log(0.3)) < abs(np.log(0.6) - np.log(0.3))
     # E / L0 of the largest size, as log-odds
-    at = learnt.share.centre + np.exp(wide.log_alpha_n.centre) * np.log(32e8 / 1e8)
+    at = learnt.share.mean + np.exp(wide.log_alpha_n.mean) * np.log(32e8 / 1e8)
     assert at == pytest.approx(np.log(1.8 / (0.6 * 32**-0.3)), abs=0.7)
 
 
@@ -95,7 +97,7 @@ def test_the_tokens_of_a_step_are_the_clock_between_runs():
     live = run("100M", 100_000_000, until=0.5)
     steps = live.checkpoint_steps[live.checkpoint_steps % 2 == 0]
     known = np.isin(live.checkpoint_steps, steps)
-    doubled = replace(
+    doubled = changed(
         live,
         model="doubled",
         n_parameters=100_000_000,
@@ -108,8 +110,8 @@ def test_the_tokens_of_a_step_are_the_clock_between_runs():
     one = Joint().fit([], live).forecast(live)
     both = Joint().fit([doubled], live).forecast(live)
     assert both.value == pytest.approx(one.value, abs=0.02)
-    wrong = Joint().fit([replace(doubled, tokens_per_step=1000)], live)
-    assert wrong.misfit_now > Joint().fit([doubled], live).misfit_now
+    wrong = Joint().fit([changed(doubled, tokens_per_step=1000)], live)
+    assert wrong.discrepancy_now > Joint().fit([doubled], live).discrepancy_now
 
 
 def test_a_run_without_a_loss_has_no_law():
@@ -134,6 +136,6 @@ def test_a_first_row_that_is_of_something_else_moves_nothing():
 def test_a_target_names_the_run_that_it_is_of():
     live = run("100M", 100_000_000, until=0.5)
     joint = Joint().fit([], live)
-    own = target_of(live, live.last_step + 1)
+    own = live.target(live.last_step + 1)
     _, covariance = joint.predict([own, own._replace(model="")])
     assert covariance[0, 0] < covariance[1, 1]

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from made_runs import changed
 from toposcale.analysis.graph_dependence import graph_dependence_tables
 from toposcale.analysis.landscape_information import intraclass_correlation, landscape_information_tables
 from toposcale.features import gradient_clouds
@@ -129,7 +130,7 @@ def test_the_ball_has_profiles_beside_its_bowl():
 def test_the_density_of_two_eigenvalues_has_two_peaks():
     # The bulk at 3 has 24 of 40 eigenvalues, 1 has 12, 1/2 has 4.
     grid, density, error = compute_features(
-        [bowl()], parameters(), replace(SETTINGS, density_runs=40), model="m"
+        [bowl()], parameters(), changed(SETTINGS, density_runs=40), model="m"
     ).density
     mass = [
         np.trapezoid(density[chosen], grid[chosen]) for chosen in (grid > 2, (grid > 0.75) & (grid < 2), grid < 0.75)

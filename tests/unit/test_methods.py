@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from made_runs import changed, training_run
 from planted_runs import FINAL, WARMUP, cosine, family, forecast, run
 from toposcale.analysis.forecasts import forecast_table, trainings_from_tables
-from toposcale.forecasting import METHODS, Family, Prediction, TrainingRun, make
+from toposcale.forecasting import METHODS, Family, Prediction, make
 from toposcale.laws import methods as every
 from toposcale.laws.ridge import Ridge, ridge_weights
 
@@ -46,7 +47,7 @@ def test_what_comes_after_the_cut_moves_nothing(method):
 
 
 def test_ridge_never_reads_the_final_loss_of_another_seed_of_the_same_size():
-    histories = [*family(), replace(run(2, seed=1), model="model-2.seed1", seed=1)]
+    histories = [*family(), changed(run(2, seed=1), model="model-2.seed1", seed=1)]
     cut = [history.first(0.3) for history in histories]
     finished = {history.model: history for history in histories}
     high = replace(histories[-1], checkpoint_losses=histories[-1].checkpoint_losses + 70)
@@ -58,7 +59,7 @@ def test_ridge_never_reads_the_final_loss_of_another_seed_of_the_same_size():
 @pytest.mark.parametrize("method", METHODS)
 def test_on_planted_runs_every_method_is_in_the_right_place(method):
     """A power law at a constant rate: the methods that know the form are close, all are within 0.3 of 2.56."""
-    histories = [replace(history, learning_rates=np.full(FINAL + 1, 3e-3)) for history in family()]
+    histories = [changed(history, learning_rates=np.full(FINAL + 1, 3e-3)) for history in family()]
     prediction = forecast(method, histories, 0.5, number=1)
     close = {"power_law": 0.02, "chinchilla": 0.02, "multi_power_law": 0.1, "joint": 0.1, "ridge_loss": 0.05}
     assert prediction.value == pytest.approx(histories[1].final_loss, abs=close.get(method, 0.3))
@@ -87,7 +88,7 @@ def test_a_forecast_that_cannot_be_made_is_nan_with_a_reason(method, case, every
     change = dict(BROKEN[case])
     if case == "nothing":
         change["gradient_norms"] = []
-    histories = [replace(h, **change) if everywhere or i == 0 else h for i, h in enumerate(family(4))]
+    histories = [changed(h, **change) if everywhere or i == 0 else h for i, h in enumerate(family(4))]
     prediction = forecast(method, histories, 0.3)
     if np.isfinite(prediction.value):
         assert prediction.low <= prediction.value <= prediction.high
@@ -104,7 +105,7 @@ def test_a_forecast_that_cannot_be_made_is_nan_with_a_reason(method, case, every
 )
 def test_no_short_series_is_an_error(values, method):
     steps = np.arange(len(values)) * 10
-    history = TrainingRun(
+    history = training_run(
         "short",
         10,
         10,
@@ -154,7 +155,7 @@ def test_a_forecast_above_the_present_loss_under_a_falling_rate_is_refused():
 
     found = every.forecast(Rising(), history)
     assert "above the present" in found.reason
-    flat = replace(history, learning_rates=np.full(FINAL + 1, 1e-3))
+    flat = changed(history, learning_rates=np.full(FINAL + 1, 1e-3))
     assert every.forecast(Rising(), flat).value == 9.0
 
 
@@ -165,20 +166,20 @@ def test_rows_without_a_loss_are_the_plan_and_no_progress():
     tailed = replace(whole.first(0.3), steps=whole.steps, losses=losses, gradient_norms=np.full(FINAL, np.nan))
     assert tailed.last_step == 300
     assert not tailed.is_finished
-    assert tailed.plan_known
+    assert tailed.schedule.is_known
     assert np.isnan(tailed.final_loss)
 
 
 def test_the_method_to_trust_follows_from_the_plan():
     assert every.default_method(run(0)) == "joint"
-    assert every.default_method(replace(run(0), learning_rates=cosine()[:300])) == "power_law"
+    assert every.default_method(changed(run(0), learning_rates=cosine()[:300])) == "power_law"
 
 
 @pytest.mark.parametrize("known", [{"learning_rates": cosine()}, {"stated_warmup": WARMUP}])
 def test_the_power_laws_clock_is_moved_by_half_the_warmup(known):
     """Of a linear warm-up half the steps count: L = 5 (step - 20)^-0.4 + 2 is found exactly after 40 steps of it."""
     steps = np.arange(WARMUP, 500)
-    history = TrainingRun(
+    history = training_run(
         "moved", 1, 1, FINAL, checkpoint_steps=steps, checkpoint_losses=5 * (steps - WARMUP / 2) ** -0.4 + 2, **known
     )
     found = make("power_law").fit(history).predict(FINAL)
@@ -200,13 +201,13 @@ def test_sizes_that_have_not_started_are_forecast_by_the_joint_law_alone():
             replace(h, losses=h.losses + more, checkpoint_losses=h.checkpoint_losses + more)
             for h, more in zip(family(3), moved, strict=True)
         ),
-        TrainingRun("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
+        training_run("planned", 3000 * 27, 1024, FINAL, learning_rates=cosine(), family="planted"),
     ]
     table = forecast_table(histories, fractions=[0.5], methods=["power_law", "joint"])
     planned = table[table["model"] == "planned"]
     assert list(zip(planned["fraction"], planned["method"], strict=True)) == [(0.0, "joint")]
     assert planned["low"].item() < 6 * FINAL**-0.35 + 1.03 + 3**-0.9 < planned["high"].item()
-    other = [replace(h, family="another") if h.model == "planned" else h for h in histories]
+    other = [changed(h, family="another") if h.model == "planned" else h for h in histories]
     table = forecast_table(other, fractions=[0.5], methods=["joint"])
     assert "no loss" in table[table["model"] == "planned"]["reason"].item()
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from made_runs import training_run
 from paths import ROOT
 from studies.decisions.__main__ import own
 from studies.decisions.own import (
@@ -17,7 +18,6 @@ from studies.decisions.own import (
     where_starting_was_right,
 )
 from toposcale.analysis.regret import OBSERVED
-from toposcale.forecasting import TrainingRun
 from toposcale.training.schedules import Schedule
 
 TABLES = ROOT / "studies/decisions/tables"
@@ -33,14 +33,14 @@ def run(entry, size, steps, seed=1):
     at = np.unique(np.linspace(0, steps, 21).astype(int))
     log = np.arange(1, steps + 1)
     curve = 2 + 30 * size**-0.34 + 6 * log**-0.5
-    return TrainingRun(
+    return training_run(
         model=f"{entry}.seed{seed}",
         n_parameters=size,
         tokens_per_step=64,
         final_step=steps,
         family="one",
         seed=seed,
-        plan="given",
+        provenance="given",
         steps=log,
         losses=curve,
         learning_rates=Schedule("cosine", 3e-3, steps, warmup_steps=20).rates(),
@@ -57,7 +57,7 @@ def family():
             steps = round((1 - percent / 100) * STEPS * SIZES[base] / SIZES[bigger])
             runs.append(run(f"{bigger}-after-{base}-{percent}", SIZES[bigger], steps))
     models = pd.DataFrame(
-        [{"model": one.model, "entry": one.model.partition(".")[0], "seed": one.seed} for one in runs]
+        [{"model": one.model, "entry": one.model.partition(".")[0], "seed": one.metadata.seed} for one in runs]
     )
     return runs, alternatives_of(models, runs)
 
@@ -73,16 +73,23 @@ def test_every_alternative_belongs_to_its_base_run(family):
 def test_regret_is_what_was_observed(family):
     runs, alternatives = family
     table = decision_table(runs, alternatives)
-    assert set(table["policy"]) >= {"advice", "expected_regret", "always_finish", "stop_now", "oracle", "topology_rate"}
-    ends = {"finish": end_of(3000, 400), "start b": end_of(7000, 137), "start c": end_of(20000, 48)}
+    assert set(table["policy"]) >= {
+        "advice",
+        "expected_regret",
+        "always_continue",
+        "next_size",
+        "oracle",
+        "topology_rate",
+    }
+    ends = {"continue": end_of(3000, 400), "scale up to b": end_of(7000, 137), "scale up to c": end_of(20000, 48)}
     here = table[(table["model"] == "a.seed1") & (table["fraction"] == 0.2)].set_index("policy")
     best = min(ends, key=ends.get)
     assert here.loc["oracle", "choice"] == here.loc["oracle", "best"] == best
     assert here.loc["oracle", "regret"] == 0
-    assert here.loc["always_finish", "regret"] == pytest.approx(ends["finish"] - ends[best])
-    assert here.loc["stop_now", "loss"] == pytest.approx(ends["start b"])
-    later = [ends["start b"], end_of(7000, 86), ends["finish"]]
-    assert here.loc["stop_at_random", "loss"] == pytest.approx(np.mean(later))
+    assert here.loc["always_continue", "regret"] == pytest.approx(ends["continue"] - ends[best])
+    assert here.loc["next_size", "loss"] == pytest.approx(ends["scale up to b"])
+    later = [ends["scale up to b"], end_of(7000, 86), ends["continue"]]
+    assert here.loc["random_stop", "loss"] == pytest.approx(np.mean(later))
     assert (table["regret"].dropna() >= 0).all()
 
 
@@ -98,7 +105,7 @@ def test_intervals_are_over_runs_and_the_oracle_gives_up_nothing(family):
     table = policy_table_of_own(decision_table(*family)).set_index(["decisions", "policy"])
     assert table.loc[("all", "oracle"), "regret"] == 0
     assert table.loc[("all", "expected_regret"), ["n_decisions", "n_models"]].tolist() == [4, 2]
-    assert table.loc[("at 20%", "always_finish"), "against_finish"] == 0
+    assert table.loc[("at 20%", "always_continue"), "regret_saved"] == 0
 
 
 def test_where_starting_was_right_counts_the_best(family):
@@ -151,15 +158,15 @@ def test_the_numbers_of_the_page_are_those_of_the_tables():
     long = judged[judged["model"].str.contains("-long")].groupby("policy")["regret"].mean()
     for policy, row in policies.iterrows():
         interval = f"{row['regret']:.3f} ({row['regret_low']:.3f} to {row['regret_high']:.3f})"
-        less = f"{row['against_finish']:.3f} ({row['against_finish_low']:.3f} to {row['against_finish_high']:.3f})"
+        less = f"{row['regret_saved']:.3f} ({row['regret_saved_low']:.3f} to {row['regret_saved_high']:.3f})"
         counts = f"| `{policy}` | {row['n_decisions']} | {row['share_best']:.0%} |"
         wanted = f"{counts} {interval} | {less} | {long[policy]:.3f} |"
         assert wanted in page
     oracle = policies.loc["oracle"]
-    bounds = f"{oracle['against_finish_low']:.3f} to {oracle['against_finish_high']:.3f}"
-    assert f"{oracle['against_finish']:.3f} nats ({bounds}) better than always finishing" in page
+    bounds = f"{oracle['regret_saved_low']:.3f} to {oracle['regret_saved_high']:.3f}"
+    assert f"{oracle['regret_saved']:.3f} nats ({bounds}) better than always finishing" in page
     advice = decisions[decisions["policy"] == "advice"]
-    finish, sure = advice["best"] == "finish", advice["is_sure"].astype(bool)
+    finish, sure = advice["best"] == "continue", advice["is_confident"].astype(bool)
     assert f"Finishing was best in {finish.sum()} of the {len(advice)} decisions" in page
     assert f"and starting another size in {(~finish).sum()}." in page
     right = (advice["regret"][sure] <= 0).sum()

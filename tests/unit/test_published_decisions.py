@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 
 from benchmarks import published_decisions, published_forecasts
+from made_runs import training_run
 from paths import ROOT
 from studies.decisions import PUBLISHED_RUNS
 from studies.decisions import priors as learning
 from studies.decisions.forecasts import ALONE, JOINT, ONE_KNOWN, PENALTY, by_source, forecasts_of
 from studies.decisions.judge import EXPECTED_REGRET, decision_table, decisions_of, groups, policy_table
 from studies.decisions.priors import CONSTANTS, NONE, START, as_row, priors
-from studies.decisions.published import Run, best_of_sweeps, moments, read
-from toposcale.laws.priors import PEAK, PUBLISHED, Belief
-from toposcale.runs.training_run import TrainingRun
+from studies.decisions.published import Run, best_of_sweeps, decision_points, read
+from toposcale.laws.priors import PEAK, PUBLISHED, Gaussian
 
 TOKENS = 1e6
 KEYS = ["family", "shape", "setting", "usual"]
@@ -28,7 +28,7 @@ def a_run(name, size, steps, shape="constant", source="other"):
     losses = 2 + 30 * size**-0.2 + 5 * at**-0.5
     facts = {"steps": at, "losses": losses, "checkpoint_steps": at, "checkpoint_losses": losses}
     rates = np.ones(steps + 1) if shape == "constant" else np.linspace(1, 0.1, steps + 1)
-    history = TrainingRun(name, size, TOKENS, steps, learning_rates=rates, family="f", plan="given", **facts)
+    history = training_run(name, size, TOKENS, steps, learning_rates=rates, family="f", provenance="given", **facts)
     return Run(source=source, family="f", size=name, shape=shape, warmup_steps=0, history=history)
 
 
@@ -50,7 +50,7 @@ def small(tmp_path_factory):
 
 def test_the_pairs_are_as_many_as_the_definition_counts(published):
     counts: dict[tuple[str, str], int] = {}
-    for moment in moments(published):
+    for moment in decision_points(published):
         for start in moment.starts:
             if moment.base.is_usual and start.run.is_usual:
                 key = moment.base.family, moment.base.shape
@@ -70,7 +70,7 @@ def test_the_pairs_are_as_many_as_the_definition_counts(published):
 
 def test_a_constant_run_that_is_cut_is_a_run_of_so_many_steps():
     base, larger = a_run("small", 1_000_000, 100_000), a_run("large", 4_000_000, 100_000)
-    found = [one for one in moments([base, larger]) if one.whole.final_step == 50_000]
+    found = [one for one in decision_points([base, larger]) if one.whole.final_step == 50_000]
     assert [one.now.last_step / 50_000 for one in found] == pytest.approx([0.2, 0.3, 0.5], abs=0.05)
     for moment, share in zip(found, (0.2, 0.3, 0.5), strict=True):
         [start] = moment.starts
@@ -88,7 +88,7 @@ def test_a_pair_of_runs_that_decay_gives_the_moment():
     base = a_run("small", 1_000_000, 10_000, "cosine")
     fitting, too_long = (a_run(f"large{steps}", 4_000_000, steps, "cosine") for steps in (1_500, 2_400))
     too_near = a_run("near", 1_200_000, 3_000, "cosine")
-    [moment] = moments([base, fitting, too_long, too_near])
+    [moment] = decision_points([base, fitting, too_long, too_near])
     assert moment.now.last_step <= 0.4 * 10_000 < moment.now.last_step * 1.3
     [start] = moment.starts
     assert start.history.model == "large1500"
@@ -104,12 +104,12 @@ def test_no_choice_reads_what_is_still_to_come():
         late = np.where(base.history.steps > 0.45 * 10_000, shift, 0.0)
         moved = replace(base, history=replace(base.history, losses=base.history.losses + late))
         other = replace(larger, history=replace(larger.history, losses=larger.history.losses + shift))
-        return decision_table(moments([moved, other]), {NONE: PUBLISHED}).set_index("policy")
+        return decision_table(decision_points([moved, other]), {NONE: PUBLISHED}).set_index("policy")
 
     one, two = judged(0.0), judged(0.5)
     named = ["multi_power_law", "power_law", EXPECTED_REGRET]
     pd.testing.assert_frame_equal(one.loc[named, ["choice", "probability"]], two.loc[named, ["choice", "probability"]])
-    errors = [table.loc[EXPECTED_REGRET, "finish"][0] for table in (one, two)]
+    errors = [table.loc[EXPECTED_REGRET, "continue"][0] for table in (one, two)]
     assert errors[1] == pytest.approx(errors[0] - 0.5)
 
 
@@ -179,16 +179,16 @@ def test_the_search_finds_a_planted_optimum(monkeypatch):
 def test_a_known_peak_rate_moves_what_is_believed_of_b():
     low, high, unknown = (PUBLISHED.log_b_of(peak) for peak in (PEAK / 2, PEAK * 2, 1.0))
     assert high.centre - low.centre == pytest.approx(PUBLISHED.peak * np.log(4))
-    assert unknown == Belief(PUBLISHED.log_b.centre, unknown.width)
+    assert unknown == Gaussian(PUBLISHED.log_b.centre, unknown.width)
     assert unknown.width > low.width == PUBLISHED.log_b.width
 
 
 def test_given_schedules_are_lines_between_their_knots_and_peaks_are_absolute(published):
     knots = pd.read_csv(PUBLISHED_RUNS / "schedules.csv.gz").set_index("run")
     run = next(run for run in published if run.shape == "given")
-    own, peak = knots.loc[run.history.model], run.history.peak_rate
+    own, peak = knots.loc[run.history.model], run.history.schedule.peak_rate
     assert 1e-4 < peak < 1e-2
-    rates = run.history.learning_rates / peak
+    rates = run.history.schedule.rates / peak
     assert rates[own["step"].astype(int)] == pytest.approx(own["rate"].to_numpy())
     assert len(rates) == run.history.final_step + 1
 
@@ -204,7 +204,7 @@ def test_of_a_sweep_of_peak_rates_the_best_run_alone_is_judged():
 
 
 def test_every_moment_has_five_rows_of_the_base_before_it(published):
-    assert min(len(moment.now.steps) for moment in moments(published)) >= 5
+    assert min(len(moment.now.steps) for moment in decision_points(published)) >= 5
 
 
 def test_forecasts_are_judged_as_by_hand():
@@ -232,7 +232,7 @@ def test_forecasts_are_judged_as_by_hand():
 
 
 def test_the_command_forecasts_any_folder(small, tmp_path, monkeypatch, capsys):
-    """Constant runs have no end under a decay; a cosine run has three moments, each with its numbers or its reason."""
+    """Constant runs have no end under a decay; a cosine run has three decision points, each with numbers or a reason."""
     folder = tmp_path / "runs"
     folder.mkdir()
     runs = pd.read_csv(PUBLISHED_RUNS / "runs.csv").query("source == 'multi-power-law'")
@@ -274,15 +274,15 @@ def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path,
     [group] = json.loads(file.read_text())["groups"]
     committed = pd.read_csv(PUBLISHED_RUNS / "groups.csv")
     row = committed[(committed["family"] == "multi-power-law") & (committed["shape"] == "constant")].iloc[0]
-    for key in ("decisions", "near", "sure", "sure_right", "near_right", "coverage_finish", "coverage_start"):
+    for key in ("decisions", "near", "sure", "confident_right", "near_right", "coverage_continue", "coverage_start"):
         assert group[key] == pytest.approx(row[key], abs=1e-5), key
-    for key in ("error_finish", "error_start"):
+    for key in ("error_continue", "error_start"):
         assert group[key] == pytest.approx(row[key], rel=0.02), key
     policies = pd.read_csv(PUBLISHED_RUNS / "policies.csv").query("family == 'multi-power-law'")
     for policy, regret in policies.set_index("policy")["regret"].items():
         if policy in group["regret"]:
             assert group["regret"][policy] == pytest.approx(regret, abs=1e-3), policy
-    assert {EXPECTED_REGRET, "always_finish", "stop_now", "power_law", "multi_power_law", "oracle"} <= set(
+    assert {EXPECTED_REGRET, "always_continue", "next_size", "power_law", "multi_power_law", "oracle"} <= set(
         group["regret"]
     )
     assert "multi-power-law" in capsys.readouterr().out
@@ -290,19 +290,20 @@ def test_the_command_for_any_folder_gives_the_committed_numbers(small, tmp_path,
 
 def test_groups_and_intervals_by_hand():
     """Two base sizes with regrets (0, 0.2) and (0.1): mean 0.1; half of the sure answers are right."""
-    told = {"finish": (0.1, True), "starts": [(-0.3, False), (0.1, True)]}
+    told = {"continue": (0.1, True), "starts": [(-0.3, False), (0.1, True)]}
     rows = [
         {"policy": EXPECTED_REGRET, "base_size": size, "regret": regret, "probability": sure, "near": near, "best": best}
         for size, regret, sure, near, best in (
-            ("a", 0.0, 0.9, True, "finish"), ("a", 0.2, 0.95, False, "start b"), ("b", 0.1, 0.5, True, "start b"),
+            ("a", 0.0, 0.9, True, "continue"), ("a", 0.2, 0.95, False, "scale up to b"),
+            ("b", 0.1, 0.5, True, "scale up to b"),
         )
     ]  # fmt: skip
     table = pd.DataFrame([row | told | dict(zip(KEYS, ("f", "wsd", "alone", True), strict=True)) for row in rows])
     [group] = groups(table)
     assert group["regret"] == {EXPECTED_REGRET: pytest.approx(0.1)}
-    assert (group["sure"], group["sure_right"]) == (pytest.approx(2 / 3), 0.5)
+    assert (group["confident"], group["confident_right"]) == (pytest.approx(2 / 3), 0.5)
     assert (group["near"], group["near_right"]) == (2, 0.5)
-    assert (group["finish_best"], group["coverage_finish"]) == (pytest.approx(1 / 3), 1.0)
+    assert (group["continue_best"], group["coverage_continue"]) == (pytest.approx(1 / 3), 1.0)
     assert (group["coverage_start"], group["error_start"], group["bias_start"]) == (
         0.5, pytest.approx(0.2), pytest.approx(-0.1),
     )  # fmt: skip
@@ -314,7 +315,7 @@ def test_groups_and_intervals_by_hand():
 def test_the_same_rows_whatever_the_number_of_processes(small):
     runs = read(small)
     prior = committed_priors()
-    one, two = (decisions_of(list(moments(runs))[:4], prior, processes) for processes in (1, 2))
+    one, two = (decisions_of(list(decision_points(runs))[:4], prior, processes) for processes in (1, 2))
     pd.testing.assert_frame_equal(one, two)
 
 
@@ -330,8 +331,8 @@ def test_the_pages_tell_the_committed_regrets(page):
     means, _ = usual_means()
     for part in (
         f"{means[EXPECTED_REGRET]:.3f} nats",
-        f"always finishing {means['always_finish']:.3f}",
-        f"always starting the next size {means['stop_now']:.3f}",
+        f"always finishing {means['always_continue']:.3f}",
+        f"always starting the next size {means['next_size']:.3f}",
     ):
         assert part in text, part
 
@@ -342,8 +343,8 @@ def test_readme_counts_the_runs_and_decisions():
     pairs = groups_of.query("setting == 'alone'")["decisions"].sum()
     text = " ".join((ROOT / "README.md").read_text().split())
     assert f"{pairs} decisions of {len(runs)} published training runs" in text
-    right = (groups_of["sure_right"] * groups_of["sure"] * groups_of["decisions"]).sum()
-    sure = (groups_of["sure"] * groups_of["decisions"]).sum()
+    right = (groups_of["confident_right"] * groups_of["confident"] * groups_of["decisions"]).sum()
+    sure = (groups_of["confident"] * groups_of["decisions"]).sum()
     assert f"right in {100 * right / sure:.1f}% of the answers that it was sure of" in text
 
 

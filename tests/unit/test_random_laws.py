@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from made_runs import training_run
 from toposcale.io.errors import NoForecast
-from toposcale.laws.checked_law import trusted_law
-from toposcale.runs.training_run import TrainingRun
+from toposcale.laws.checked_law import checked_law
 from toposcale.training.schedules import Schedule
 
 SHARES = (0.2, 0.3, 0.5)
@@ -38,7 +38,7 @@ def random_training(seed):
     progress = np.cumsum(level)[rows]
     losses = floor + of_size * size**-alpha + of_tokens * (tokens * progress) ** -beta + gain * followed[rows]
     losses = losses * (1 + rng.uniform(0.0005, 0.003) * rng.standard_normal(len(rows)))
-    return TrainingRun(
+    return training_run(
         f"law {seed}",
         round(size),
         tokens,
@@ -48,7 +48,7 @@ def random_training(seed):
         checkpoint_steps=rows,
         checkpoint_losses=losses,
         learning_rates=rates,
-        plan="given",
+        provenance="given",
     )
 
 
@@ -61,7 +61,7 @@ def judged():
         for share in SHARES:
             now = whole.first(share)
             try:
-                end = trusted_law(now, []).forecast(now)
+                end = checked_law(now, []).forecast(now)
             except NoForecast:
                 continue
             rows.append((end.value - whole.final_loss, end.low <= whole.final_loss <= end.high))

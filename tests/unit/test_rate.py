@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
+from made_runs import training_run
 from planted_runs import FINAL, family, forecast, run
-from toposcale.forecasting import NoForecast, TrainingRun
+from toposcale.forecasting import NoForecast
 from toposcale.laws.rate import RateForecaster
 
 
 def test_a_rate_forecast_by_hand():
     """x = log u and L = 15 - x with u = step + 10: the loss at the end is 15 - log(u at the end), exactly."""
     steps = np.array([0, 10, 30, 70, 150])
-    history = TrainingRun(
+    history = training_run(
         "hand",
         1,
         1,

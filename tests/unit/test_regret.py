@@ -6,7 +6,7 @@ import pytest
 
 from toposcale.analysis.regret import MEANS, POLICIES, Choice, Outcome, judged, mean_regret, usual_choices
 
-OUTCOMES = {"finish": Outcome(2.0), "start b": Outcome(1.5), "start c": Outcome(1.75)}
+OUTCOMES = {"continue": Outcome(2.0), "scale up to b": Outcome(1.5), "scale up to c": Outcome(1.75)}
 
 
 def rows(outcomes=OUTCOMES, **chosen):
@@ -15,21 +15,21 @@ def rows(outcomes=OUTCOMES, **chosen):
 
 
 def test_the_usual_choices():
-    choices = usual_choices(Choice("start c", 0.4), "start b")
+    choices = usual_choices(Choice("scale up to c", 0.4), "scale up to b")
     assert tuple(choices) == POLICIES
-    assert choices["advice"] == Choice("start c", 0.4)
-    assert choices["always_finish"].candidate == "finish"
-    assert choices["stop_now"].candidate == "start b"
+    assert choices["advice"] == Choice("scale up to c", 0.4)
+    assert choices["always_continue"].candidate == "continue"
+    assert choices["next_size"].candidate == "scale up to b"
 
 
 def test_where_no_larger_size_can_be_started_nobody_stops():
-    assert set(usual_choices(Choice("finish", 1.0))) == {"advice", "always_finish"}
+    assert set(usual_choices(Choice("continue", 1.0))) == {"advice", "always_continue"}
 
 
 def test_regret_is_the_loss_less_that_of_the_best_outcome():
-    table = rows(a="finish", b="start b", c="start c", d="stop at random")
+    table = rows(a="continue", b="scale up to b", c="scale up to c", d="random stop")
     assert table["regret"].to_dict() == {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.375}
-    assert (table["best"] == "start b").all()
+    assert (table["best"] == "scale up to b").all()
     assert (table["best_loss"] == 1.5).all()
     assert (table["truth"] == "observed").all()
 
@@ -37,17 +37,17 @@ def test_regret_is_the_loss_less_that_of_the_best_outcome():
 def test_a_policy_that_chose_nothing_has_no_regret_but_a_reason():
     [row] = judged({"a": Choice("", reason="too few losses")}, OUTCOMES)
     assert np.isnan(row["regret"])
-    assert (row["best"], row["reason"]) == ("start b", "too few losses")
+    assert (row["best"], row["reason"]) == ("scale up to b", "too few losses")
 
 
 def test_of_equal_outcomes_the_first_of_the_alphabet_is_the_best_and_none_costs_anything():
-    table = rows({"start b": Outcome(2.0), "finish": Outcome(2.0)}, a="start b", b="finish")
-    assert (table["best"] == "finish").all()
+    table = rows({"scale up to b": Outcome(2.0), "continue": Outcome(2.0)}, a="scale up to b", b="continue")
+    assert (table["best"] == "continue").all()
     assert (table["regret"] == 0).all()
 
 
 def test_one_outcome_of_a_law_makes_every_row_a_modelled_one():
-    table = rows(OUTCOMES | {"start c": Outcome(1.75, observed=False)}, a="finish", b="start c")
+    table = rows(OUTCOMES | {"scale up to c": Outcome(1.75, observed=False)}, a="continue", b="scale up to c")
     assert (table["truth"] == "modelled").all()
 
 
@@ -55,9 +55,9 @@ def decisions(*given):
     """A table of (model, fraction, group, best, regret of finishing, regret of stopping)."""
     made = []
     for model, fraction, group, finishing, stopping in given:
-        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed", "is_sure": False}
-        made.append(where | {"policy": "always_finish", "choice": "finish", "regret": finishing})
-        made.append(where | {"policy": "stop_now", "choice": "start b", "regret": stopping})
+        where = {"model": model, "fraction": fraction, "size": group, "truth": "observed", "is_confident": False}
+        made.append(where | {"policy": "always_continue", "choice": "continue", "regret": finishing})
+        made.append(where | {"policy": "next_size", "choice": "scale up to b", "regret": stopping})
     return pd.DataFrame(made)
 
 
@@ -66,13 +66,13 @@ def test_every_group_counts_once_however_many_decisions_it_has():
         *(("one", 0.2, "small", 0.0, 0.3), ("two", 0.2, "small", 0.0, 0.5)), ("three", 0.2, "large", 0.2, 0.0)
     )
     found = mean_regret(table, ["fraction"], group="size").set_index("policy")
-    assert found.loc["stop_now", "regret"] == pytest.approx((0.4 + 0.0) / 2)
-    assert found.loc["always_finish", "regret"] == pytest.approx((0.0 + 0.2) / 2)
-    assert found.loc["stop_now", "against_finish"] == pytest.approx((-0.4 + 0.2) / 2)
-    assert found.loc["stop_now", ["n_decisions", "n_models"]].tolist() == [3, 3]
-    assert found.loc["stop_now", "share_best"] == pytest.approx(1 / 3)
+    assert found.loc["next_size", "regret"] == pytest.approx((0.4 + 0.0) / 2)
+    assert found.loc["always_continue", "regret"] == pytest.approx((0.0 + 0.2) / 2)
+    assert found.loc["next_size", "regret_saved"] == pytest.approx((-0.4 + 0.2) / 2)
+    assert found.loc["next_size", ["n_decisions", "n_models"]].tolist() == [3, 3]
+    assert found.loc["next_size", "share_best"] == pytest.approx(1 / 3)
     # Two groups: of the resamples a quarter has the one alone, a quarter the other alone.
-    bounds = found.loc["stop_now", ["regret_low", "regret_high"]].astype(float)
+    bounds = found.loc["next_size", ["regret_low", "regret_high"]].astype(float)
     assert bounds.tolist() == pytest.approx([0.0, 0.4])
 
 
@@ -80,32 +80,32 @@ def test_each_combination_of_columns_has_rows_of_its_own():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("one", 0.5, "a", 0.1, 0.0))
     table["family"] = "f"
     found = mean_regret(table, ["family", "fraction"]).set_index(["family", "fraction", "policy"])
-    assert found.loc[("f", 0.2, "stop_now"), "regret"] == 0.3
-    assert found.loc[("f", 0.5, "always_finish"), "regret"] == 0.1
+    assert found.loc[("f", 0.2, "next_size"), "regret"] == 0.3
+    assert found.loc[("f", 0.5, "always_continue"), "regret"] == 0.1
     assert found["regret_low"].isna().all()  # one group has no interval
 
 
 def test_a_decision_without_a_regret_is_left_out_of_its_policy_and_of_the_comparison():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, np.nan))
     found = mean_regret(table, ["fraction"]).set_index("policy")
-    assert found.loc["stop_now", ["n_decisions", "regret", "against_finish"]].tolist() == [1, 0.3, -0.3]
-    assert found.loc["always_finish", "n_decisions"] == 2
+    assert found.loc["next_size", ["n_decisions", "regret", "regret_saved"]].tolist() == [1, 0.3, -0.3]
+    assert found.loc["always_continue", "n_decisions"] == 2
 
 
 def test_sure_and_modelled_decisions_are_counted():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("two", 0.2, "b", 0.0, 0.1))
-    table.loc[table["policy"] == "stop_now", "is_sure"] = [True, False]
+    table.loc[table["policy"] == "next_size", "is_confident"] = [True, False]
     table.loc[table["model"] == "two", "truth"] = "modelled"
     found = mean_regret(table, ["fraction"]).set_index("policy")
-    assert found.loc["stop_now", ["n_sure", "n_modelled"]].tolist() == [1, 1]
-    assert found.loc["always_finish", ["n_sure", "n_modelled"]].tolist() == [0, 1]
+    assert found.loc["next_size", ["n_confident", "n_modelled"]].tolist() == [1, 1]
+    assert found.loc["always_continue", ["n_confident", "n_modelled"]].tolist() == [0, 1]
 
 
 def test_several_decisions_of_one_moment_need_a_key_that_tells_them_apart():
     table = decisions(("one", 0.2, "a", 0.0, 0.3), ("one", 0.2, "a", 0.4, 0.0))
     table["start"] = ["b", "b", "c", "c"]
     found = mean_regret(table, ["fraction"], key=["model", "fraction", "start"]).set_index("policy")
-    assert found.loc["stop_now", "against_finish"] == pytest.approx((-0.3 + 0.4) / 2)
+    assert found.loc["next_size", "regret_saved"] == pytest.approx((-0.3 + 0.4) / 2)
     with pytest.raises(pd.errors.MergeError):
         mean_regret(table, ["fraction"])
 

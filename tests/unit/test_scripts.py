@@ -33,17 +33,17 @@ def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path
     path.write_text(json.dumps({"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}))
     missing = tmp_path / "pythia" / "step-00000016.size.json"
     files = advice.Files("pythia", {"sizes": [str(path), str(missing)]}, None, [])
-    row, knots = files.row_and_plan({"family": "pythia", "final_step": 8})
-    assert (row["n_parameters"], row["final_step"]) == (70, 8)
-    assert knots == []
+    rows = files.rows({"family": "pythia", "final_step": 8})
+    assert (rows.model["n_parameters"], rows.model["final_step"]) == (70, 8)
+    assert rows.schedule == []
 
 
 def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():
     steps, rates = [1, 2, 3, 4], [0.1, 0.2, 0.1, 0.05]
-    row, _ = _models.row_and_plan("m", {"last_checkpoint": 3}, steps=steps, rates=rates)
+    row = _models.rows_of_model("m", {"last_checkpoint": 3}, steps=steps, rates=rates).model
     assert (row["final_step"], row["warmup_steps"]) == (4, 2)
     stated = {"last_checkpoint": 3, "final_step": 9, "warmup_steps": 1}
-    row, _ = _models.row_and_plan("m", stated, steps=steps, rates=rates)
+    row = _models.rows_of_model("m", stated, steps=steps, rates=rates).model
     assert (row["final_step"], row["warmup_steps"]) == (9, 1)
 
 
@@ -51,9 +51,9 @@ def test_steps_that_were_logged_again_are_a_fact_of_the_model_and_a_note_on_its_
     """The log keeps the last row alone, so nothing else tells of them."""
     (tmp_path / "losses.csv").write_text("step,loss\n1,5\n2,4.4\n3,9\n2,4\n3,3\n4,2.5\n")
     files = advice.Files("m", {}, str(tmp_path / "losses.csv"), [])
-    row, _ = files.row_and_plan({"n_parameters": 9, "final_step": 8, "seed": 1})
+    row = files.rows({"n_parameters": 9, "final_step": 8, "seed": 1}).model
     assert row["repeated_steps"] == 2
     features, models = schemas.TABLES["features"].frame([]), schemas.TABLES["models"].frame([row])
     log = files.log.assign(model="m")
     [training] = trainings_from_tables(features, files.metrics, log, models)
-    assert training.notes == ("of 2 steps that were logged again, as after a restart, the last value counts",)
+    assert training.metadata.notes == ("of 2 steps that were logged again, as after a restart, the last value counts",)

@@ -303,9 +303,9 @@ def policies(count, gain, low, high):
         [
             base
             | {"policy": "advice", "regret": 0.01, "regret_low": 0.0, "regret_high": 0.02}
-            | {"against_finish": gain, "against_finish_low": low, "against_finish_high": high},
-            base | {"policy": "always_finish", "regret": 0.01 + gain, "regret_low": 0.0, "regret_high": 0.5},
-            base | {"policy": "stop_now", "regret": 0.2, "regret_low": 0.1, "regret_high": 0.3},
+            | {"regret_saved": gain, "regret_saved_low": low, "regret_saved_high": high},
+            base | {"policy": "always_continue", "regret": 0.01 + gain, "regret_low": 0.0, "regret_high": 0.5},
+            base | {"policy": "next_size", "regret": 0.2, "regret_low": 0.1, "regret_high": 0.3},
         ]
     )
 
@@ -313,7 +313,7 @@ def policies(count, gain, low, high):
 @pytest.mark.parametrize(
     ("count", "low", "high", "verdict"),
     [
-        (12, 0.01, 0.05, "Yes, against always finishing."),
+        (12, 0.01, 0.05, "Yes, against always continuing."),
         (12, -0.01, 0.05, "Not shown."),
         (12, -0.05, -0.01, "No, it would have cost loss."),
         (9, 0.01, 0.05, "Not tested: 9 decisions."),
@@ -324,29 +324,29 @@ def test_the_advice_helps_where_it_beats_always_finishing_over_ten_decisions(cou
     assert text.startswith(verdict)
     assert f"over {count} decisions" in text
     assert f"In 4 of the {count} decisions the truth is a law" in text
-    assert "always stopping 0.200 (95% interval 0.100 to 0.300)" in text
+    assert "always the next size 0.200 (95% interval 0.100 to 0.300)" in text
 
 
 def advised(model, choice, sentence, **more):
-    row = {"model": model, "fraction": 0.7, "is_live": True, "choice": choice, "sure": False, "probability": 0.5}
+    row = {"model": model, "fraction": 0.7, "is_live": True, "choice": choice, "confident": False, "probability": 0.5}
     return row | {"sentence": sentence} | more
 
 
 def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
-    rows = [advised("a", "finish", "Finish; sure: 95%.", sure=True), advised("b", "", "over", is_live=False)]
+    rows = [advised("a", "continue", "Continue; 95%, confident.", confident=True), advised("b", "", "over", is_live=False)]
     texts = answers(VERDICTS[:0], advice=pd.DataFrame(rows))
     assert list(texts)[:2] == ["In one sentence", "What should be done with the runs under way?"]
-    assert texts["In one sentence"].startswith(". Finish.")
-    assert texts["What should be done with the runs under way?"].startswith("Finish. ")
-    assert "a at 70%: Finish; sure: 95%." in texts["What should be done with the runs under way?"]
+    assert texts["In one sentence"].startswith(". Continue.")
+    assert texts["What should be done with the runs under way?"].startswith("Continue. ")
+    assert "a at 70%: Continue; 95%, confident." in texts["What should be done with the runs under way?"]
 
 
 def test_runs_under_way_are_told_in_the_words_of_the_advice():
-    rows = [advised("a", "start b", "Leans to start b (50%)."), advised("b", "", "No advice: it rises.")]
-    rows += [advised("c", "finish", "Finish: there is nothing to choose between.", probability=np.nan)]
+    rows = [advised("a", "scale up to b", "Scale up to b; 50%, not confident."), advised("b", "", "No advice: it rises.")]
+    rows += [advised("c", "continue", "Continue: there is nothing to choose between.", probability=np.nan)]
     text = answers(VERDICTS[:0], advice=pd.DataFrame(rows))["What should be done with the runs under way?"]
-    assert text.startswith("Leans to stop and start another size 1, no advice 1, finish 1. ")
-    assert "a at 70%: Leans to start b (50%). b at 70%: No advice: it rises." in text
+    assert text.startswith("Train another size (low confidence) 1, no advice 1, continue 1. ")
+    assert "a at 70%: Scale up to b; 50%, not confident. b at 70%: No advice: it rises." in text
 
 
 @pytest.mark.parametrize("question", range(6))

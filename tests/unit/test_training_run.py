@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from made_runs import changed
 from planted_runs import FINAL, WARMUP, run
+from toposcale.runs.checks import broken_steps
 
 
 def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
@@ -14,7 +16,7 @@ def test_a_cut_keeps_the_rows_up_to_its_step_and_the_whole_schedule():
     assert cut.steps[-1] == 300
     assert cut.checkpoint_steps[-1] == 300
     assert len(cut.features["weights/persistence_image"]) == len(cut.checkpoint_steps) == 7
-    np.testing.assert_array_equal(cut.learning_rates, whole.learning_rates)
+    np.testing.assert_array_equal(cut.schedule.rates, whole.schedule.rates)
     assert np.isnan(cut.final_loss)
     assert whole.final_loss == whole.checkpoint_losses[-1]
 
@@ -44,7 +46,7 @@ def test_without_a_log_the_loss_curve_is_the_metric_after_the_warmup():
 
 def test_a_last_checkpoint_without_a_loss_leaves_the_loss_that_was_measured_before_it():
     whole = run(0)
-    added = replace(
+    added = changed(
         whole,
         final_step=whole.final_step + 1,
         checkpoint_steps=np.append(whole.checkpoint_steps, whole.final_step + 1),
@@ -87,4 +89,4 @@ N = np.nan
 def test_rows_without_a_loss_are_lost_where_the_rows_before_have_one(losses, last_step, broken):
     steps = np.append(np.arange(len(losses) - 1) + 1, last_step)
     history = replace(run(0), steps=steps, losses=np.array(losses, float), gradient_norms=np.empty(0))
-    assert history.broken_steps.tolist() == steps[len(steps) - broken :].tolist()
+    assert broken_steps(history).tolist() == steps[len(steps) - broken :].tolist()

@@ -84,7 +84,7 @@ assert moved.query("feature == 'h0_wasserstein_1'")["change"].gt(0).all()
     size = "--parameters", "25e6", "--tokens-per-step", "524288"
     advised = run(python, "-m", "toposcale", "advise", "losses.csv", *size, *plan, folder=installed)
     assert advised.returncode == 0, advised.stderr
-    assert "start 100M" in advised.stdout
+    assert "scale up to 100M" in advised.stdout
     missing = run(python, "-m", "toposcale", "describe", "missing.safetensors", folder=installed)
     assert missing.returncode == 1
     assert missing.stderr == "toposcale: missing.safetensors: no such checkpoint\n"

@@ -205,7 +205,7 @@ def test_a_loss_curve_as_the_readme_and_its_page_have_it(place):
     for command, step in ((printed, "11,888"), (longer, "16,000")):
         told = done_as_printed(place, command)
         assert f"this run: step {step} of 24,000" in told
-        assert "start 100M" in told
+        assert "scale up to 100M" in told
         assert "=> " in told
     told = done_as_printed(place, in_a_run)
     assert "current: step 11,888 of 24,000" in told

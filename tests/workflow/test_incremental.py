@@ -105,7 +105,7 @@ CHANGES = {
     "forecasts.metrics": (["other.acc"], {"scores"}),
     "forecasts.loss": ("task.ppl", {"scores"}),
     "decision.remaining": (1e9, {"decisions"}),
-    "decision.sizes": ([8], {"decisions"}),
+    "decision.multiples": ([8], {"decisions"}),
     # They are read by the advice alone.
     "decision.gpu_flops": (1e12, set()),
     "decision.gpu_price": (2.0, set()),

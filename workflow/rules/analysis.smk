@@ -8,7 +8,7 @@ ANALYSIS_SETTINGS = {
     "fractions": config["forecasts"]["fractions"],
     "score_metrics": config["forecasts"]["metrics"],
     "loss_metric": config["forecasts"]["loss"],
-    "decision": {key: config["decision"][key] for key in ("remaining", "sizes")},
+    "decision": {key: config["decision"][key] for key in ("remaining", "multiples")},
     "graphs": config["landscape"]["graphs"],
     "planes": config["landscape"]["planes"],
     "repeats": config["landscape"]["repeats"],

@@ -1,4 +1,4 @@
-"""Finish, extend, or stop and start another size: the advice on every run, and what following it would have cost."""
+"""The advice on every run, and the regret of following it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,17 +11,18 @@ from toposcale.analysis.regret import NO_OUTCOME, POLICIES, Choice, Outcome, jud
 from toposcale.analysis.series import cells_of
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.decision.advice import Advice, advise_on
-from toposcale.decision.expected_regret import FINISH, USUAL, Candidate, Request, candidates, course_gap
+from toposcale.decision.candidates import CONTINUE, USUAL, Candidate, Request, candidates
 from toposcale.io import schemas
 from toposcale.laws.joint import Joint
+from toposcale.runs.learning_rate_schedule import shape_distance
 from toposcale.runs.training_run import TrainingRun
 
 RANDOM_STOPS = 8
-"""Moments, evenly spread over the rest of the run, that stand for a stop at random."""
+"""Decision points, evenly spread over the rest of the run, whose mean is a stop at random."""
 
-SAME_COMPUTE, SAME_COURSE = 0.05, 0.1
-"""A run that was trained counts as a candidate's truth where its compute differs by at most this share, and its rate, in
-units of the peak, by at most so much."""
+SAME_COMPUTE, SAME_SHAPE = 0.05, 0.1
+"""Largest differences of a trained run to a candidate of which it is the observed outcome: share of the compute, and of the
+learning rate in units of the peak."""
 
 
 def decision_tables(
@@ -36,9 +37,9 @@ def decision_tables(
     seed: int,
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
-    """The tables advice, candidates, decisions, decision_evaluation; `decision` is that section of the configuration."""
+    """Return the tables advice, candidates, decisions, decision_evaluation; decision: that section of the configuration."""
     trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules)
-    advised = moments(trainings, fractions, Request(decision["remaining"], decision["sizes"]))
+    advised = decision_points(trainings, fractions, Request(decision["remaining"], decision["multiples"]))
     evaluated = decision_table(trainings, fractions=fractions)
     by_cell = evaluated.assign(cell=evaluated["model"].map(cells_of(models)))
     means = mean_regret(by_cell, ["fraction"], group="cell", resamples=resamples, seed=seed)
@@ -50,23 +51,23 @@ def decision_tables(
     }
 
 
-class Moment(NamedTuple):
-    """The advice on a training at a share of its steps; is_live: as it stands now, else as it stood then."""
+class DecisionPoint(NamedTuple):
+    """The advice on a run at a share of its steps; is_live: as it stands now, else as it stood then."""
 
-    share: float
+    fraction: float
     is_live: bool
     advice: Advice
 
     @property
     def key(self) -> dict[str, Any]:
-        """The columns that name it."""
-        return {"model": self.advice.training.model, "fraction": self.share, "is_live": self.is_live}
+        """Columns that identify it."""
+        return {"model": self.advice.run.model, "fraction": self.fraction, "is_live": self.is_live}
 
 
-def moments(
+def decision_points(
     trainings: Sequence[TrainingRun], fractions: Sequence[float] = FRACTIONS, request: Request = USUAL
-) -> list[Moment]:
-    """Of trainings under way now, and of finished ones as they stood at the first of `fractions`."""
+) -> list[DecisionPoint]:
+    """Return those of runs under way now, and of finished ones as they stood at the first of `fractions`."""
     made = []
     for training in trainings:
         if training.is_over:
@@ -75,34 +76,34 @@ def moments(
         else:
             share = training.last_step / training.final_step
             advice = advise_on(training, trainings, request)
-        made.append(Moment(share, not training.is_over, advice))
+        made.append(DecisionPoint(share, not training.is_over, advice))
     return made
 
 
-def advice_table(advised: Iterable[Moment]) -> pd.DataFrame:
-    """The `advice` table: what to do, a row a training."""
+def advice_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
+    """Return the table `advice`: what to do, a row a run."""
     columns = schemas.TABLES["advice"].names
     return schemas.TABLES["advice"].frame(
         {name: value for name, value in advice.items() if name in columns}
-        | {"sentence": advice.sentence, "unsure_because": "; ".join(advice.doubts)}
-        | moment.key
-        for moment in advised
-        for advice in [moment.advice]
+        | {"sentence": advice.sentence, "low_confidence_reasons": "; ".join(advice.reasons)}
+        | point.key
+        for point in advised
+        for advice in [point.advice]
     )
 
 
-def candidate_table(advised: Iterable[Moment]) -> pd.DataFrame:
-    """The `candidates` table: a row for each way to spend the compute that is left."""
+def candidate_table(advised: Iterable[DecisionPoint]) -> pd.DataFrame:
+    """Return the table `candidates`: a row for each way to spend the compute that is left."""
     rows = []
-    for moment in advised:
-        advice, decision = moment.advice, moment.advice.decision
+    for point in advised:
+        advice, decision = point.advice, point.advice.decision
         if decision is None:
-            rows.append(moment.key | {"candidate": "", "is_sure": False, "reason": advice.no_advice_because})
+            rows.append(point.key | {"candidate": "", "is_confident": False, "reason": advice.no_advice_because})
             continue
         for option in decision.options:
             facts = {"compute": option.candidate.compute, "reason": ""}
-            is_sure = advice.is_sure and option is decision.best
-            rows.append(moment.key | option.as_row() | facts | {"is_sure": is_sure})
+            is_confident = advice.is_confident and option is decision.best
+            rows.append(point.key | option.as_row() | facts | {"is_confident": is_confident})
     return schemas.TABLES["candidates"].frame(rows)
 
 
@@ -111,7 +112,7 @@ def _finished_of_family(training: TrainingRun, trainings: Sequence[TrainingRun])
 
 
 def _smaller(training: TrainingRun, trainings: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """What is taken as known at a moment of a finished run, beside its own beginning: the smaller sizes."""
+    """Return what is known at a decision point of a finished run beside its own beginning: the smaller sizes."""
     family = _finished_of_family(training, trainings)
     return [other for other in family if other.n_parameters < training.n_parameters]
 
@@ -124,39 +125,39 @@ class Hindsight(NamedTuple):
     law: Joint
 
     def outcome(self, candidate: Candidate) -> Outcome:
-        """What a candidate led to: observed where such a run was trained, else the loss that the law gives."""
-        if candidate.name == FINISH:
+        """Return the outcome of a candidate: observed where such a run was trained, else the loss that the law gives."""
+        if candidate.name == CONTINUE:
             return Outcome(self.training.final_loss)
         for other in self.larger:
             if (
                 other.n_parameters == candidate.target.n_parameters
-                and other.plan_known
+                and other.schedule.is_known
                 and abs(other.compute(other.final_step) / candidate.compute - 1) <= SAME_COMPUTE
-                and course_gap(other.whole_plan, candidate.target.learning_rates) <= SAME_COURSE
+                and shape_distance(other.schedule.every_rate, candidate.target.learning_rates) <= SAME_SHAPE
             ):
                 return Outcome(other.final_loss)
         return Outcome(float(self.law.predict([candidate.target])[0][0]), False)
 
     def random_stop(self, now: TrainingRun, size: float) -> Outcome:
-        """The mean over stops at evenly spread moments of the rest, each starting this size with what is then left."""
-        plan = next(other for other in self.larger if other.n_parameters == size).unstarted()
+        """Return the mean over stops at evenly spread points of the rest, each training this size with what is left."""
+        unstarted = next(other for other in self.larger if other.n_parameters == size).unstarted()
         outcomes = []
         for share in (np.arange(RANDOM_STOPS) + 0.5) / RANDOM_STOPS:
-            ways = candidates(now, [plan], (1 - share) * now.compute_left, ())
-            start = next((candidate for candidate in ways if candidate.is_start), None)
-            # Too little is left to start anything: it was as good as finished.
+            options = candidates(now, [unstarted], (1 - share) * now.compute_left, ())
+            start = next((candidate for candidate in options if candidate.from_scratch), None)
+            # Too little is left to start anything: the run is as good as continued.
             outcomes.append(self.outcome(start) if start else Outcome(self.training.final_loss))
         return Outcome(float(np.mean([o.loss for o in outcomes])), all(o.observed for o in outcomes))
 
 
 def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[float] = FRACTIONS) -> pd.DataFrame:
-    """The `decisions` table: every finished run that has a larger size in its family, at every fraction, by every policy.
+    """Return the table `decisions`: every finished run with a larger size in its family, by fraction and policy.
 
-    The moment: the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started; what the
-    run would still spend is spent either way. The advice takes the candidate of the least expected regret, and finishes
-    where there is none; `stop_now` starts the next larger size; `stop_at_random` does so after a
-    random part of the rest (the mean over `RANDOM_STOPS` moments). The truth of finishing was observed. That of a start
-    was, where such a run was trained; else it is the joint law's, fitted to all finished runs.
+    At the decision point the run has come to `fraction`, the smaller sizes are finished, the larger ones have not started;
+    what the run would still spend is spent either way. The advice takes the candidate of the least expected regret, and
+    continues where there is none; `next_size` starts the next larger size; `random_stop` does so after a random part of
+    the rest (the mean over `RANDOM_STOPS` points). The outcome of continuing was observed. That of a start was, where such
+    a run was trained; else it is the joint law's, fitted to all finished runs.
     """
     rows: list[dict[str, Any]] = []
     laws: dict[str, Joint] = {}
@@ -174,28 +175,28 @@ def decision_table(trainings: Sequence[TrainingRun], *, fractions: Sequence[floa
 
 
 def _decision(hindsight: Hindsight, smaller: Sequence[TrainingRun], fraction: float) -> Iterator[dict[str, Any]]:
-    """The rows of one decision, or a row of every policy with the reason why there is none."""
+    """Yield the rows of one decision, or a row of every policy with the reason why there is none."""
     training, now = hindsight.training, hindsight.training.first(fraction)
-    # Sizes that have not started: their plan alone is known, not one loss.
+    # Of sizes that have not started the schedule alone is known, not one loss.
     others = [*(other.unstarted() for other in hindsight.larger), *smaller]
-    ways = candidates(now, others, multiples=())
-    starts = [candidate for candidate in ways if candidate.is_start]
-    moment = {
+    options = candidates(now, others, multiples=())
+    starts = [candidate for candidate in options if candidate.from_scratch]
+    point = {
         "model": training.model,
         "fraction": fraction,
         "spent": now.compute(now.last_step),
         "remaining": now.compute_left,
-        "n_candidates": len(ways),
+        "n_candidates": len(options),
     }
     if not starts or not now.has_begun:
         reason = "no other size can be started" if not starts else "no loss"
-        yield from (moment | {"policy": policy, "reason": reason} for policy in POLICIES)
+        yield from (point | {"policy": policy, "reason": reason} for policy in POLICIES)
         return
-    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in ways}
+    outcomes = {candidate.name: hindsight.outcome(candidate) for candidate in options}
     bigger = [candidate for candidate in starts if candidate.target.n_parameters > training.n_parameters]
     following = min(bigger, key=lambda candidate: candidate.target.n_parameters, default=None)
-    advice = advise_on(now, others, Request(sizes=()))
+    advice = advise_on(now, others, Request(multiples=()))
     choices = usual_choices(Choice.of(advice), following.name if following else "")
     at_random = hindsight.random_stop(now, following.target.n_parameters) if following else NO_OUTCOME
     for row in judged(choices, outcomes, at_random):
-        yield moment | row
+        yield point | row

@@ -11,12 +11,13 @@ from toposcale.analysis.feature_answers import UNTESTED, Answer
 from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
+from toposcale.decision.candidates import CONTINUE, EXTEND
 from toposcale.features.names import sentence
 from toposcale.laws.methods import METHODS
 from toposcale.statistics.multiple_testing import holm
 
 MOST_NAMED = 5
-POLICY_WORDS = ("the advice", "always finishing", "always stopping", "stopping at random")
+POLICY_WORDS = ("the advice", "always continuing", "always the next size", "stopping at random")
 FEWEST_FOR_A_VERDICT = 10
 """Runs and decisions below which there is no verdict."""
 
@@ -86,7 +87,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
 
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
-    """What the advice would have cost against always finishing, stopping now, and stopping at random."""
+    """Answer whether the advice would have had less regret than always continuing, the next size, or a random stop."""
     by: dict[Any, Any] = _first(evaluation).set_index("policy").to_dict("index")
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
@@ -98,21 +99,21 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
         if policy in by
     )
     text = (
-        f"Decided at {advised['fraction']:.0%} of training, the compute already spent counted, the advice gives up "
-        f"{advised['regret']:.3f} nats against the best choice, over {count} decisions."
+        f"Decided at {advised['fraction']:.0%} of training, the compute already spent counted, the regret of the advice is "
+        f"{advised['regret']:.3f} nats, over {count} decisions."
     )
     numbers = (
-        f"Loss given up: {costs}. In {int(advised['n_modelled'])} of the {count} decisions the truth is a law fitted to "
-        "all runs and not a training."
+        f"Mean regret, nats: {costs}. In {int(advised['n_modelled'])} of the {count} decisions the truth is a law fitted "
+        "to all runs and not a training."
     )
     if count < FEWEST_FOR_A_VERDICT:
         numbers += f" Below {FEWEST_FOR_A_VERDICT} decisions there is no verdict."
         return Answer(f"Not tested: {count} decisions", text, numbers)
-    against = _interval(advised["against_finish_low"], advised["against_finish_high"], ".3f")
-    numbers += f" Against always finishing it gains {advised['against_finish']:.3f} {against}."
-    if advised["against_finish_low"] > 0:
-        return Answer("Yes, against always finishing", text, numbers)
-    return Answer("No, it would have cost loss" if advised["against_finish_high"] < 0 else "Not shown", text, numbers)
+    against = _interval(advised["regret_saved_low"], advised["regret_saved_high"], ".3f")
+    numbers += f" Less than always continuing by {advised['regret_saved']:.3f} {against}."
+    if advised["regret_saved_low"] > 0:
+        return Answer("Yes, against always continuing", text, numbers)
+    return Answer("No, it would have cost loss" if advised["regret_saved_high"] < 0 else "Not shown", text, numbers)
 
 
 def now(advice: pd.DataFrame) -> Answer | None:
@@ -141,8 +142,8 @@ def _gain(percent: float) -> str:
 def _short(row: Mapping[Any, Any]) -> str:
     if not row["choice"]:
         return "no advice"
-    words = "stop and start another size" if row["choice"].startswith("start ") else row["choice"]
-    return words if row["sure"] or pd.isna(row["probability"]) else f"leans to {words}"
+    words = row["choice"] if row["choice"] in (CONTINUE, EXTEND) else "train another size"
+    return words if row["confident"] or pd.isna(row["probability"]) else f"{words} (low confidence)"
 
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:

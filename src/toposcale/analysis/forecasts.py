@@ -105,8 +105,8 @@ def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[st
             if training.has_begun:
                 continue  # no other size: nothing to say, and nothing was asked
             prediction = Prediction.none(str(law))
-        elif not training.plan_known:
-            prediction = Prediction.none(training.plan or "its schedule is not known")
+        elif not training.schedule.is_known:
+            prediction = Prediction.none(training.schedule.unknown_because or "its schedule is not known")
         else:
             prediction = law.forecast(training)
         row = _row(training, prediction, prediction, np.nan, finals[training.model])

@@ -1,4 +1,4 @@
-"""What each policy gives up against the best choice: the rows of one decision, and means over decisions."""
+"""Regret of each policy against the best choice: the rows of one decision, and means over decisions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -8,22 +8,22 @@ import pandas as pd
 
 from toposcale.analysis.forecasts import bootstrap_interval
 from toposcale.decision.advice import Advice
-from toposcale.decision.expected_regret import FINISH
+from toposcale.decision.candidates import CONTINUE
 
-ADVICE, ALWAYS_FINISH, STOP_NOW, STOP_AT_RANDOM = POLICIES = ("advice", "always_finish", "stop_now", "stop_at_random")
-AT_RANDOM = "stop at random"
-"""The choice of `STOP_AT_RANDOM`: no candidate, but a mean over moments."""
+ADVICE, ALWAYS_CONTINUE, NEXT_SIZE, RANDOM_STOP = POLICIES = ("advice", "always_continue", "next_size", "random_stop")
+AT_RANDOM = "random stop"
+"""Choice of `RANDOM_STOP`: not a candidate, but a mean over points of the rest."""
 
 OBSERVED, MODELLED = "observed", "modelled"
 DECISION = ("model", "fraction")
-"""Columns that name a decision, where a model has one decision at a moment."""
+"""Columns that identify a decision, where a model has one at a point."""
 
 MEANS = (
-    *("n_decisions", "n_models", "n_sure", "n_modelled", "share_best"),
+    *("n_decisions", "n_models", "n_confident", "n_modelled", "share_best"),
     *("regret", "regret_low", "regret_high"),
-    *("against_finish", "against_finish_low", "against_finish_high"),
+    *("regret_saved", "regret_saved_low", "regret_saved_high"),
 )
-"""Columns of `mean_regret`. against_finish: the regret of always finishing less that of the policy."""
+"""Columns of `mean_regret`. regret_saved: regret of always continuing less that of the policy."""
 
 
 class Outcome(NamedTuple):
@@ -37,48 +37,48 @@ NO_OUTCOME = Outcome(np.nan)
 
 
 class Choice(NamedTuple):
-    """The candidate that a policy chose, its probability to be the best, and whether that is sure; or "" and the reason
+    """Candidate that a policy chose, its probability of being the best, and whether that is confident; or "" and the reason
     why there is none."""
 
     candidate: str
     probability: float = np.nan
     reason: str = ""
-    is_sure: bool = False
+    is_confident: bool = False
 
     @classmethod
     def of(cls, advice: Advice) -> Self:
-        """The choice of the advice; a training of which there is none goes on as planned."""
+        """Return the choice of the advice; a run without one continues."""
         if advice.decision is None:
-            return cls(FINISH, reason=advice.no_advice_because)
-        return cls(advice.choice, advice.decision.best.probability, is_sure=advice.is_sure)
+            return cls(CONTINUE, reason=advice.no_advice_because)
+        return cls(advice.choice, advice.decision.best.probability, is_confident=advice.is_confident)
 
 
 def usual_choices(advised: Choice, next_start: str = "") -> dict[str, Choice]:
-    """The choices of the `POLICIES`.
+    """Return the choices of the `POLICIES`.
 
     next_start: the candidate that starts the next larger size; without one, the policies that stop have no row.
     """
-    choices = {ADVICE: advised, ALWAYS_FINISH: Choice(FINISH)}
+    choices = {ADVICE: advised, ALWAYS_CONTINUE: Choice(CONTINUE)}
     if next_start:
-        choices |= {STOP_NOW: Choice(next_start), STOP_AT_RANDOM: Choice(AT_RANDOM)}
+        choices |= {NEXT_SIZE: Choice(next_start), RANDOM_STOP: Choice(AT_RANDOM)}
     return choices
 
 
 def best_of(outcomes: Mapping[str, Outcome]) -> str:
-    """The candidate with the least loss; of equal ones the first of the alphabet."""
+    """Return the candidate with the least loss; of equal ones the first of the alphabet."""
     return min(outcomes, key=lambda name: (outcomes[name].loss, name))
 
 
 def judged(
     choices: Mapping[str, Choice], outcomes: Mapping[str, Outcome], at_random: Outcome = NO_OUTCOME
 ) -> list[dict[str, Any]]:
-    """A row for each policy: policy, choice, probability, is_sure, loss, best, best_loss, regret, truth and reason.
+    """Return a row for each policy, with the columns of the table `decisions` from policy on, and reason.
 
-    choices: of each policy, a candidate, or `AT_RANDOM`, which leads to `at_random`. outcomes: of every candidate; all
-    spend the same compute in total. The columns mean what the table `decisions` says.
+    choices: of each policy, a candidate, or `AT_RANDOM`, whose outcome is `at_random`. outcomes: of every candidate; all
+    spend the same compute in total. The columns are those of the table `decisions`.
     """
     best = best_of(outcomes)
-    led_to = {**outcomes, AT_RANDOM: at_random, "": NO_OUTCOME}
+    outcome_of = {**outcomes, AT_RANDOM: at_random, "": NO_OUTCOME}
     # Which choice was best is observed only where all of them were.
     all_observed = all(outcome.observed for outcome in outcomes.values())
     return [
@@ -86,7 +86,7 @@ def judged(
             "policy": policy,
             "choice": choice.candidate,
             "probability": choice.probability,
-            "is_sure": choice.is_sure,
+            "is_confident": choice.is_confident,
             "loss": outcome.loss,
             "best": best,
             "best_loss": outcomes[best].loss,
@@ -95,7 +95,7 @@ def judged(
             "reason": choice.reason,
         }
         for policy, choice in choices.items()
-        for outcome in [led_to[choice.candidate]]
+        for outcome in [outcome_of[choice.candidate]]
     ]
 
 
@@ -108,26 +108,28 @@ def mean_regret(
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The mean regret of each policy within each combination of the columns `by`, and what always finishing gives up more.
+    """Return the mean regret of each policy within each combination of the columns `by`, and the regret it saves.
 
     decisions: rows of `judged`, and the columns `key`, which name a decision. group: a column; decisions that share its
     value are not independent, so they are averaged first, and the 95% bootstrap intervals are over these means.
     Columns: those of `by`, policy, and `MEANS`. A row without a regret is not counted.
     """
     rows = decisions.dropna(subset=["regret"])
-    finish = rows.loc[rows["policy"] == ALWAYS_FINISH, [*key, "regret"]].rename(columns={"regret": "of_finishing"})
-    rows = rows.merge(finish, on=list(key), how="left", validate="many_to_one")
-    rows["against_finish"] = rows["of_finishing"] - rows["regret"]
+    continued = rows.loc[rows["policy"] == ALWAYS_CONTINUE, [*key, "regret"]].rename(
+        columns={"regret": "of_continuing"}
+    )
+    rows = rows.merge(continued, on=list(key), how="left", validate="many_to_one")
+    rows["regret_saved"] = rows["of_continuing"] - rows["regret"]
     means = []
     for which, part in rows.groupby([*by, "policy"], sort=True):
         row: dict[str, Any] = dict(zip([*by, "policy"], which, strict=True)) | {
             "n_decisions": len(part),
             "n_models": part["model"].nunique(),
-            "n_sure": int(part["is_sure"].sum()),
+            "n_confident": int(part["is_confident"].sum()),
             "n_modelled": int((part["truth"] == MODELLED).sum()),
             "share_best": float((part["regret"] <= 0).mean()),
         }
-        for column in ("regret", "against_finish"):
+        for column in ("regret", "regret_saved"):
             by_group = part.dropna(subset=[column]).groupby(group)[column].mean().to_numpy(np.float64)
             row[column] = float(by_group.mean()) if len(by_group) else np.nan
             row[f"{column}_low"], row[f"{column}_high"] = bootstrap_interval(by_group, resamples, seed)

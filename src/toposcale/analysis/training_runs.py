@@ -1,14 +1,19 @@
-"""From the tables of a run to its trainings."""
+"""Training runs from the tables of a run, and their rows in the tables models and schedules."""
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from toposcale.analysis.series import whole_model
+from toposcale.io.errors import UserError
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.series import Series
-from toposcale.runs.training_run import Facts, TrainingRun
+from toposcale.runs.training_run import TrainingRun
+from toposcale.training.schedules import ScheduleTable, breakpoints, schedule_of
 
 
 def trainings_from_tables(
@@ -20,52 +25,99 @@ def trainings_from_tables(
     schedules: pd.DataFrame | None = None,
     vectors: pd.DataFrame | None = None,
 ) -> list[TrainingRun]:
-    """One training for each row of `models`, sorted by model; whatever a table lacks is missing there too.
+    """Return a training run for each row of `models`, sorted by model; whatever a table lacks is missing there too.
 
-    A model whose size is not known, since none of its checkpoints could be read, has none. Features of layer "all" count.
-    `schedules`: the table of that name, the plans; a plan that is not in it is what the log's own rows tell. `vectors`: the
-    table of that name; its vectors are features, too.
+    A model of unknown size, since none of its checkpoints could be read, has none. Features of layer "all" are read.
+    schedules: the table of that name; a schedule that is not in it is that of the log. vectors: the table of that name;
+    its vectors are features, too.
     """
     whole = whole_model(features) if len(features) else features
-    return [
-        TrainingRun.of(
-            _facts(row, _rows_of(row["model"], schedules)),
-            _log(_rows_of(row["model"], training)),
-            _series(_rows_of(row["model"], metrics), ["metric"]),
-            _series(_rows_of(row["model"], whole), ["source", "feature"]) | _vectors(_rows_of(row["model"], vectors)),
+    runs = []
+    for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records"):
+        model, log = row["model"], _log(_rows_of(row["model"], training))
+        features_of_model = _series(_rows_of(model, whole), ["source", "feature"]) | _vectors(_rows_of(model, vectors))
+        repeated = row.get("repeated_steps")
+        runs.append(
+            TrainingRun.of(
+                _metadata(row),
+                _schedule(row, _rows_of(model, schedules), log),
+                log,
+                _series(_rows_of(model, metrics), ["metric"]),
+                features_of_model,
+                repeated=0 if pd.isna(repeated) else int(repeated),
+            )
         )
-        for row in models.dropna(subset="n_parameters").sort_values("model").to_dict("records")
-    ]
+    return runs
 
 
 def _rows_of(model: str, table: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the rows of a model; none of a missing table."""
     return pd.DataFrame() if table is None or table.empty else table[table["model"] == model]
 
 
-def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
-    steps = np.arange(int(model["final_step"]) + 1)
-    tokens, warmup, repeated = model["tokens_per_step"], model.get("warmup_steps"), model.get("repeated_steps")
-    return Facts(
+def _metadata(model: Mapping[Hashable, Any]) -> RunMetadata:
+    """Return the metadata of a row of the models table."""
+    tokens = model["tokens_per_step"]
+    return RunMetadata(
         str(model["model"]),
         int(model["n_parameters"]),
-        int(model["final_step"]),
         np.nan if pd.isna(tokens) else float(tokens),
-        rates=np.interp(steps, knots["step"], knots["learning_rate"]) if len(knots) else None,
-        plan=str(model.get("plan", "")),
-        warmup_steps=None if pd.isna(warmup) else float(warmup),
         family=str(model.get("family", "")),
         seed=int(model.get("seed", 0)),
-        repeated=0 if pd.isna(repeated) else int(repeated),
     )
 
 
+def _schedule(model: Mapping[Hashable, Any], rows: pd.DataFrame, log: Mapping[str, np.ndarray]) -> LearningRateSchedule:
+    """Return the schedule of the rows of the schedules table, else that of the log."""
+    final_step, warmup = int(model["final_step"]), model.get("warmup_steps")
+    warmup_steps = None if pd.isna(warmup) else float(warmup)
+    if rows.empty:
+        return LearningRateSchedule.of_log(final_step, log["step"], log["learning_rate"], None, warmup_steps)
+    rates = np.interp(np.arange(final_step + 1), rows["step"], rows["learning_rate"])
+    is_logged = bool(np.isfinite(log["learning_rate"]).any())
+    provenance = ScheduleProvenance(str(model.get("schedule_provenance", ScheduleProvenance.GIVEN)))
+    return LearningRateSchedule.of_rates(final_step, rates, provenance, warmup_steps, is_logged)
+
+
+class ModelRows(NamedTuple):
+    """A row of the models table, and the rows of the schedules table for that model."""
+
+    model: dict[str, Any]
+    schedule: list[dict[str, Any]]
+
+
+def model_rows(
+    row: Mapping[str, Any], facts: Mapping[str, Any], steps: ArrayLike = (), rates: ArrayLike = ()
+) -> ModelRows:
+    """Return the rows of a model with its learning-rate schedule, of which `row` has what is known beside it.
+
+    facts: `schedule`, where given, is what `schedule_of` takes, `warmup_steps` the steps of the warm-up. steps, rates
+    (rows,): those of the training log. UserError: the log contradicts the schedule.
+    """
+    given = schedule_of(facts["schedule"]) if facts.get("schedule") else None
+    try:
+        schedule = LearningRateSchedule.of_log(row["final_step"], steps, rates, given, facts.get("warmup_steps"))
+    except UserError as error:
+        raise UserError(f"models.{row['model']}.{error}") from None
+    columns: dict[str, Any] = {
+        "schedule_provenance": schedule.provenance.value,
+        "schedule_unknown_because": schedule.unknown_because,
+    }
+    if row.get("warmup_steps") is None and isinstance(given, ScheduleTable):
+        columns["warmup_steps"] = schedule.warmup_steps
+    at = breakpoints(schedule.rates).tolist() if schedule.is_known else []
+    of_schedule = [{"model": row["model"], "step": k, "learning_rate": float(schedule.rates[k])} for k in at]
+    return ModelRows({**row, **columns}, of_schedule)
+
+
 def _log(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Return the columns of a training log."""
     columns = rows.reindex(columns=["step", "loss", "gradient_norm", "learning_rate"])
     return {str(name): values.to_numpy(dtype=np.float64) for name, values in columns.items()}
 
 
 def _series(rows: pd.DataFrame, key: list[str]) -> dict[str, Series]:
-    """Steps and values by name, "metric" or "source/feature"."""
+    """Return steps and values by name, "metric" or "source/feature"."""
     return {
         "/".join(map(str, name)): (part["step"].to_numpy(np.float64), part["value"].to_numpy(np.float64))
         for name, part in (rows.groupby(key, sort=True) if len(rows) else ())
@@ -73,7 +125,7 @@ def _series(rows: pd.DataFrame, key: list[str]) -> dict[str, Series]:
 
 
 def _vectors(rows: pd.DataFrame) -> dict[str, Series]:
-    """Steps and vectors by "source/name"."""
+    """Return steps and vectors by "source/name"."""
     by_name: dict[str, Series] = {}
     for (source, name), part in rows.groupby(["source", "vector"]) if len(rows) else ():
         wide = part.pivot(index="step", columns="index", values="value").sort_index()

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,15 +117,14 @@ def state_of_files(paths: Iterable[str | Path]) -> str:
     return state.hexdigest()
 
 
-def trainer_facts(state: Path, checkpoint: Path | None) -> dict[str, int | None]:
+def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str, int | None]:
     """final_step and tokens_per_step as the Trainer's state tells them, None where it does not.
 
     checkpoint: a whole one of the same model, for the one beside the state may not be written yet; None without weights.
     """
-    stated = loss_curves.trainer_state(state)
     inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
-    tokens = loss_curves.tokens_per_step(stated, inner)
-    return {"final_step": stated.get("max_steps") or None, "tokens_per_step": tokens}
+    tokens = loss_curves.tokens_per_step(state, inner)
+    return {"final_step": state.get("max_steps") or None, "tokens_per_step": tokens}
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:

@@ -1,7 +1,7 @@
-"""The advice on one training under way: finish it, extend it, or stop it and start another size.
+"""The advice on a training run: continue or extend it, or train another size from scratch.
 
-`advise_on` makes it, for every door: the command, `toposcale.advise`, the workflow, the monitor and the watch page. An
-`Advice` holds the law, the decision and what speaks against being sure; tables, pages and texts only render it.
+`advise_on` makes it for every door: the command, `toposcale.advise`, the workflow, the monitor and the watch page. Tables,
+pages and texts only render an `Advice`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,106 +12,132 @@ from typing import Any
 import numpy as np
 
 from toposcale.decision import wording
-from toposcale.decision.expected_regret import USUAL, Candidate, Decision, Request, best_size, decide, steps_to
-from toposcale.decision.reasons import doubts, refuse_choice
+from toposcale.decision.candidates import USUAL, Candidate, Request
+from toposcale.decision.expected_regret import Decision, TargetLoss, best_size, decide, when_reached
+from toposcale.decision.reasons import low_confidence_reasons, refuse_choice
 from toposcale.io.errors import NoForecast
-from toposcale.laws.checked_law import trusted_law
+from toposcale.laws.checked_law import checked_law
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.training_run import TrainingRun
 
-COURSE_POINTS = 48
+VERSION = 2
+"""Version of the keys of advice.json."""
+
+FORECAST_POINTS = 48
 
 
 @dataclass(frozen=True, eq=False)
 class Advice(Mapping[str, Any]):
-    """What is known of a training and what to do. As a mapping it has the keys of advice.json; printed, it is text.
+    """Forecast of a training run and what to do with the compute that is left of it.
 
-    law and decision are None where there is none, and `no_advice_because` says why; `doubts` are the reasons why the
-    answer is not sure.
+    As a mapping it has the keys of advice.json (docs/forecasting.md); printed, its last line says what to do.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run that is decided on.
+    others : tuple of TrainingRun
+        Other runs of its family.
+    request : Request
+        Remaining compute, candidate sizes and target loss.
+    law : Joint or None
+        Fitted law; None where there is no forecast.
+    decision : Decision or None
+        Options by expected regret; None where there is no advice.
+    reasons : tuple of str
+        Reasons for low confidence; an answer without one is confident.
+    no_advice_because : str
+        Reason why there is no advice.
+
+    Examples
+    --------
+    >>> import numpy as np, toposcale
+    >>> steps = np.arange(200, 6001, 200)
+    >>> curve = {"step": steps, "loss": 2.0 + 40 * steps**-0.5}
+    >>> schedule = {"shape": "cosine", "steps": 12000, "warmup_steps": 200, "final": 0.1}
+    >>> advice = toposcale.advise(curve, n_parameters=25e6, tokens_per_step=5e5, schedule=schedule)
+    >>> sorted(row["kind"] for row in advice["candidates"])
+    ['continue', 'scale_up', 'scale_up']
+    >>> advice["forecast_low"] < advice["forecast"] < advice["loss"]
+    True
     """
 
-    training: TrainingRun
+    run: TrainingRun
     others: tuple[TrainingRun, ...]
     request: Request
     law: Joint | None = None
     decision: Decision | None = None
-    doubts: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     no_advice_because: str = ""
 
     @property
     def choice(self) -> str:
-        """The candidate to take; "" where there is no advice."""
+        """Name of the candidate to take; "" where there is no advice."""
         return self.decision.best.candidate.name if self.decision else ""
 
     @property
-    def is_sure(self) -> bool:
-        """Whether nothing speaks against the choice."""
-        return self.decision is not None and not self.doubts
+    def is_confident(self) -> bool:
+        """Whether there is a choice and no reason for low confidence."""
+        return self.decision is not None and not self.reasons
 
     @property
     def remaining(self) -> float:
         """FLOP that will still be spent."""
-        return self.training.compute_left if self.request.remaining is None else float(self.request.remaining)
+        return self.run.compute_left if self.request.remaining is None else float(self.request.remaining)
 
     @property
     def sentence(self) -> str:
         """What to do, in a sentence, or why there is no advice."""
         if self.decision:
-            return wording.what_to_do(self.decision, self.doubts)
+            return wording.what_to_do(self.decision, self.reasons)
         return wording.no_advice(self.no_advice_because)
 
     @cached_property
     def end(self) -> Prediction | None:
-        """The forecast of the end of the plan."""
-        return self.law.forecast(self.training) if self.law else None
+        """Forecast of the loss at the end of the schedule."""
+        return self.law.forecast(self.run) if self.law else None
 
     @cached_property
-    def course(self) -> list[tuple[int, Prediction]]:
+    def forecast_curve(self) -> list[tuple[int, Prediction]]:
         """Steps from the next one to the end, each with its forecast."""
         if self.law is None:
             return []
-        steps = np.geomspace(self.training.last_step + 1, self.training.final_step, COURSE_POINTS)
-        return [(int(step), self.law.forecast(self.training, int(step))) for step in np.unique(np.rint(steps))]
+        steps = np.geomspace(self.run.last_step + 1, self.run.final_step, FORECAST_POINTS)
+        return [(int(step), self.law.forecast(self.run, int(step))) for step in np.unique(np.rint(steps))]
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """A row for each option, with its price where the price of compute is known."""
+        """Return a row for each option."""
         options = self.decision.options if self.decision else ()
-        return [
-            option.as_row() | {"flop": option.candidate.compute} | self._price(option.candidate.compute)
-            for option in options
-        ]
-
-    def _price(self, flop: float) -> dict[str, float | None]:
-        speed, price = self.request.gpu_flops, self.request.gpu_price
-        hours = flop / speed / 3600 if speed else None
-        return {"gpu_hours": hours, "price": hours * price if hours is not None and price is not None else None}
+        return [option.as_row() | {"flop": option.candidate.compute} for option in options]
 
     @cached_property
     def _values(self) -> dict[str, Any]:
-        training, end = self.training, self.end
+        """Keys and values of advice.json."""
+        run, end = self.run, self.end
         return {
-            "model": training.model,
-            "step": training.last_step,
-            "final_step": training.final_step,
-            "loss": plain(training.last_loss),
-            "metric": training.metric,
-            "spent_flop": plain(training.compute(training.last_step)),
+            "version": VERSION,
+            "model": run.model,
+            "step": run.last_step,
+            "final_step": run.final_step,
+            "loss": plain(run.last_loss),
+            "metric": run.metadata.metric,
+            "spent_flop": plain(run.compute(run.last_step)),
             "remaining_flop": plain(self.remaining),
-            "plan": training.plan if training.plan_known else "",
-            "plan_unknown_because": wording.why_no_plan(training),
-            "learning_rate_now": plain(training.rate_at(training.last_step)),
-            "learning_rate_at_the_end": plain(training.rate_at(training.final_step)) if training.plan_known else None,
+            "schedule_provenance": run.schedule.provenance.value,
+            "schedule_unknown_because": wording.why_schedule_unknown(run),
+            "learning_rate_now": plain(run.schedule.rate_at(run.last_step)),
+            "learning_rate_at_the_end": plain(run.schedule.rate_at(run.final_step)) if run.schedule.is_known else None,
             "forecast": end.value if end else None,
             "forecast_low": end.low if end else None,
             "forecast_high": end.high if end else None,
             "models_read": len(self.law.runs) if self.law else 0,
-            "course": self._course_values(),
+            "forecast_curve": self._forecast_columns(),
             **self._target_values(),
             "candidates": self.as_rows(),
             "choice": self.choice,
-            "sure": self.is_sure,
-            "unsure_because": list(self.doubts),
+            "confident": self.is_confident,
+            "low_confidence_reasons": list(self.reasons),
             **self._choice_values(),
             **self._size_values(),
             "no_advice_because": self.no_advice_because,
@@ -119,59 +145,70 @@ class Advice(Mapping[str, Any]):
             "find_out_first": self._find_out_first,
         }
 
-    def _course_values(self) -> dict[str, list[float]]:
-        columns: dict[str, list[float]] = {"step": [step for step, _ in self.course]}
+    def _forecast_columns(self) -> dict[str, list[float]]:
+        """Return the forecast of every step to come, as columns."""
+        columns: dict[str, list[float]] = {"step": [step for step, _ in self.forecast_curve]}
         for name, end in {"loss": "value", "low": "low", "high": "high"}.items():
-            columns[name] = [getattr(forecast, end) for _, forecast in self.course]
-        return columns if self.course else {}
+            columns[name] = [getattr(forecast, end) for _, forecast in self.forecast_curve]
+        return columns if self.forecast_curve else {}
 
     def _choice_values(self) -> dict[str, float | None]:
-        names = ("probability", "stop_probability", "gain", "gain_low", "gain_high", "at_stake", "cost_if_wrong")
-        if self.decision is None or not self.decision.is_a_choice:  # the best of one is no finding
-            return dict.fromkeys(names)
-        best = self.decision.best
-        gain = (best.gain.value, best.gain.low, best.gain.high)
-        values = (best.probability, self.decision.stop, *gain, best.at_stake, best.cost_if_wrong)
-        return dict(zip(names, values, strict=True))
+        """Return the numbers of the choice; all None without one: the best of one candidate is not a finding."""
+        decision = self.decision if self.decision and self.decision.is_a_choice else None
+        best = decision.best if decision else None
+        return {
+            "probability": best.probability if best else None,
+            "scale_up_probability": decision.scale_up_probability if decision else None,
+            "gain": best.gain.value if best else None,
+            "gain_low": best.gain.low if best else None,
+            "gain_high": best.gain.high if best else None,
+            "expected_regret": best.expected_regret if best else None,
+        }
 
     @cached_property
-    def _target(self) -> tuple[float | None, tuple[float, float, float], float]:
-        """The step at which the target loss was reached, or else the steps at which it will be, and the compute to it."""
-        steps, losses = self.training.loss_curve
-        loss = self.request.target_loss
-        if self.law is None or loss is None:
-            return None, (np.inf,) * 3, np.nan
-        if (losses <= loss).any():
-            return float(steps[np.argmax(losses <= loss)]), (np.inf,) * 3, np.nan
-        ahead = steps_to(self.law, self.training, loss)
-        return None, ahead, self.training.compute(ahead[0])
+    def _target(self) -> TargetLoss:
+        """When the target loss was, or will be, reached."""
+        if self.law is None or self.request.target_loss is None:
+            return TargetLoss()
+        return when_reached(self.law, self.run, self.request.target_loss)
 
     def _target_values(self) -> dict[str, float | None]:
-        reached_at, ahead, flop = self._target
+        """Return the keys of the target loss."""
         if self.law is None or self.request.target_loss is None:
             return {"target_loss": None}
-        if reached_at is not None:
-            return {"target_loss": self.request.target_loss, "target_reached_at": reached_at}
-        names = ("target_step", "target_step_earliest", "target_step_latest")
-        steps = {name: plain(step) for name, step in zip(names, ahead, strict=True)}
-        return {"target_loss": self.request.target_loss, **steps, "target_flop": plain(flop)}
+        if self._target.reached_at is not None:
+            return {"target_loss": self.request.target_loss, "target_reached_at": self._target.reached_at}
+        ahead = self._target.ahead
+        return {
+            "target_loss": self.request.target_loss,
+            "target_step": plain(ahead.forecast),
+            "target_step_earliest": plain(ahead.earliest),
+            "target_step_latest": plain(ahead.latest),
+            "target_flop": plain(self._target.flop),
+        }
 
     def _size_values(self) -> dict[str, float | None]:
-        # Of one size the best size would be the prior alone.
+        """Return the keys of the best size; of one known size it would be the prior alone."""
         if self.decision is None or self.law is None or self.law.n_sizes < 2 or not self.remaining > 0:
             return {"best_size": None}
-        size, low, high = best_size(self.law, self.training, self.remaining)
-        return {"best_size": plain(size), "best_size_low": plain(low), "best_size_high": plain(high)}
+        best = best_size(self.law, self.run, self.remaining)
+        return {
+            "best_size": plain(best.n_parameters),
+            "best_size_low": plain(best.low),
+            "best_size_high": plain(best.high),
+        }
 
     @property
     def _assumed(self) -> tuple[str, ...]:
-        return wording.assumed(self.training, self.others, self.law, self.decision) if self.law else ()
+        """Assumptions, a clause each."""
+        return wording.assumed(self.run, self.others, self.law, self.decision) if self.law else ()
 
     @property
     def _find_out_first(self) -> str:
+        """What would decide an open choice."""
         if self.law is None or self.decision is None:
             return ""
-        return wording.find_out_first(self.training, self.law, self.decision, is_sure=self.is_sure)
+        return wording.find_out_first(self.run, self.law, self.decision, is_confident=self.is_confident)
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -183,71 +220,61 @@ class Advice(Mapping[str, Any]):
         return len(self._values)
 
     def chart(self, width: int = 64, height: int = 12) -> str:
-        """The curve with its forecast, as text of so many columns and lines."""
-        return wording.chart(self.training, self.course, width, height)
+        """Return the curve with its forecast as text of so many columns and lines."""
+        return wording.chart(self.run, self.forecast_curve, width, height)
 
     def __str__(self) -> str:
-        """The advice, the last line of it what to do."""
         return self.text()
 
     def text(self, width: int | None = None) -> str:
-        """The same for a terminal: no line is longer than `width` columns, where that is known."""
-        if self.training.is_over and self.decision is None:
-            return wording.fitted([wording.finished(self.training)], width)
-        lines = [wording.standing(self.training), f"  Plan       {wording.plan(self.training)}"]
+        """Return the advice as text, wrapped to `width` columns; the last line says what to do."""
+        if self.run.is_over and self.decision is None:
+            return wording.wrapped([wording.finished(self.run)], width)
+        lines = [wording.progress(self.run), f"  Schedule   {wording.schedule(self.run)}"]
         if self.law and self.end:
             lines.append(f"  At its end {wording.end(self.end, self.law)}")
         if self.decision:
-            lines += ["", *wording.table(self.decision, self.remaining, self._price_columns(), width), ""]
+            lines += ["", *wording.table(self.decision, self.remaining, width), ""]
         if self["target_loss"] is not None:
-            lines.append(f"  Target     {wording.target(self['target_loss'], *self._target)}")
+            lines.append(f"  Target     {wording.target(self['target_loss'], self._target)}")
         if self["best_size"]:
             near = f"{self['best_size_low']:.2g} to {self['best_size_high']:.2g} are within 0.01 nats"
-            lines.append(f"  Best size for a fresh start: {self['best_size']:.2g} parameters ({near})")
+            lines.append(f"  Best size from scratch: {self['best_size']:.2g} parameters ({near})")
         if self._assumed:
             lines += ["  Assumed:", *(f"    - {clause}" for clause in self._assumed)]
         if self._find_out_first:
             lines.append(f"  Find out first: {self._find_out_first}.")
-        return wording.fitted([*lines, f"  => {self.sentence}"], width)
-
-    def _price_columns(self) -> list[list[str]]:
-        rows = self.as_rows()
-        return [
-            [title, *(f"{row[name]:,.4g}" for row in rows)]
-            for name, title in (("gpu_hours", "GPU-hours"), ("price", "price"))
-            if rows[0][name] is not None
-        ]
+        return wording.wrapped([*lines, f"  => {self.sentence}"], width)
 
 
 def advise_on(
-    training: TrainingRun,
+    run: TrainingRun,
     others: Sequence[TrainingRun] = (),
     request: Request = USUAL,
     *,
-    ways: Sequence[Candidate] | None = None,
+    options: Sequence[Candidate] | None = None,
 ) -> Advice:
-    """The advice on a training as it stands.
+    """Return the advice on a run as it stands.
 
-    others: finished trainings, trainings under way and sizes that have not started; those of another family are not read.
-    ways: the candidates, where the request does not name them.
+    others: finished runs, runs under way and sizes that have not started; those of another family are not read. options:
+    the candidates, where the request does not name them.
     """
     family = tuple(
         other
         for other in others
-        if other.family == training.family and other.model != training.model and not training.is_the_same_as(other)
+        if other.family == run.family and other.model != run.model and not run.is_the_same_as(other)
     )
-    advice = Advice(training, family, request)
+    advice = Advice(run, family, request)
     law = None
     try:
-        law = trusted_law(training, family)
-        refuse_choice(training, law)
-        decision = decide(law, training, family, request, ways)
+        law = checked_law(run, family)
+        refuse_choice(run, law)
+        decision = decide(law, run, family, request, options)
     except NoForecast as error:
-        reason = wording.finished(training) if training.is_over else str(error)
-        return replace(advice, law=law, no_advice_because=reason)
-    return replace(advice, law=law, decision=decision, doubts=doubts(training, law, decision))
+        return replace(advice, law=law, no_advice_because=wording.finished(run) if run.is_over else str(error))
+    return replace(advice, law=law, decision=decision, reasons=low_confidence_reasons(run, law, decision))
 
 
 def plain(value: float) -> float | None:
-    """A number as JSON can hold it; None where it is not finite."""
+    """Return a number as JSON can hold it; None where it is not finite."""
     return float(value) if np.isfinite(value) else None

@@ -1,128 +1,131 @@
-"""The words of an advice: sentences on its parts, the same in the report, on the watch page and in the terminal."""
+"""Wording of an advice: the same sentences in the report, on the watch page and in the terminal."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from toposcale.decision.expected_regret import BUDGET_USED_UP, EXTEND, FINISH, SHORTEST_START, Decision, Option
-from toposcale.decision.reasons import SURE
+from toposcale.decision.candidates import CONTINUE, EXTEND, SHORTEST_START
+from toposcale.decision.expected_regret import BUDGET_USED_UP, Decision, Option, TargetLoss
+from toposcale.decision.reasons import CONFIDENT
 from toposcale.laws.joint import Joint
 from toposcale.laws.prediction import Prediction
 from toposcale.runs.checks import is_checkable
+from toposcale.runs.learning_rate_schedule import ScheduleProvenance
 from toposcale.runs.training_run import TrainingRun
 
 NAME_ANOTHER_SIZE = (
-    "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.sizes), of "
-    f"which the compute that is left buys at least {SHORTEST_START} steps"
+    "To compare, name another size (--size; in a run an entry of `kind: planned`, or a multiple in decision.multiples), of "
+    f"which the compute that is left pays for at least {SHORTEST_START} steps"
 )
 
 NO_WARMUP = "none was stated and no rates are logged; state its steps (--warmup, warmup_steps), or 0"
 
 LITTLE = 0.005
-"""Loss at stake, in nats, below which a choice is not worth waiting for."""
+"""Expected regret, nats, below which a choice is not worth waiting for."""
+
+_PROVENANCE = {
+    ScheduleProvenance.GIVEN: "as given",
+    ScheduleProvenance.LOGGED: "from the table",
+    ScheduleProvenance.RECOGNISED: "recognised in the logged rates",
+}
 
 
-def what_to_do(decision: Decision, doubts: Sequence[str] = ()) -> str:
-    """What to do, in a sentence: "Start 100M: 0.040 nats better than finishing (-0.020 to 0.110); sure: 91%".
+def what_to_do(decision: Decision, reasons: Sequence[str] = ()) -> str:
+    """Return what to do: "Scale up to 100M: 0.040 nats better than continuing (-0.020 to 0.110); 91%, confident."
 
-    doubts: why it is not sure.
+    reasons: those for low confidence.
     """
     best = decision.best
-    what = {FINISH: "finish", EXTEND: "extend it to use all of the compute"}.get(
-        best.candidate.name, best.candidate.name
-    )
+    what = "extend to use all of the compute" if best.candidate.name == EXTEND else best.candidate.name
     if not decision.is_a_choice:
         return f"{what.capitalize()}: there is nothing to choose between. {NAME_ANOTHER_SIZE}."
-    gained = "" if best.candidate.name == FINISH else f": {_gain(best.gain)}"
+    gained = "" if best.candidate.name == CONTINUE else f": {_gain(best.gain)}"
     likely = percent(best.probability)
-    if not doubts:
-        return f"{what[:1].upper()}{what[1:]}{gained}; sure: {likely}.{_any_start(decision)}"
-    wrong = f"if that is wrong it costs {best.cost_if_wrong:.3f} nats"
+    if not reasons:
+        return f"{what[:1].upper()}{what[1:]}{gained}; {likely}, confident.{_any_larger(decision)}"
+    regret = f"expected regret {best.expected_regret:.3f} nats"
     # A low probability speaks for itself.
-    because = f" Not sure: {doubts[0]}." if best.probability >= SURE else ""
-    return f"Leans to {what} ({likely}){gained}; {wrong}.{because}{_any_start(decision)}"
+    because = f" Low confidence: {reasons[0]}." if best.probability >= CONFIDENT else ""
+    because += _any_larger(decision)
+    if best.probability < 0.5:
+        return f"No clear choice: {what} has the least expected regret ({likely}; {regret}).{because}"
+    return f"{what[:1].upper()}{what[1:]}{gained}; {likely}, not confident; {regret}.{because}"
 
 
 def no_advice(because: str) -> str:
-    """That there is no advice, and why."""
+    """Return why there is no advice, in a sentence."""
     return f"No advice: {because}.{' The run ends here.' if because == BUDGET_USED_UP else ''}"
 
 
 def percent(share: float) -> str:
-    """A probability; none is called certain."""
+    """Return a probability as text; none is called certain."""
     return "over 99%" if share > 0.99 else "below 1%" if share < 0.01 else f"{share:.0%}"
 
 
 def _gain(gain: Prediction) -> str:
+    """Return a loss difference to continuing, with its interval."""
     if gain.value >= 0:
-        return f"{gain.value:.3f} nats better than finishing ({gain.low:.3f} to {gain.high:.3f})"
-    return f"{-gain.value:.3f} nats worse than finishing ({-gain.high:.3f} to {-gain.low:.3f})"
+        return f"{gain.value:.3f} nats better than continuing ({gain.low:.3f} to {gain.high:.3f})"
+    return f"{-gain.value:.3f} nats worse than continuing ({-gain.high:.3f} to {-gain.low:.3f})"
 
 
-def _any_start(decision: Decision) -> str:
-    """That stopping is clearer than which size to start, where several sizes share its probability."""
+def _any_larger(decision: Decision) -> str:
+    """Return how probable it is that any other model beats continuing, where several sizes share that probability."""
     best = decision.best
-    if best.candidate.is_start and decision.stop - best.probability >= 0.1:
-        return f" That some start is better than finishing: {percent(decision.stop)}."
+    if best.candidate.from_scratch and decision.scale_up_probability - best.probability >= 0.1:
+        return f" Some larger model beats continuing: {percent(decision.scale_up_probability)}."
     return ""
 
 
-def standing(training: TrainingRun) -> str:
-    """How far a training is, its present loss and what was spent on it."""
-    share = training.last_step / max(training.final_step, 1)
-    text = f"{training.model}: step {training.last_step:,} of {training.final_step:,} ({share:.0%})"
-    if np.isfinite(training.last_loss):
-        text += f", {training.metric} {training.last_loss:.4g}"
-        if training.measured_until != training.last_step:
-            text += f" at step {training.measured_until:,}"
-    spent = training.compute(training.last_step)
+def progress(run: TrainingRun) -> str:
+    """Return how far a run is, its present loss and the compute spent."""
+    share = run.last_step / max(run.final_step, 1)
+    text = f"{run.model}: step {run.last_step:,} of {run.final_step:,} ({share:.0%})"
+    if np.isfinite(run.last_loss):
+        text += f", {run.metadata.metric} {run.last_loss:.4g}"
+        if run.measured_until != run.last_step:
+            text += f" at step {run.measured_until:,}"
+    spent = run.compute(run.last_step)
     return text + (f", {spent:.3g} FLOP spent" if spent > 0 else "")
 
 
-def finished(training: TrainingRun) -> str:
-    """One line on a training that has nothing left to decide."""
-    text = f"{training.model}: finished at step {training.last_step:,}"
-    if np.isfinite(training.last_loss):
-        text += f", {training.metric} {training.last_loss:.4g}"
-    if training.plan_known and training.plan != "rows":
+def finished(run: TrainingRun) -> str:
+    """Return one line on a run that has nothing left to decide."""
+    text = f"{run.model}: finished at step {run.last_step:,}"
+    if np.isfinite(run.last_loss):
+        text += f", {run.metadata.metric} {run.last_loss:.4g}"
+    if run.schedule.is_known and run.schedule.provenance is not ScheduleProvenance.LOGGED:
         return text
     return f"{text}; if it goes on after that step, give its schedule"
 
 
-def why_no_plan(training: TrainingRun) -> str:
-    """Why the learning rate is not known to the end; "" where it is."""
-    return "" if training.plan_known else training.plan or "no learning rate is known"
+def why_schedule_unknown(run: TrainingRun) -> str:
+    """Return why the learning rate is not known to the end; "" where it is."""
+    return "" if run.schedule.is_known else run.schedule.unknown_because or "no learning rate is known"
 
 
-def plan(training: TrainingRun) -> str:
-    """The learning rate now and at the end, and where it is known from."""
-    if not training.plan_known:
-        return f"unknown: {why_no_plan(training)}"
-    now, end = training.rate_at(training.last_step), training.rate_at(training.final_step)
-    course = "stays to the end" if abs(end - now) <= 0.01 * now else f"goes to {end:.3g} by the end"
-    sources = {"given": "as given", "rows": "from the table", "recognised": "recognised in the logged rates"}
-    return f"learning rate {now:.3g} now, {course} ({sources.get(training.plan, training.plan)})"
+def schedule(run: TrainingRun) -> str:
+    """Return the learning rate now and at the end, and its provenance."""
+    if not run.schedule.is_known:
+        return f"unknown: {why_schedule_unknown(run)}"
+    now, end = run.schedule.rate_at(run.last_step), run.schedule.rate_at(run.final_step)
+    ahead = "constant to the end" if abs(end - now) <= 0.01 * now else f"{end:.3g} at the end"
+    provenance = _PROVENANCE.get(run.schedule.provenance)
+    return f"learning rate {now:.3g} now, {ahead}" + (f" ({provenance})" if provenance else "")
 
 
 def end(forecast: Prediction, law: Joint) -> str:
-    """The forecast of the end, and from how many trainings it is."""
+    """Return the forecast of the end, and from how many runs it is."""
     others = len(law.runs) - 1
     read = f", from this run and {others} other{'s' * (others > 1)}" if others > 0 else ""
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
 
 
-def table(
-    decision: Decision, remaining: float, prices: Sequence[Sequence[str]] = (), width: int | None = None
-) -> list[str]:
-    """A line for each option under a line of titles; prices: further columns, each its title and a cell for each option.
-
-    Where that is wider than `width`, a line for each number under the name of its option.
-    """
-    head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than finishing by"]
-    rows = [[*head, "best", "at stake", "FLOP"], *(_cells(option) for option in decision.options)]
-    for row, further in zip(rows, zip(*prices, strict=True), strict=bool(prices)):
-        row += further
+def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
+    """Return a line for each option under a line of titles; where wider than `width`, a line for each number."""
+    head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than continuing by"]
+    rows = [[*head, "best", "expected regret", "FLOP"], *(_cells(option) for option in decision.options)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -138,14 +141,15 @@ def table(
     return lines
 
 
-def fitted(lines: Sequence[str], width: int | None) -> str:
-    """Lines of at most `width` columns; what goes on in the next line stands further to the right."""
+def wrapped(lines: Sequence[str], width: int | None) -> str:
+    """Return lines wrapped to `width` columns; a continued line is indented further."""
     if width is None:
         return "\n".join(lines)
-    return "\n".join(row for line in lines for row in _broken(line, max(width, 20)))
+    return "\n".join(row for line in lines for row in _wrapped_line(line, max(width, 20)))
 
 
-def _broken(line: str, width: int) -> list[str]:
+def _wrapped_line(line: str, width: int) -> list[str]:
+    """Wrap one line."""
     margin = " " * (len(line) - len(line.lstrip()))
     return textwrap.wrap(
         line.strip(),
@@ -158,102 +162,116 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def _cells(option: Option) -> list[str]:
+    """Return the texts of a row of the table."""
     loss, gain, name = option.loss, option.gain, option.candidate.name
     return [
         name,
         f"{loss.value:.3f} ({loss.low:.3f} to {loss.high:.3f})",
-        "" if name == FINISH else f"{gain.value:.3f} ({gain.low:.3f} to {gain.high:.3f})",
+        "" if name == CONTINUE else f"{gain.value:.3f} ({gain.low:.3f} to {gain.high:.3f})",
         percent(option.probability),
-        f"{option.at_stake:.3f}",
+        f"{option.expected_regret:.3f}",
         f"{option.candidate.compute:.2g}",
     ]
 
 
-def assumed(
-    training: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None
-) -> tuple[str, ...]:
-    """What a forecast, and a decision where there is one, takes for granted, a clause each."""
-    clauses = [
-        f"the {training.metric} that was read, up to step {training.measured_until:,}, is in nats per token",
-        *training.notes,
-        "compute is 6 x parameters x tokens, in FLOP",
-    ]
-    if training.warmup_assumed:
-        clauses.append(f"there was no warm-up: {NO_WARMUP}")
-    if not is_checkable(training):
-        clauses.append("the curve follows the law: it has too few points to check that, so no answer is sure")
-    if not training.plan_known:
-        because = why_no_plan(training)
-        clauses.append(f"the learning rate stays as it is, since {because}; a decay to come is in no forecast")
-    clauses += [
-        f"{other.model} is under way, at step {other.last_step:,} of {other.final_step:,}; say its steps if it ended there"
-        for other in others
-        if other.has_begun and not other.is_over and other.plan_known
-    ]
+def assumed(run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None) -> tuple[str, ...]:
+    """Return the assumptions of a forecast, and of a decision where there is one, a clause each."""
+    return (*_assumed_of_run(run), *_assumed_of_others(run, others), *_assumed_of_decision(run, others, law, decision))
+
+
+def _assumed_of_run(run: TrainingRun) -> Iterator[str]:
+    """Yield the assumptions about the run."""
+    yield f"the {run.metadata.metric} that was read, up to step {run.measured_until:,}, is in nats per token"
+    yield from run.metadata.notes
+    yield "compute is 6 x parameters x tokens, in FLOP"
+    if run.schedule.warmup_assumed:
+        yield f"there was no warm-up: {NO_WARMUP}"
+    if not is_checkable(run):
+        yield "the curve follows the law: it has too few points to check that, so no answer is confident"
+    if not run.schedule.is_known:
+        yield f"the learning rate stays as it is, since {why_schedule_unknown(run)}; a decay to come is in no forecast"
+
+
+def _assumed_of_others(run: TrainingRun, others: Sequence[TrainingRun]) -> Iterator[str]:
+    """Yield the assumptions about other runs of the family."""
+    for other in others:
+        if other.has_begun and not other.is_over and other.schedule.is_known:
+            yield (
+                f"{other.model} is under way, at step {other.last_step:,} of {other.final_step:,}; state its steps if it "
+                "ended there"
+            )
     unread = sorted(other.model for other in others if other.is_finished and not other.rates_known)
-    if unread and any(other.rates_known for other in (*others, training)):
-        clauses.append(f"not read, since the learning rates are not known: {', '.join(unread)}")
-    finish = decision.option(FINISH) if decision else None
-    if finish and training.last_step + finish.candidate.steps < training.final_step:
-        steps = finish.candidate.steps
-        clauses.append(
-            f"what is left does not pay for the whole plan: {FINISH} ends at step "
-            f"{training.last_step + steps:,}, with the rest of the plan pressed into {steps:,} steps"
-        )
-    if any(option.candidate.is_start for option in (decision.options if decision else ())):
-        clauses.append(
-            "a new size is trained from scratch under this plan, or its own, stretched to the steps that the compute buys"
-        )
-        if any(not np.isfinite(other.tokens_per_step) for other in others):
-            clauses.append(f"a size without tokens_per_step has those of {training.model}")
-        if law.n_sizes < 2:
-            clauses.append("one size is known: how the loss falls with size is taken from published families")
-    return tuple(clauses)
+    if unread and any(other.rates_known for other in (*others, run)):
+        yield f"not read, since the learning rates are not known: {', '.join(unread)}"
 
 
-def find_out_first(training: TrainingRun, law: Joint, decision: Decision, *, is_sure: bool) -> str:
-    """What would decide, in one clause; "" where nothing is open."""
-    if is_sure or not decision.is_a_choice:
+def _assumed_of_decision(
+    run: TrainingRun, others: Sequence[TrainingRun], law: Joint, decision: Decision | None
+) -> Iterator[str]:
+    """Yield the assumptions about the candidates."""
+    if decision is None:
+        return
+    going_on = decision.option(CONTINUE)
+    if going_on and run.last_step + going_on.candidate.steps < run.final_step:
+        steps = going_on.candidate.steps
+        yield (
+            f"what is left does not pay for the whole schedule: continuing ends at step {run.last_step + steps:,}, with "
+            f"the rest of the schedule compressed into {steps:,} steps"
+        )
+    if not any(option.candidate.from_scratch for option in decision.options):
+        return
+    yield (
+        "a new size is trained from scratch under this schedule, or its own, rescaled to the steps that compute pays for"
+    )
+    if any(not np.isfinite(other.tokens_per_step) for other in others):
+        yield f"a size without tokens_per_step has those of {run.model}"
+    if law.n_sizes < 2:
+        yield "one size is known: how the loss scales with size is taken from published families"
+
+
+def find_out_first(run: TrainingRun, law: Joint, decision: Decision, *, is_confident: bool) -> str:
+    """Return what would decide, in one clause; "" where nothing is open."""
+    if is_confident or not decision.is_a_choice:
         return ""
     best, second = decision.options[:2]
-    if not training.plan_known:
-        return f"the plan: give the schedule of {training.model}; whether the rate will fall decides"
-    if best.at_stake < LITTLE:
-        return f"nothing: only {best.at_stake:.3f} nats are at stake"
-    if law.n_sizes < 2 and (best.candidate.is_start or second.candidate.is_start):
-        cost = training.compute(training.final_step) / 16
+    if not run.schedule.is_known:
+        return f"the schedule: give that of {run.model}; whether the learning rate will decay decides"
+    if best.expected_regret < LITTLE:
+        return f"nothing: the expected regret is only {best.expected_regret:.3f} nats"
+    if law.n_sizes < 2 and (best.candidate.from_scratch or second.candidate.from_scratch):
+        cost = run.compute(run.final_step) / 16
         return (
-            "how the loss falls with size: train a quarter of the size on a quarter of the tokens, to the end of the "
-            f"same plan ({cost:.2g} FLOP), and give it, too (--known; in a run under models)"
+            "how the loss scales with size: train a quarter of the size on a quarter of the tokens, to the end of the "
+            f"same schedule ({cost:.2g} FLOP), and give it, too (--known; in a run under models)"
         )
-    later = min(training.last_step + max(training.final_step // 10, 1), training.final_step)
-    return f"ask again at step {later:,}: by then the forecast of {FINISH} is narrower"
+    later = min(run.last_step + max(run.final_step // 10, 1), run.final_step)
+    return f"ask again at step {later:,}: by then the forecast of continuing is narrower"
 
 
-def target(loss: float, reached_at: float | None, steps: Sequence[float], flop: float) -> str:
-    """When a loss is reached. steps: forecast, earliest and latest, infinite where it is not before the end."""
-    if reached_at is not None:
-        return f"{loss:g} was reached at step {reached_at:,.0f}"
-    step, early, late = steps
-    if not np.isfinite(early):
+def target(loss: float, when: TargetLoss) -> str:
+    """Return when a loss is reached."""
+    ahead = when.ahead
+    if when.reached_at is not None:
+        return f"{loss:g} was reached at step {when.reached_at:,.0f}"
+    if not np.isfinite(ahead.earliest):
         return f"{loss:g} is not reached by the planned end"
-    if not np.isfinite(step):
-        return f"{loss:g} is not forecast to be reached; at best at step {early:,.0f}"
-    latest = f"{late:,.0f}" if np.isfinite(late) else "perhaps not at all"
-    cost = f", {flop:.3g} FLOP in all" if np.isfinite(flop) else ""
-    return f"{loss:g} at step {step:,.0f}{cost} ({early:,.0f} to {latest})"
+    if not np.isfinite(ahead.forecast):
+        return f"{loss:g} is not forecast to be reached; at best at step {ahead.earliest:,.0f}"
+    latest = f"{ahead.latest:,.0f}" if np.isfinite(ahead.latest) else "perhaps not at all"
+    cost = f", {when.flop:.3g} FLOP in all" if np.isfinite(when.flop) else ""
+    return f"{loss:g} at step {ahead.forecast:,.0f}{cost} ({ahead.earliest:,.0f} to {latest})"
 
 
-def chart(training: TrainingRun, course: Sequence[tuple[int, Prediction]], width: int, height: int) -> str:
-    """The losses seen (o), and the forecast of the plan (-) with its interval (.), over the logarithm of the step.
+def chart(run: TrainingRun, forecast: Sequence[tuple[int, Prediction]], width: int, height: int) -> str:
+    """Draw the losses seen (o) and the forecast (-) with its interval (.) over the logarithm of the step, as text.
 
-    course: steps to come, each with its forecast.
+    forecast: steps to come, each with its prediction.
     """
-    steps, losses = training.loss_curve
-    if not course or len(steps) < 2:
+    steps, losses = run.loss_curve
+    if not forecast or len(steps) < 2:
         return ""
-    left, right = np.log(steps[0]), np.log(training.final_step)
-    low = min(losses.min(), *(forecast.low for _, forecast in course))
+    left, right = np.log(steps[0]), np.log(run.final_step)
+    low = min(losses.min(), *(prediction.low for _, prediction in forecast))
     high = losses.max()
     grid = [[" "] * width for _ in range(height)]
 
@@ -264,11 +282,11 @@ def chart(training: TrainingRun, course: Sequence[tuple[int, Prediction]], width
             grid[row][column] = sign
 
     for end_of, sign in (("low", "."), ("high", "."), ("value", "-")):
-        for step, forecast in course:
-            put(step, getattr(forecast, end_of), sign)
-    for at, loss in zip(steps, losses, strict=True):
-        put(float(at), float(loss), "o")
+        for step, prediction in forecast:
+            put(step, getattr(prediction, end_of), sign)
+    for step, loss in zip(steps, losses, strict=True):
+        put(float(step), float(loss), "o")
     labels = [f"{high:.3f}", *[""] * (height - 2), f"{low:.3f}"]
     rows = [f"  {label:>7s} |{''.join(cells).rstrip()}" for label, cells in zip(labels, grid, strict=True)]
-    axis = f"step {steps[0]:,.0f}".ljust(width - 12) + f"{training.final_step:,}".rjust(12)
+    axis = f"step {steps[0]:,.0f}".ljust(width - 12) + f"{run.final_step:,}".rjust(12)
     return "\n".join([*rows, " " * 10 + "+" + "-" * width, " " * 11 + axis])

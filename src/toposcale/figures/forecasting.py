@@ -125,7 +125,7 @@ def _trade_off(axes: Axes, rows: pd.DataFrame) -> None:
 def forecast_fans(
     forecasts: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, schedules: pd.DataFrame
 ) -> Figure:
-    """Each model's loss with the forecasts of its end as fans from where they were made, and the plan's rate beneath."""
+    """Each model's loss with the forecasts of its end as fans from where they were made, and the learning rate beneath."""
     losses = panels.finite(final_losses(metrics))
     made = forecasts[(forecasts["fraction"] > 0) & forecasts["method"].isin(DEFAULTS)]
     made = panels.finite(made, ["forecast", "low", "high"])
@@ -182,7 +182,7 @@ def _fans(axes: Axes, losses: pd.DataFrame, forecasts: pd.DataFrame, final: int,
 def _rate(axes: Axes, schedule: pd.DataFrame, final: int) -> None:
     axes.set(xlim=(0, 1.02 * final), xlabel=STEP_LABEL, ylabel="rate\n(per step)")
     if schedule.empty:
-        axes.text(0.5, 0.5, "plan not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+        axes.text(0.5, 0.5, "schedule not known", transform=axes.transAxes, ha="center", va="center", color=MUTED)
         axes.set_yticks([])
         return
     axes.plot(schedule["step"], schedule["learning_rate"], color=MUTED, linewidth=1.2)
@@ -207,7 +207,7 @@ def decision_candidates(candidates: pd.DataFrame, models: pd.DataFrame) -> Figur
     for axes, model in zip(rows_of, shown, strict=True):
         rows = usable[usable["model"] == model].sort_values("loss", ascending=False)
         place = np.arange(len(rows))
-        colours = [STRIKING if best else MUTED for best in rows["at_stake"] == rows["at_stake"].min()]
+        colours = [STRIKING if best else MUTED for best in rows["expected_regret"] == rows["expected_regret"].min()]
         axes.hlines(place, rows["loss_low"], rows["loss_high"], color=colours, linewidth=1.6)
         axes.scatter(rows["loss"], place, color=colours, zorder=3, s=22)
         about = rows[["candidate", "compute", "probability"]].itertuples(index=False)

@@ -158,13 +158,13 @@ FIGURES: dict[str, FigureEntry] = {
         "Forecasts of the final loss, with intervals",
         "The loss of each model, and the final loss that was forecast from the first part of training: the line leads to "
         "the forecast, the fan to its 95% interval; the table forecasts says how often it holds. The method is the "
-        "joint law of all sizes if it makes a forecast, and the power law otherwise. Below: the learning rate of the plan.",
+        "joint law of all sizes if it makes a forecast, and the power law otherwise. Below: the learning-rate schedule.",
         tables=("forecasts", "metrics", "models", "schedules"),
     ),
     "decision_candidates": _forecasts(
         "Forecast loss of each way to spend the remaining compute",
         "For every run that is not finished (if all are finished: as each stood at the first share of training): the "
-        "forecast final loss if the run is finished, is extended, or is stopped to start another size, with the "
+        "forecast final loss if the run is continued, is extended, or is stopped to train another size, with the "
         "law's own 95% intervals, whose coverage is not known. The best option is in colour.",
         tables=("candidates", "models"),
     ),

@@ -30,16 +30,25 @@ _LOGGED_BY_THE_TRAINER = ("loss", "grad_norm", "learning_rate")
 _OF_THE_TRAINER = ("_runtime", "_per_second", "_time", "_flos")
 
 
+class TrainerState(NamedTuple):
+    """The content of a trainer_state.json, and where it lies."""
+
+    path: Path
+    content: Mapping[str, Any]
+
+
 class LossCurve(NamedTuple):
-    """What a training left of its course.
+    """Training log and metrics of one training.
 
     columns: float64 arrays of one length, `step` (ascending, once each), `loss`, `gradient_norm`, `learning_rate` and the
     metrics, NaN where a step has none, infinite where it has one that is no number. repeated: steps that have several
-    values of one column, as a training that was resumed leaves them; the last value counts.
+    values of one column, as a training that was resumed leaves them; the last value counts. trainer: the state of
+    transformers' Trainer that they were read from.
     """
 
     columns: Mapping[str, np.ndarray]
     repeated: int = 0
+    trainer: TrainerState | None = None
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -103,7 +112,7 @@ def read(path: str | Path, *, loss_column: str | None = None, step_column: str |
     """
     path = Path(path)
     if state := trainer_state_of(path):
-        return _read_trainer_state(state)
+        return _of_trainer_state(state)
     if path.is_dir() or ".tfevents." in path.name:
         return _read_events(path, loss_column)
     kind, separator = _kind(path), ""
@@ -128,13 +137,13 @@ def _kind(path: Path) -> str:
     return {b"{": "lines", b"[": "list"}.get(first, "table")
 
 
-def trainer_state_of(path: str | Path) -> Path | None:
-    """The state of transformers' Trainer that a path is or, of its folder or one of its checkpoints, holds; None: none."""
-    path = Path(path)
+def trainer_state_of(path: Path) -> TrainerState | None:
+    """Read the latest state of transformers' Trainer that is, or lies in, a path; None where there is none."""
     if path.name == TRAINER_STATE:
-        return path
-    states = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
-    return max(states, key=lambda file: trainer_state(file)["global_step"], default=None)
+        return TrainerState(path, trainer_state(path))
+    files = [*path.glob(TRAINER_STATE), *path.glob(f"checkpoint-*/{TRAINER_STATE}")] if path.is_dir() else []
+    states = [TrainerState(file, trainer_state(file)) for file in files]
+    return max(states, key=lambda state: state.content["global_step"], default=None)
 
 
 def of_columns(
@@ -229,14 +238,14 @@ def _floats(values: Any, name: str, where: str | Path) -> np.ndarray:
     return numbers
 
 
-def _read_trainer_state(path: Path) -> LossCurve:
-    """The log of transformers' Trainer: losses (means since the log before), gradient norms, rates, and evaluations."""
+def _of_trainer_state(state: TrainerState) -> LossCurve:
+    """Return the log of transformers' Trainer: losses (means since the log before), gradient norms, rates, evaluations."""
     rows = [
         {"step": float(entry["step"]), **evaluated(entry)}
         | _numbers({name: entry.get(key) for name, key in zip(_LOG, _LOGGED_BY_THE_TRAINER, strict=True)})
-        for entry in trainer_state(path)["log_history"]
+        for entry in state.content["log_history"]
     ]
-    return _joined({"step": np.empty(0)} | _columns(rows), path)
+    return _joined({"step": np.empty(0)} | _columns(rows), state.path)._replace(trainer=state)
 
 
 def trainer_state(path: str | Path) -> dict[str, Any]:

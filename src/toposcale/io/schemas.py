@@ -37,7 +37,7 @@ N_SEEDS = count("n_seeds", "runs of the largest cell of the search")
 PATIENCE = count("patience", "checkpoints without a new record before the rule stops")
 METHOD = text("method", "forecasting method")
 SCORE_METHOD = text("method", "two_stages: from the forecast of the loss; power_law: from the score's own curve")
-POLICY = text("policy", "advice, always_finish, stop_now or stop_at_random")
+POLICY = text("policy", "advice, always_continue, next_size or random_stop")
 SCORE = text("metric", "the score")
 STEPS = text("steps", "checkpoints that are affected; empty for the whole model")
 CONCERNS = text("concerns", "feature, metric or file that is affected")
@@ -99,11 +99,12 @@ _DEFINITIONS = {
         count("warmup_steps", "steps over which the learning rate rises, where they are known"),
         text("shape", "shape of the learning-rate schedule, of models trained here"),
         number("data_fraction", "share of the training text that is read, of models trained here"),
-        text("plan", "source of the learning rates up to the end (given, rows, recognised), or why they are not known"),
+        text("schedule_provenance", "source of the learning rates up to the end: given, logged, recognised or unknown"),
+        text("schedule_unknown_because", "why they are not known to the end"),
         count("repeated_steps", "steps that the user's log has several times, of which the last value counts"),
     ),
     "schedules": table(
-        "the plans: the learning rate up to the end, in at most 2,000 rows for each model; linear in between",
+        "learning-rate schedules to the end, in at most 2,000 rows for each model; linear in between",
         (MODEL, STEP),
         number("learning_rate", "learning rate of the update that follows the step"),
     ),
@@ -361,39 +362,43 @@ _DEFINITIONS = {
     "advice": table(
         "what to do with each training; the columns are keys of advice.json",
         (MODEL, FRACTION),
-        flag("is_live", "whether the training is not finished; else the advice is that of the moment `fraction`"),
+        flag(
+            "is_live", "whether the training is not finished; else the advice is that at the decision point `fraction`"
+        ),
         text("choice", "the candidate to take; empty where there is no advice"),
-        flag("sure", "whether nothing speaks against the choice"),
-        number("probability", "probability to be the best of the candidates"),
-        number("stop_probability", "probability that some start is better than finishing"),
-        *interval("forecast", "forecast loss at the end of the plan"),
-        *interval("gain", "loss at the end of finishing less that of the choice, nats per token"),
-        number("at_stake", "expected regret of the choice, nats per token"),
-        number("cost_if_wrong", "loss expected to be given up where another candidate is the best, nats per token"),
+        flag("confident", "whether there is a choice and no reason for low confidence"),
+        number("probability", "probability of being the best candidate"),
+        number("scale_up_probability", "probability that a model from scratch is the best"),
+        *interval("forecast", "forecast loss at the end of the schedule"),
+        *interval("gain", "loss at the end of continuing less that of the choice, nats per token"),
+        number("expected_regret", "expected regret of the choice, nats per token"),
         text("sentence", "the advice in a sentence"),
-        text("unsure_because", "why it is not sure"),
+        text("low_confidence_reasons", "reasons for low confidence"),
         text("no_advice_because", "why there is no advice"),
     ),
     "candidates": table(
         "ways to spend the remaining compute, and the forecast loss at their end",
-        (MODEL, FRACTION, text("candidate", "finish, extend, or start NAME; empty where there is no advice")),
+        (MODEL, FRACTION, text("candidate", "continue, extend, or scale up to NAME; empty where there is no advice")),
+        text("kind", "continue, extend or scale_up"),
         N_PARAMETERS,
         count("steps", "steps to come"),
         number("compute", "compute of the candidate from now on, FLOP"),
         *interval("loss", "forecast loss at its end"),
-        *interval("gain", "loss at the end of finishing less that of the candidate, nats per token"),
-        number("probability", "probability to be the best of the candidates"),
-        number("at_stake", "expected regret: mean difference of this loss to the best candidate's, nats per token"),
-        flag("is_sure", "whether it is the choice of the advice, and sure"),
+        *interval("gain", "loss at the end of continuing less that of the candidate, nats per token"),
+        number("probability", "probability of being the best candidate"),
+        number(
+            "expected_regret", "expected regret: mean difference of this loss to the best candidate's, nats per token"
+        ),
+        flag("is_confident", "whether it is the choice of the advice, and confident"),
         flag("is_live", "whether the training is not finished"),
         REASON,
     ),
     "decisions": table(
         "the choice of each policy at a share of a finished run, and its regret",
         (MODEL, FRACTION, POLICY),
-        text("choice", "the candidate that is chosen; the advice finishes where there is no forecast to be believed"),
-        number("probability", "probability to be the best of the candidates, by the advice"),
-        flag("is_sure", "whether the advice was sure"),
+        text("choice", "the candidate that is chosen; the advice continues where no forecast passes the checks"),
+        number("probability", "probability of being the best candidate, by the advice"),
+        flag("is_confident", "whether the advice was confident"),
         count("n_candidates", "candidates to choose from"),
         number("spent", "compute spent when the decision is made, FLOP"),
         number("remaining", "compute that will still be spent, FLOP"),
@@ -408,11 +413,11 @@ _DEFINITIONS = {
         "the regret of each policy over models",
         (FRACTION, POLICY),
         count("n_decisions", "decisions"),
-        count("n_sure", "decisions in which the advice was sure"),
+        count("n_confident", "decisions in which the advice was confident"),
         count("n_modelled", "decisions with a modelled loss"),
         number("share_best", "share of decisions for the best candidate"),
         *interval("regret", "mean over models"),
-        *interval("against_finish", "regret of always finishing less that of the policy, mean over models"),
+        *interval("regret_saved", "regret of always continuing less that of the policy, mean over models"),
     ),
     "comparison": table(
         "published values beside those of this run",

@@ -213,7 +213,7 @@ def _mean_and_error(samples: np.ndarray) -> tuple[float, float]:
 class SpectralDensity:
     """Quadrature of the Hessian's spectral density: `nodes` and `weights`, float64 (runs, steps).
 
-    Each row is a discrete distribution (weights sum to 1) with the first 2 * steps moments of the spectrum as
+    Each row is a discrete distribution (weights sum to 1) with the first 2 * steps decision_points of the spectrum as
     its random vector sees them; nodes in loss per squared parameter.
     """
 

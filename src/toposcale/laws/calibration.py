@@ -13,13 +13,13 @@ FEWEST_RUNS = 5
 
 
 class Calibration(NamedTuple):
-    """What a method's intervals are stretched by, in the logarithm of the loss, and the coverage that this gives."""
+    """What a method's intervals are rescaled by, in the logarithm of the loss, and the coverage that this gives."""
 
     factor: float
     coverage: float
 
     def __call__(self, prediction: Prediction) -> tuple[Prediction, float]:
-        """The forecast with its calibrated interval, and its coverage; NaN where the interval could not be stretched."""
+        """The forecast with its calibrated interval, and its coverage; NaN where the interval could not be rescaled."""
         value = prediction.value
         if not (np.isfinite(self.coverage) and 0 < prediction.low <= value <= prediction.high < np.inf):
             return prediction, np.nan

@@ -1,8 +1,8 @@
-"""What no law has: a smooth misfit of every curve, and the fit of a law beside it (kriging with a curved trend).
+"""Gaussian-process model discrepancy (Kennedy and O'Hagan 2001), and the MAP fit of a law beside it.
 
 A law of loss curves is right in the long run and wrong early on, so old losses say less of the end than new ones. The
-misfit is a Gaussian process over the training time and the model size (Kennedy and O'Hagan 2001): neighbouring points
-share it, models of similar size share it, and it grows towards the past. How large it is, the curve itself tells.
+discrepancy is a Gaussian process over log training time and log size, whose amplitude grows towards the past; its size is
+chosen by the marginal likelihood of the curve.
 """
 
 from collections.abc import Callable
@@ -12,27 +12,28 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from toposcale.laws.map_estimate import mode
+from toposcale.laws.priors import Gaussian
 
 GROWTH = 1.0
-"""The misfit at a share s of the training time so far is s^-GROWTH of what it is now; in the time to come it shrinks so."""
+"""The discrepancy at a share s of the training time so far is s^-GROWTH of what it is now, and shrinks so in the future."""
 
 REACH, SIZE_REACH = 1.5, 3.0
-"""Logarithms of the training time, and of the size, over which the misfits of two points agree."""
+"""Correlation lengths in the logarithms of the training time and of the size."""
 
 OF_ALL_RUNS = 0.8
-"""The correlation of the misfits of two runs of one size at one training time; the rest belongs to one run alone."""
+"""Correlation of the discrepancies of two runs of one size at one training time."""
 
 RUN_SCATTER = 0.009
-"""Nats by which a run lies off its law for good: its seed and its data."""
+"""Standard deviation of the constant offset of a run from its law, nats: its seed and its data."""
 
 ROUNDING = 0.003
-"""The least noise of a point, nats."""
+"""Least standard deviation of the noise of a point, nats."""
 
-_FURTHEST = (-6.0, 3.0)  # logarithms of the training time beyond which the misfit neither grows nor shrinks
+_FURTHEST = (-6.0, 3.0)  # log training times beyond which the amplitude is constant
 
 
 class Points(NamedTuple):
-    """Where losses were seen, or are forecast: three arrays (points,).
+    """Points at which losses were seen, or are forecast: three arrays (points,).
 
     time: log of the training time, 0 at the last loss of the run that is decided on. size: log of the number of parameters,
     0 at the size of that run. run: an integer for each run.
@@ -44,18 +45,19 @@ class Points(NamedTuple):
 
 
 def covariance(one: Points, other: Points, now: float) -> np.ndarray:
-    """(points of one, points of other) covariance of the misfits, nats squared.
+    """Return the covariance (points of one, points of other) of the discrepancies, nats squared.
 
-    now: the standard deviation of the misfit at the last loss that was seen, nats.
+    now: standard deviation of the discrepancy at the last loss that was seen, nats.
     """
-    gap = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / REACH
+    distance = np.sqrt(3.0) * np.abs(one.time[:, None] - other.time) / REACH
     same_run = one.run[:, None] == other.run
-    shared = (1 + gap) * np.exp(-gap - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
+    shared = (1 + distance) * np.exp(-distance - np.abs(one.size[:, None] - other.size) / SIZE_REACH)
     shared *= np.where(same_run, 1.0, OF_ALL_RUNS)
     return np.asarray(_amplitude(one, now)[:, None] * _amplitude(other, now) * shared + RUN_SCATTER**2 * same_run)
 
 
 def _amplitude(points: Points, now: float) -> np.ndarray:
+    """Return the standard deviation of the discrepancy at each point, nats."""
     return np.asarray(now * np.exp(-GROWTH * np.clip(points.time, *_FURTHEST)))
 
 
@@ -64,11 +66,10 @@ Law = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Fit(NamedTuple):
-    """The parameters with the largest posterior density, and what a forecast needs.
+    """MAP estimate of the parameters, and what a forecast needs.
 
-    x (k,) and its covariance (k, k), by Laplace's approximation; evidence: log of the marginal likelihood. root: the
-    Cholesky factor of the covariance of the points; residuals and slopes: what the law leaves, and its gradient, both
-    divided by the root.
+    x (k,) and its covariance (k, k), by Laplace's approximation; evidence: log of the marginal likelihood. root: Cholesky
+    factor of the covariance of the points; residuals and slopes: residuals of the law and its gradient, both whitened.
     """
 
     x: np.ndarray
@@ -81,9 +82,9 @@ class Fit(NamedTuple):
     def forecast(
         self, losses: np.ndarray, gradient: np.ndarray, to_seen: np.ndarray, among: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Losses (t,) and their covariance (t, t) with the misfit carried on.
+        """Return the losses (t,) and their covariance (t, t), discrepancy included.
 
-        losses, gradient: the law at the targets. to_seen (t, points), among (t, t): covariances of the misfits.
+        losses, gradient: the law at the targets. to_seen (t, points), among (t, t): covariances of the discrepancies.
         """
         weights = solve_triangular(self.root, to_seen.T, lower=True)
         slopes = gradient - np.einsum("pt,pk->tk", weights, self.slopes)
@@ -95,24 +96,19 @@ class Fit(NamedTuple):
 
 
 def fit(
-    law: Law,
-    seen: np.ndarray,
-    points: Points,
-    noise: np.ndarray,
-    prior: tuple[np.ndarray, np.ndarray],
-    log_now: tuple[float, float],
+    law: Law, seen: np.ndarray, points: Points, noise: np.ndarray, prior: Gaussian, log_now: Gaussian
 ) -> tuple[Fit, float]:
-    """The law fitted to losses `seen` (points,), and the size of the misfit now, nats, that these make most likely.
+    """Fit the law to losses `seen` (points,); return the fit and the MAP size of the discrepancy now, nats.
 
-    noise (points,): standard deviations. prior: centres and widths (k,) of the parameters, Gaussian. log_now: centre and
-    width of what is believed of the logarithm of the misfit's size, which is found in steps of a factor of 2.
+    noise (points,): standard deviations. prior: of the parameters (k,). log_now: prior of the logarithm of the size of the
+    discrepancy, which is searched in steps of a factor of 2.
     """
     fits: dict[int, tuple[Fit, float]] = {}
     centre, width = log_now
 
     def tried(power: int) -> tuple[Fit, float]:
         if power not in fits:
-            near = next((fit.x for fit, _ in fits.values()), prior[0])
+            near = next((fit.x for fit, _ in fits.values()), prior.mean)
             now = float(np.exp(centre)) * 2.0**power
             fit = _at(law, seen, covariance(points, points, now) + np.diag(noise**2), prior, near)
             fits[power] = fit, fit.evidence - 0.5 * (power * np.log(2.0) / width) ** 2
@@ -126,8 +122,8 @@ def fit(
     return fits[best][0], float(np.exp(centre)) * 2.0**best
 
 
-def _at(law: Law, seen: np.ndarray, matrix: np.ndarray, prior: tuple[np.ndarray, np.ndarray], start: np.ndarray) -> Fit:
-    """Least squares of the whitened residuals and of the prior."""
+def _at(law: Law, seen: np.ndarray, matrix: np.ndarray, prior: Gaussian, start: np.ndarray) -> Fit:
+    """Fit by least squares of the whitened residuals and of the prior, for one covariance of the points."""
     centre, width = prior
     root = np.linalg.cholesky(matrix)
 

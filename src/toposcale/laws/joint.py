@@ -1,8 +1,7 @@
-"""The joint law: what two laws of a family say, each believed as far as it told what was seen.
+"""Bayesian average of two laws of a family, weighted by their marginal likelihood.
 
 Published families agree on how a loss falls with the training time; families to come need not. So beside the law that was
-learnt from them stands a slow one: a step counts as its learning rate, and the loss falls more slowly with it. Each counts
-by its evidence (Hoeting et al. 1999, Bayesian model averaging); where the two disagree, the interval is wider.
+learnt from them stands a second model (`Prior.second`), and where the two disagree, the interval is wider.
 """
 
 from collections.abc import Sequence
@@ -11,39 +10,95 @@ from typing import Self
 import numpy as np
 
 from toposcale.io.errors import NoForecast
-from toposcale.laws.family_law import FamilyLaw, Target, target_of
+from toposcale.laws.family_law import FamilyLaw
 from toposcale.laws.prediction import Prediction
 from toposcale.laws.priors import PUBLISHED, Prior, decades_away
-from toposcale.runs.training_run import TrainingRun
+from toposcale.runs.training_run import Target, TrainingRun
 
 MOST_SIZES, MOST_OF_A_SIZE = 8, 2
 """Other sizes that are read, the nearest ones, and runs of each size, the longest ones."""
 
-SLOW_SHARE = 0.2
-"""What the slow law counts before anything is seen."""
+SECOND_WEIGHT = 0.2
+"""Prior weight of the second model."""
 
 END_SCATTER = 0.015
-"""Nats by which an end lies off all that its own curve says. With it the 95% intervals hold 93% of the ends of 240 random
-laws on which nothing was chosen."""
+"""Standard deviation of an end around all that its own curve says, nats: the 95% intervals then hold 93% of the ends of 240
+random laws on which nothing was chosen."""
 
 FAR = 0.05
-"""Nats for each decade by which a size lies outside those that were published: what is known of the law is known there."""
+"""Standard deviation added for each decade by which a size lies outside the published ones, nats."""
 
 
 class Joint:
-    """The law of a family: `fit` reads what is known of its runs, `predict` tells any size under any schedule."""
+    """Joint law of a family of training runs: a Bayesian average of two laws, for any size under any schedule.
+
+    Parameters
+    ----------
+    prior : Prior
+        Prior of the constants, learnt from published families.
+
+    Attributes
+    ----------
+    runs : list of TrainingRun
+        Runs that were read, after `fit`; the first is the one that is decided on.
+    laws : list of FamilyLaw
+        The two fitted models.
+    weights : ndarray of shape (2,)
+        Posterior weights of the models.
+    discrepancy_now : float
+        Standard deviation of the model discrepancy at the last loss, nats.
+    inflation : float
+        Factor on the standard deviations of forecasts; 1 unless a check found them too small.
+
+    References
+    ----------
+    Hoeting et al. 1999 (Bayesian model averaging); Luo et al. 2025, arXiv 2503.12811 (multi-power law).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from toposcale.forecasting import Joint, LearningRateSchedule, RunMetadata, TrainingRun
+    >>> steps = np.arange(100, 2001, 100)
+    >>> run = TrainingRun(
+    ...     RunMetadata("25M", 25_000_000, 500_000.0),
+    ...     LearningRateSchedule(4000, np.full(4001, 1e-3)),
+    ...     steps=steps,
+    ...     losses=2.5 + 20 * steps**-0.5,
+    ... )
+    >>> law = Joint().fit([run])
+    >>> end = law.forecast(run)
+    >>> end.low < end.value < end.high < run.present_loss
+    True
+    >>> losses, covariance = law.predict([run.target(3000), run.target()])
+    >>> losses.shape, covariance.shape
+    ((2,), (2, 2))
+    """
 
     def __init__(self, prior: Prior = PUBLISHED) -> None:
         self.prior = prior
-        self.stretch = 1.0
-        """By what its standard deviations are multiplied: more than 1 where its forecasts proved too sure."""
+        self.inflation = 1.0
 
     def fit(self, trainings: Sequence[TrainingRun], of: TrainingRun | None = None) -> Self:
-        """Fit to the losses of `of` (by default the largest and longest run) and of those of `trainings` that tell most.
+        """Fit both models to a run and to its family.
 
-        Finished runs whose learning rates are not known are left out where those of another run are. `runs`: those that
-        were read; `laws`: the learnt law and the slow one; `weights`: what each counts; `misfit_now`: the standard
-        deviation of the misfit of the curves at the last loss, nats. NoForecast: no loss.
+        Finished runs whose learning rates are not known are left out where those of another run are.
+
+        Parameters
+        ----------
+        trainings : sequence of TrainingRun
+            Runs of the family; those of the nearest sizes are read.
+        of : TrainingRun, optional
+            The run that is decided on; by default the largest and longest one.
+
+        Returns
+        -------
+        Joint
+            Itself.
+
+        Raises
+        ------
+        NoForecast
+            If the run has no loss after the warm-up.
         """
         usable = [run for run in trainings if run.has_begun]
         # What a finished run lost under rates that nobody knows says nothing of another schedule.
@@ -53,36 +108,67 @@ class Joint:
         if about is None or not about.has_begun:
             raise NoForecast("it has no loss after the warm-up")
         self.runs = [about, *_chosen(about, usable)]
-        shares = {self.prior: 1 - SLOW_SHARE, self.prior.slow: SLOW_SHARE}
-        self.laws = [FamilyLaw(prior, self.runs) for prior, share in shares.items() if share]
+        prior_weights = {self.prior: 1 - SECOND_WEIGHT, self.prior.second: SECOND_WEIGHT}
+        self.laws = [FamilyLaw(prior, self.runs) for prior, weight in prior_weights.items() if weight]
         evidence = np.array([law.evidence for law in self.laws])
-        weights = np.exp(evidence - evidence.max()) * [share for share in shares.values() if share]
+        weights = np.exp(evidence - evidence.max()) * [weight for weight in prior_weights.values() if weight]
         self.weights = weights / weights.sum()
-        self.misfit_now = float(self.weights @ [law.misfit_now for law in self.laws])
+        self.discrepancy_now = float(self.weights @ [law.discrepancy_now for law in self.laws])
         return self
 
     @property
     def n_sizes(self) -> int:
-        """Sizes whose losses were read."""
+        """Number of sizes whose losses were read."""
         return len({run.n_parameters for run in self.runs})
 
     def predict(self, targets: Sequence[Target]) -> tuple[np.ndarray, np.ndarray]:
-        """Losses (targets,) and their covariance (targets, targets): errors that candidates share cancel between them."""
+        """Predict losses jointly, so that errors that targets share cancel in their differences.
+
+        Parameters
+        ----------
+        targets : sequence of Target
+            Size, schedule and step of each loss.
+
+        Returns
+        -------
+        losses : ndarray of shape (n_targets,)
+            Nats per token.
+        covariance : ndarray of shape (n_targets, n_targets)
+            Nats squared.
+        """
         by_law = [law.predict(targets) for law in self.laws]
         losses = np.asarray(self.weights @ np.array([values for values, _ in by_law]))
         spread = np.diag([END_SCATTER**2 + (FAR * decades_away(target.n_parameters)) ** 2 for target in targets])
         for weight, (values, covariance) in zip(self.weights, by_law, strict=True):
             spread = spread + weight * (covariance + np.outer(values - losses, values - losses))
-        return losses, spread * self.stretch**2
+        return losses, spread * self.inflation**2
 
     def forecast(self, training: TrainingRun, step: int | None = None) -> Prediction:
-        """The loss at the end, or at a step, of a run under its plan."""
-        values, covariance = self.predict([target_of(training, step)])
+        """Forecast the loss of a run at the end of its schedule, or at a step.
+
+        Parameters
+        ----------
+        training : TrainingRun
+            A run of the family, which may not have started.
+        step : int, optional
+            By default the last one.
+
+        Returns
+        -------
+        Prediction
+            Loss in nats per token with its 95% interval.
+
+        Raises
+        ------
+        NoForecast
+            If the law gives no positive loss.
+        """
+        values, covariance = self.predict([training.target(step)])
         return Prediction.of(float(values[0]), float(np.sqrt(covariance[0, 0])))
 
 
 def _chosen(about: TrainingRun, known: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """Of each of the sizes nearest to that of `about` the longest runs."""
+    """Return the longest runs of each of the sizes nearest to that of `about`."""
     by_size: dict[int, list[TrainingRun]] = {}
     for run in sorted(known, key=lambda run: (-run.last_step * run.tokens_per_step, run.model)):
         if run.model != about.model:

@@ -1,4 +1,4 @@
-"""The most plausible parameters of a law: nonlinear least squares of what it leaves and of what was believed beforehand."""
+"""MAP estimate by nonlinear least squares."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -7,11 +7,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 MOST_EVALUATIONS, TOLERANCE = 400, 1e-6
-"""Of the 0.0002 nats at most by which a forecast moves with a tolerance of 1e-8, nobody needs to know."""
+"""With a tolerance of 1e-8 forecasts move by at most 0.0002 nats."""
 
 
 def mode(terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], start: np.ndarray) -> np.ndarray:
-    """(k,) parameters with the least sum of squared residuals, by Levenberg and Marquardt's method.
+    """Return the parameters (k,) of the least sum of squared residuals, by Levenberg and Marquardt's method.
 
     terms: parameters (k,) -> residuals (n,) and their Jacobian (n, k), both finite everywhere, n at least k.
     """

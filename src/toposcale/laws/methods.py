@@ -42,7 +42,7 @@ class MultiPowerLawForecaster:
 
     def fit(self, training: TrainingRun) -> Self:
         """Fit the law to `training.loss_curve`."""
-        self._rates = _known_plan(training)
+        self._rates = _known_rates(training)
         steps, losses = training.loss_curve
         inside = steps < len(self._rates)
         try:
@@ -70,7 +70,7 @@ class JointForecaster:
 
     def fit(self, training: TrainingRun) -> Self:
         """Fit to the run and to the others of its family."""
-        _known_plan(training)
+        _known_rates(training)
         self.training = training
         same = [known for known in self.family if known.family == training.family]
         self.law = Joint().fit(same, training)
@@ -147,11 +147,11 @@ class Combined:
         return Prediction(value, low, high)
 
 
-def _known_plan(training: TrainingRun) -> np.ndarray:
-    """The learning rates to the end. NoForecast: they are not known."""
-    if not training.plan_known:
-        raise NoForecast(training.plan or "the learning-rate schedule is not known")
-    return training.learning_rates
+def _known_rates(training: TrainingRun) -> np.ndarray:
+    """Return the learning rates to the end; NoForecast: they are not known."""
+    if not training.schedule.is_known:
+        raise NoForecast(training.schedule.unknown_because or "the learning-rate schedule is not known")
+    return training.schedule.rates
 
 
 class Family(NamedTuple):
@@ -215,7 +215,7 @@ DEFAULTS = ("joint", "power_law")
 
 def default_method(training: TrainingRun) -> str:
     """The first of `DEFAULTS` that can forecast a training."""
-    return DEFAULTS[0] if training.plan_known else DEFAULTS[1]
+    return DEFAULTS[0] if training.schedule.is_known else DEFAULTS[1]
 
 
 def forecast(forecaster: Forecaster, training: TrainingRun) -> Prediction:

@@ -110,7 +110,8 @@ class PowerLaw:
     def fit(self, training: TrainingRun) -> Self:
         """Fit to `training.loss_curve`. NoForecast: too few points."""
         steps, losses = training.loss_curve
-        self._shift = training.warmup_steps / 2 if len(steps) and steps[0] >= training.warmup_steps else 0.0
+        warmup = training.schedule.warmup_steps
+        self._shift = warmup / 2 if len(steps) and steps[0] >= warmup else 0.0
         try:
             self.law = fit_loss_curve(steps - self._shift, losses)
         except ValueError as error:

@@ -38,11 +38,11 @@ class RateForecaster:
         """Read the series and the losses. NoForecast: too few of them, or a series that does not move."""
         steps, values, losses = self._points(training)
         name = self.series.rpartition("/")[2]
-        warm = steps >= max(training.warmup_steps, 1)
+        warm = steps >= max(training.schedule.warmup_steps, 1)
         steps, values, losses = steps[warm], values[warm], losses[warm]
         if len(steps) < FEWEST_RATE_POINTS:
             raise NoForecast(f"fewer than {FEWEST_RATE_POINTS} points of {name} with a loss after the warm-up")
-        self._shift = float(max(training.warmup_steps, 1))
+        self._shift = float(max(training.schedule.warmup_steps, 1))
         kept = slice(-max(3, (len(steps) + 1) // 2), None)
         values, losses, times = values[kept], losses[kept], np.log(steps[kept] + self._shift)
         if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):
@@ -64,7 +64,7 @@ class RateForecaster:
         return Prediction(float(forecast), max(2 * forecast - high, forecast**2 / high), high)
 
     def _points(self, training: TrainingRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        logged = np.isfinite(training.gradient_norms).sum() >= 3 and len(training.loss_curve[0]) >= 3
+        logged = np.isfinite(training.gradient_norms).sum() >= 3 and len(training.loss_curve.steps) >= 3
         if self.series == GRADIENT_NORM and logged:
             steps, norms = training.binned(training.gradient_norms)
             return steps, norms, np.interp(steps, *training.loss_curve)

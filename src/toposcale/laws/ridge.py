@@ -154,7 +154,7 @@ def _feature_vector(training: TrainingRun, wanted: Callable[[str], bool]) -> dic
             continue
         vector[f"{name} last"] = float(values[-1])
         if len(values) > 1:
-            times = np.log(steps + max(training.warmup_steps, 1))
+            times = np.log(steps + max(training.schedule.warmup_steps, 1))
             vector[f"{name} slope"] = float((values[-1] - values[0]) / (times[-1] - times[0]))
     return vector
 

@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 
 from toposcale import checkpoints
-from toposcale.analysis.training_runs import trainings_from_tables
+from toposcale.analysis.training_runs import model_rows, trainings_from_tables
 from toposcale.decision.advice import advise_on
 from toposcale.features import weights
 from toposcale.features.names import TRAINING_LOSS
@@ -33,7 +33,6 @@ from toposcale.monitor.records import TABLES
 from toposcale.pages import explorer, to_json
 from toposcale.pages.columns import rounded
 from toposcale.runs.training_run import TrainingRun
-from toposcale.training.schedules import planned
 
 ADDRESS = "127.0.0.1"
 
@@ -144,7 +143,7 @@ class Follower:
         facts |= {"final_step": None, "tokens_per_step": None}
         if state is not None:
             curve = self._once(Path(state), loss_curves.read, state)
-            facts |= checkpoints.trainer_facts(Path(state), whole)
+            facts |= checkpoints.trainer_facts(loss_curves.trainer_state(state), whole)
             seen.rows["metrics"].append(curve.metric_rows(name, steps))
             seen.rows["training"].append(_of_model(name, curve.log()))
         for step in steps:
@@ -187,7 +186,8 @@ def smoothed(metrics: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
 def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """For each model its `advice`, a text, and its `forecast`, where there is one."""
     shown: dict[str, dict[str, Any]] = {}
-    rows, plans = [], []
+    rows: list[dict[str, Any]] = []
+    breakpoints: list[dict[str, Any]] = []
     for model in seen.models:
         name = model["model"]
         if model["n_parameters"] is None or model["final_step"] is None:
@@ -196,13 +196,13 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
         logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
         noted = {"schedule": seen.schedules.get(name)}
         try:
-            row, knots = planned(model, noted, logged["step"], logged["learning_rate"])
+            described = model_rows(model, noted, logged["step"], logged["learning_rate"])
         except UserError as error:
             shown[name] = {"advice": f"No forecast: {error}."}
             continue
-        rows.append(row)
-        plans += knots
-    models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(plans)
+        rows.append(described.model)
+        breakpoints += described.schedule
+    models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(breakpoints)
     trainings = trainings_from_tables(pd.DataFrame(), metrics, log, models, schedules=schedules)
     return shown | {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}
 
@@ -212,10 +212,10 @@ def _outlook(training: TrainingRun, trainings: Sequence[TrainingRun], reached: i
         return {"advice": f"The last of {training.final_step:,} steps is done."}
     advice = advise_on(training, trainings)
     outlook: dict[str, Any] = {"advice": str(advice)}
-    if course := advice["course"]:
-        ends = {end: rounded(course[end]) for end in ("low", "high")}
-        values = rounded(course["loss"])
-        outlook["forecast"] = {"name": "forecast", "steps": course["step"], "values": values, **ends}
+    if curve := advice["forecast_curve"]:
+        ends = {end: rounded(curve[end]) for end in ("low", "high")}
+        values = rounded(curve["loss"])
+        outlook["forecast"] = {"name": "forecast", "steps": curve["step"], "values": values, **ends}
     return outlook
 
 

@@ -1,18 +1,19 @@
 """What a curve says against its forecast: no answer is sure, or there is none, where nothing can be known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import toposcale
+from made_runs import changed
 from planted_laws import run, wsd
 from toposcale.decision.advice import advise_on
-from toposcale.decision.expected_regret import Request
-from toposcale.decision.reasons import SURE
+from toposcale.decision.candidates import Request
+from toposcale.decision.reasons import CONFIDENT
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule
+from toposcale.runs.metadata import RunMetadata
 from toposcale.runs.outliers import is_excursion, is_moving_average
-from toposcale.runs.training_run import Facts, TrainingRun
+from toposcale.runs.training_run import TrainingRun
 
 FINAL = 9600
 OPTIONS = {"n_parameters": 60e6, "tokens_per_step": 1e5, "steps": FINAL}
@@ -35,12 +36,12 @@ STEPS = np.arange(250, FINAL // 2, 25)
 def test_noise_around_a_level_is_no_fall(noise, seed):
     advice = advise(3.7 + noise * np.random.default_rng(seed).normal(size=len(STEPS)), STEPS)
     assert not advice.choice
-    assert "does not fall" in advice.sentence
+    assert "does not decrease" in advice.sentence
 
 
 def test_a_loss_that_has_hardly_begun_to_fall_gets_no_advice():
     advice = advise(np.linspace(10.8, 10.65, len(STEPS)), STEPS)
-    assert "does not fall as trainings do" in advice.sentence
+    assert "does not decrease as in published runs" in advice.sentence
 
 
 def test_a_curve_that_falls_has_advice():
@@ -54,9 +55,7 @@ def test_outside_the_sizes_of_published_trainings_no_answer_is_sure(size):
     """Far outside there is no choice at all, but a forecast of the end."""
     advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
     assert not advice.choice
-    assert advice.sentence.startswith(
-        f"No advice: {size:,.0f} parameters are far outside the sizes of published trainings"
-    )
+    assert advice.sentence.startswith(f"No advice: {size:,.0f} parameters are far outside the sizes of published runs")
     assert advice["forecast_low"] < advice["forecast"] < advice["forecast_high"]
 
 
@@ -64,9 +63,9 @@ def test_outside_the_sizes_of_published_trainings_no_answer_is_sure(size):
 def test_near_the_sizes_of_published_trainings_an_answer_leans_and_says_why(size):
     advice = advise(falling(STEPS, 0.01), STEPS, n_parameters=size)
     assert advice.choice
-    assert not advice.is_sure
-    assert any("outside the sizes of published trainings" in doubt for doubt in advice.doubts)
-    if advice["probability"] >= SURE:
+    assert not advice.is_confident
+    assert any("outside the sizes of published runs" in reason for reason in advice.reasons)
+    if advice["probability"] >= CONFIDENT:
         assert f"{size:,.0f} parameters" in advice.sentence
 
 
@@ -75,14 +74,14 @@ def test_three_sizes_tell_the_law_of_sizes_where_no_published_training_was():
     assert not advise_on(live, [larger]).choice
     advice = advise_on(live, [larger, smaller])
     assert advice.choice
-    assert not any("outside the sizes" in doubt for doubt in advice.doubts)
+    assert not any("outside the sizes" in reason for reason in advice.reasons)
 
 
 def test_an_answer_is_sure_where_it_is_probable_enough_to_be_the_best():
     early, late = (advise_on(run("100M", 100_000_000, until=share), []) for share in (0.2, 0.4))
-    assert early.decision.best.probability < SURE < late.decision.best.probability
-    assert late.is_sure
-    assert early.doubts == (f"its probability to be the best is {early.decision.best.probability:.1%}, below 90%",)
+    assert early.decision.best.probability < CONFIDENT < late.decision.best.probability
+    assert late.is_confident
+    assert early.reasons == (f"its probability of being the best is {early.decision.best.probability:.1%}, below 90%",)
 
 
 @pytest.mark.parametrize("scale", [12.0, 1000.0])
@@ -91,12 +90,12 @@ def test_a_loss_that_no_vocabulary_has_is_asked_whether_it_is_a_perplexity(scale
 
 
 def test_a_perplexity_is_never_sure():
-    assert not advise(np.exp(falling(STEPS, 0.01)), STEPS).is_sure
+    assert not advise(np.exp(falling(STEPS, 0.01)), STEPS).is_confident
 
 
 def test_a_loss_near_zero_is_never_sure():
     advice = advise(falling(STEPS, 0.001) / 1000, STEPS)
-    assert not advice.is_sure
+    assert not advice.is_confident
 
 
 def test_inside_the_warm_up_the_answer_is_when_to_ask():
@@ -120,7 +119,7 @@ def test_the_training_itself_given_as_known_changes_nothing():
 def test_a_known_run_that_stopped_early_is_said_to_be_read_as_under_way():
     known = [{"curve": {"step": STEPS, "loss": 0.3 + falling(STEPS, 0.01)}, "n_parameters": 15e6}]
     advice = advise(falling(STEPS, 0.01), STEPS, known=known)
-    assert any("is under way" in clause and "say its steps" in clause for clause in advice["assumed"])
+    assert any("is under way" in clause and "state its steps" in clause for clause in advice["assumed"])
     steps = {"steps": int(STEPS[-1])}
     advice = advise(falling(STEPS, 0.01), STEPS, known=[known[0] | steps])
     assert not any("is under way" in clause for clause in advice["assumed"])
@@ -144,9 +143,9 @@ def test_advice_on_a_smoothed_log_is_not_sure():
     steps = np.arange(250, FINAL // 2, 5)
     losses = smoothed(falling(steps, 0.05), 0.99)
     advice = advise(losses, steps)
-    assert any("moving average" in doubt for doubt in advice.doubts)
+    assert any("moving average" in reason for reason in advice.reasons)
     named = {"step": steps, "loss": losses, "validation_loss": losses}
-    assert not any("moving average" in doubt for doubt in toposcale.advise(named, **OPTIONS).doubts)
+    assert not any("moving average" in reason for reason in toposcale.advise(named, **OPTIONS).reasons)
 
 
 def test_a_stretch_above_the_level_that_came_back_is_left_out():
@@ -170,19 +169,19 @@ def test_a_finished_run_with_compute_to_spend_is_held_against_leaving_it():
     whole = run("100M", 100_000_000)
     advice = advise_on(whole, [], Request(remaining=4 * whole.compute(whole.final_step)))
     rows = {row["candidate"]: row for row in advice["candidates"]}
-    assert rows["finish"]["steps"] == rows["finish"]["flop"] == 0
-    assert rows["finish"]["loss"] == pytest.approx(whole.final_loss, abs=0.02)
-    starts = [row for name, row in rows.items() if name.startswith("start ")]
+    assert rows["continue"]["steps"] == rows["continue"]["flop"] == 0
+    assert rows["continue"]["loss"] == pytest.approx(whole.final_loss, abs=0.02)
+    starts = [row for name, row in rows.items() if name.startswith("scale up to ")]
     assert starts
     for row in starts:
-        assert row["gain"] == pytest.approx(rows["finish"]["loss"] - row["loss"])
+        assert row["gain"] == pytest.approx(rows["continue"]["loss"] - row["loss"])
 
 
 def test_the_facts_of_a_training_decide_its_warm_up():
-    facts = Facts("m", 1000, 100, 10.0, warmup_steps=20)
     steps = np.arange(1, 51)
     log = {"step": steps, "loss": falling(steps, 0.0)}
-    training = TrainingRun.of(facts, log, {})
-    assert training.warmup_steps == 20
-    assert replace(training, stated_warmup=5).warmup_steps == 5
-    assert run("100M", 100_000_000, wsd(warmup=300)).warmup_steps == 299
+    schedule = LearningRateSchedule.of_log(100, [], [], warmup_steps=20)
+    training = TrainingRun.of(RunMetadata("m", 1000, 10.0), schedule, log, {})
+    assert training.schedule.warmup_steps == 20
+    assert changed(training, stated_warmup=5).schedule.warmup_steps == 5
+    assert run("100M", 100_000_000, wsd(warmup=300)).schedule.warmup_steps == 299

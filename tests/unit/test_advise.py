@@ -11,8 +11,8 @@ import toposcale
 from planted_laws import FINAL, law, run, wsd
 from toposcale.__main__ import main
 from toposcale.decision.advice import advise_on
-from toposcale.decision.curve import amount
-from toposcale.decision.expected_regret import Request
+from toposcale.decision.candidates import Request
+from toposcale.io.amounts import amount
 from toposcale.io.errors import UserError
 
 SCHEDULE = {"shape": "wsd", "warmup_steps": 200, "decay_start": 3200, "final": 0.1}
@@ -49,9 +49,9 @@ def test_the_end_under_the_plan_is_forecast_from_columns_a_frame_and_a_file_alik
         assert advice["forecast_low"] < truth < advice["forecast_high"]
         assert advice["forecast"] == pytest.approx(truth, abs=0.03)
         assert {row["candidate"] for row in advice["candidates"]} == {
-            "finish",
-            "start 2 x this run",
-            "start 4 x this run",
+            "continue",
+            "scale up to 2 x this run",
+            "scale up to 4 x this run",
         }
     assert [dict(one) for one in found[1:]] == [dict(found[0])] * 3
 
@@ -61,18 +61,19 @@ def test_it_is_the_advice_on_the_training(curve):
     live = run("this run", 100_000_000, until=0.5)
     log = {"step": live.checkpoint_steps, "loss": live.checkpoint_losses}
     advice = toposcale.advise(log, n_parameters=1e8, tokens_per_step=1000, schedule=SCHEDULE, steps=FINAL)
-    whole = advise_on(advice.training, [], Request())
+    whole = advise_on(advice.run, [], Request())
     assert advice == whole
 
 
 def test_sizes_that_could_be_started_and_known_runs_take_part(curve):
     given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
     alone = toposcale.advise(curve, **given, sizes=[4e8])
-    assert {row["candidate"] for row in alone["candidates"]} == {"finish", "start 400M"}
+    assert {row["candidate"] for row in alone["candidates"]} == {"continue", "scale up to 400M"}
     other = {"curve": columns(400_000_000, until=1.0), "n_parameters": 4e8, "schedule": SCHEDULE, "steps": FINAL}
     beside = toposcale.advise(curve, **given, sizes=[4e8], known=[other])
     start = [
-        next(row for row in advice["candidates"] if row["candidate"] == "start 400M") for advice in (alone, beside)
+        next(row for row in advice["candidates"] if row["candidate"] == "scale up to 400M")
+        for advice in (alone, beside)
     ]
     assert start[1]["loss_high"] - start[1]["loss_low"] < start[0]["loss_high"] - start[0]["loss_low"]
 
@@ -82,7 +83,7 @@ def test_in_a_terminal_there_are_a_chart_a_table_and_the_sentence_in_less_than_t
     status, output, _ = told(capsys, curve, *RUN, "--size", "4e8")
     assert time.process_time() - start < 3
     assert status == 0
-    for shown in ("start 400M", "finish", "step 250", f"{FINAL:,}", "nats"):
+    for shown in ("scale up to 400M", "continue", "step 250", f"{FINAL:,}", "nats"):
         assert shown in output
     status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--json")
     given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
@@ -173,7 +174,7 @@ def test_sizes_are_named_as_people_write_them(number, text):
 
 def test_what_means_nothing_for_a_known_run_is_named():
     given = {"n_parameters": 1e8, "tokens_per_step": 1000, "schedule": SCHEDULE, "steps": FINAL}
-    with pytest.raises(UserError, match="known: colour means nothing; a run has curve"):
+    with pytest.raises(UserError, match="known: unknown field colour; a run has curve"):
         toposcale.advise(columns(), **given, known=[{"curve": columns(), "colour": 3}])
 
 
@@ -197,10 +198,10 @@ def with_end(*values):
 @pytest.mark.parametrize(
     ("curve", "reason"),
     [
-        (lambda: changed(lambda losses: np.full_like(losses, 3.5)), "the loss does not fall as trainings do: by 0.0%"),
+        (lambda: changed(lambda losses: np.full_like(losses, 3.5)), "the loss does not decrease as in published runs: by 0.0%"),
         (
             lambda: changed(lambda losses: 10.8 + 0.02 * np.random.default_rng(0).normal(size=len(losses))),
-            "the loss does not fall",
+            "the loss does not decrease",
         ),
         (with_end(7.0), "the log ends in a spike of 1 row, up to 7"),
         (with_end(5.0, 7.0), "the log ends in a spike of 2 rows, up to 7"),
@@ -235,7 +236,7 @@ def test_an_answer_from_points_too_few_to_check_the_law_is_never_sure():
     few = {name: values[:7] for name, values in columns().items()}
     advice = toposcale.advise(few, **GIVEN, sizes=[1.5e6, 100e6])
     assert advice["candidates"]
-    assert not advice["sure"]
+    assert not advice["confident"]
     assert any("too few points" in said for said in advice["assumed"])
 
 
@@ -266,7 +267,7 @@ def test_the_reason_of_a_finished_run_is_the_same_in_words_and_as_a_value():
         (("--target", "nan"), "target_loss: nan"),
         (("--parameters", "25"), "n_parameters: 25 parameters make no language model; write 25e6 or 25M"),
         (("--warmup", "4000"), "it lies between the end of the warm-up, 4000, and the end, 4000"),
-        (("--schedule", "cosine"), "decay_start: means nothing for cosine"),
+        (("--schedule", "cosine"), "decay_start: not used by cosine"),
         (("--schedule", "cosin"), "cosin: neither a shape (constant, linear, cosine, wsd) nor a file"),
     ],
 )
@@ -281,11 +282,11 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
     assert others == [plain] * 2
     advices = [toposcale.advise(curve, **GIVEN | {"n_parameters": text}) for text in (1e8, "100M", "100,000,000")]
     assert [dict(advice) for advice in advices] == [dict(advices[0])] * 3
-    with pytest.raises(UserError, match="n_parameters: '1,00' is no number"):
+    with pytest.raises(UserError, match="n_parameters: '1,00' is not a number"):
         toposcale.advise(curve, **GIVEN | {"n_parameters": "1,00"})
     with pytest.raises(SystemExit):
         main(["advise", str(curve), "--parameters", "many"])
-    assert "'many' is no number; write for example 25e6 or 25M" in capsys.readouterr().err
+    assert "'many' is not a number, for example 25e6 or 25M" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -297,16 +298,16 @@ def test_numbers_may_be_written_as_people_do(curve, capsys):
         (
             None,
             {"schedule": SCHEDULE | {"shape": "constant", "decay_start": None}},
-            "final: means nothing for constant",
+            "final: not used by constant",
         ),
-        (None, {"schedule": SCHEDULE | {"shape": "linear"}}, "decay_start: means nothing for linear"),
-        (None, {"schedule": None, "warmup_steps": 9000}, "warmup_steps: 9,000, but the plan ends at step 4,000"),
+        (None, {"schedule": SCHEDULE | {"shape": "linear"}}, "decay_start: not used by linear"),
+        (None, {"schedule": None, "warmup_steps": 9000}, "warmup_steps: 9,000, but the schedule ends at step 4,000"),
         ([1, 2], {}, "curve: a file, a folder, or columns by name such as a data frame, but it is a list"),
         ({"step": [1, 2], "loss": [1.0]}, {}, "not of one length: step 2, loss 1"),
         ({"step": [1, 2], "loss": ["a", "b"]}, {}, "column loss contains values that are not numbers"),
-        (None, {"n_parameters": "many"}, "n_parameters: 'many' is no number"),
+        (None, {"n_parameters": "many"}, "n_parameters: 'many' is not a number"),
         (None, {"known": {"n_parameters": 4e8}}, "known run 1: a run has a curve and n_parameters"),
-        (None, {"schedule": {"shape": "cosine", "warmup": 2}}, "schedule: warmup means nothing there"),
+        (None, {"schedule": {"shape": "cosine", "warmup": 2}}, "schedule: unknown field warmup"),
         (None, {"schedule": {"warmup_steps": 2}}, "schedule: shape is missing"),
     ],
 )
@@ -332,10 +333,10 @@ def test_compute_that_is_added_to_a_finished_run_leaves_something_to_decide():
     advice = toposcale.advise(columns(until=1.0), **GIVEN, remaining=6e8 * 1000 * FINAL, sizes=[4e8])
     assert advice["candidates"]
     assert not advice["no_advice_because"]
-    assert "start 400M" in str(advice)
+    assert "scale up to 400M" in str(advice)
 
 
-# ---- what means nothing is refused, and what is assumed is said
+# ---- what not used is refused, and what is assumed is said
 
 
 @pytest.mark.parametrize("option", [("--final", "0.1"), ("--peak", "1e-3"), ("--decay-start", "3200")])
@@ -343,7 +344,7 @@ def test_a_part_of_a_schedule_without_a_schedule_is_refused_by_name(curve, capsy
     plan = ("--parameters", "1e8", "--tokens-per-step", "1000", "--steps", str(FINAL))
     status, _, [line] = told(capsys, curve, *plan, *option)
     assert status == 1
-    assert f"{option[0]}: means nothing without --schedule" in line
+    assert f"{option[0]}: not used without --schedule" in line
 
 
 @pytest.fixture
@@ -361,8 +362,8 @@ def test_a_schedule_file_tells_the_plan_and_nothing_goes_beside_it(curve, plan_f
         status, _, [line] = told(capsys, curve, *size, "--schedule", plan_file, option, "200")
         assert status == 1
         assert option in line
-        assert "means nothing beside" in line
-    with pytest.raises(UserError, match=r"steps \(--steps\): means nothing beside the schedule file"):
+        assert "not used beside" in line
+    with pytest.raises(UserError, match=r"steps \(--steps\): not used beside the schedule file"):
         toposcale.advise(curve, **GIVEN | {"schedule": plan_file})
 
 
@@ -379,17 +380,17 @@ WITHOUT_RATES = {name: values for name, values in columns().items() if name != "
 )
 def test_a_warmup_that_nobody_tells_of_is_said_and_is_a_doubt(plan, is_assumed):
     advice = toposcale.advise(WITHOUT_RATES, **GIVEN | {"schedule": plan})
-    doubt = "whether the rate had a warm-up is not known"
-    assert (doubt in advice["unsure_because"]) == is_assumed
+    doubt = "whether the learning rate had a warm-up is unknown"
+    assert (doubt in advice["low_confidence_reasons"]) == is_assumed
     assert any("there was no warm-up: none was stated" in clause for clause in advice["assumed"]) == is_assumed
-    assert not (advice["sure"] and is_assumed)
+    assert not (advice["confident"] and is_assumed)
 
 
 def test_logged_rates_tell_the_warmup():
     plan = {"shape": "constant"}
     flat = columns() | {"learning_rate": np.full(len(columns()["step"]), 1e-3)}
     advice = toposcale.advise(flat, **GIVEN | {"schedule": plan})
-    assert not any("warm-up" in doubt for doubt in advice["unsure_because"])
+    assert not any("warm-up" in reason for reason in advice["low_confidence_reasons"])
 
 
 # ---- which loss is read
@@ -409,7 +410,7 @@ def test_a_stale_validation_loss_is_not_the_present_one(rows):
     """The log goes on to step 2,000."""
     stale, plain = toposcale.advise(with_validation(*rows), **GIVEN), toposcale.advise(columns(), **GIVEN)
     assert stale["metric"] == "training loss"
-    for key in ("loss", "forecast", "choice", "at_stake"):
+    for key in ("loss", "forecast", "choice", "expected_regret"):
         assert stale[key] == plain[key]
     said = f"the validation loss was not read: its last is of step {rows[-1][0]:,}, in the first half of the log"
     assert said in stale["assumed"]
@@ -488,7 +489,7 @@ def test_a_known_run_is_called_by_its_file_whose_name_may_hold_colons(curve, tmp
     status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e8:steps={FINAL}")
     assert status == 0
     assert "from this run and 1 other" in text
-    assert f"start {other.name}" in text
+    assert f"scale up to {other.name}" in text
 
 
 def test_a_finished_trainers_folder_is_finished_where_its_log_ends_before(tmp_path, capsys):

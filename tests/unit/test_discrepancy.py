@@ -1,4 +1,4 @@
-"""The misfit of a law: for a law that is linear, everything is a Gaussian and is known exactly."""
+"""The model discrepancy: for a law that is linear, everything is a Gaussian and is known exactly."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,11 @@ from scipy.stats import multivariate_normal
 
 from toposcale.laws import discrepancy
 from toposcale.laws.discrepancy import Points, covariance, fit
+from toposcale.laws.priors import Gaussian
 
 NOW = 0.005
-BELIEVED = float(np.log(NOW)), 1.0
-CENTRE, WIDTH = np.array([1.0, 0.2]), np.array([0.3, 0.5])
+LOG_SIZE = Gaussian(float(np.log(NOW)), 1.0)
+PRIOR = Gaussian(CENTRE := np.array([1.0, 0.2]), WIDTH := np.array([0.3, 0.5]))
 
 
 def points(time, size=0.0, run=0):
@@ -35,7 +36,7 @@ def planted(seed=0):
 
 def test_a_forecast_is_that_of_exact_gaussian_conditioning():
     seen, ahead = planted(), points([0.7, 1.5])
-    found, now = fit(line(SEEN.time), seen, SEEN, NOISE, (CENTRE, WIDTH), BELIEVED)
+    found, now = fit(line(SEEN.time), seen, SEEN, NOISE, PRIOR, LOG_SIZE)
     losses, spread = found.forecast(
         *line(ahead.time)(found.x), covariance(ahead, SEEN, now), covariance(ahead, ahead, now)
     )
@@ -51,7 +52,7 @@ def test_a_forecast_is_that_of_exact_gaussian_conditioning():
 
 def test_the_evidence_is_the_marginal_likelihood():
     seen = planted()
-    found, now = fit(line(SEEN.time), seen, SEEN, NOISE, (CENTRE, WIDTH), BELIEVED)
+    found, now = fit(line(SEEN.time), seen, SEEN, NOISE, PRIOR, LOG_SIZE)
     design = line(SEEN.time)(CENTRE)[1]
     marginal = design @ np.diag(WIDTH**2) @ design.T + covariance(SEEN, SEEN, now) + np.diag(NOISE**2)
     exact = multivariate_normal(design @ CENTRE, marginal).logpdf(seen)
@@ -60,24 +61,24 @@ def test_the_evidence_is_the_marginal_likelihood():
 
 
 @pytest.mark.parametrize(("planted_scale", "at_least", "at_most"), [(0.1, 0.0, 0.5), (1, 0.25, 4), (20, 4, 64)])
-def test_the_curve_tells_how_large_its_misfit_is(planted_scale, at_least, at_most):
+def test_the_curve_tells_the_size_of_its_discrepancy(planted_scale, at_least, at_most):
     at = points(np.linspace(-3, 0, 20))
     noise = np.full(20, 1e-4)
     scales = []
     for seed in range(10):
         matrix = covariance(at, at, planted_scale * NOW) + np.diag(noise**2)
         seen = line(at.time)(CENTRE)[0] + np.random.default_rng(seed).multivariate_normal(np.zeros(20), matrix)
-        scales.append(fit(line(at.time), seen, at, noise, (CENTRE, WIDTH), BELIEVED)[1])
+        scales.append(fit(line(at.time), seen, at, noise, PRIOR, LOG_SIZE)[1])
     assert at_least <= np.median(scales) / NOW <= at_most
 
 
-def test_the_misfit_grows_towards_the_past_and_is_shared_by_near_points_sizes_and_runs():
+def test_the_discrepancy_grows_towards_the_past_and_is_shared_by_near_points_sizes_and_runs():
     deviations = np.sqrt(np.diag(covariance(points([-2, -1, 0, 1]), points([-2, -1, 0, 1]), NOW)))
     assert (np.diff(deviations) < 0).all()
     here, run, size = points([0.0]), points([0.0], run=1), points([0.0], size=1.0, run=1)
     of_one = covariance(here, here, NOW)[0, 0] - discrepancy.RUN_SCATTER**2
     assert of_one == pytest.approx(NOW**2)
-    # A part of the misfit is a run's own: it may differ early on from another run of its size.
+    # A part of the discrepancy is a run's own: it may differ early on from another run of its size.
     of_two = covariance(here, run, NOW)[0, 0]
     assert of_two == pytest.approx(discrepancy.OF_ALL_RUNS * of_one)
     assert covariance(here, size, NOW)[0, 0] == pytest.approx(of_two * np.exp(-1 / discrepancy.SIZE_REACH))
@@ -92,7 +93,7 @@ def test_old_points_count_less_than_new_ones():
         seen = clean.copy()
         if place is not None:
             seen[place] += 0.02
-        found, _ = fit(law, seen, SEEN, NOISE, (CENTRE, WIDTH), BELIEVED)
+        found, _ = fit(law, seen, SEEN, NOISE, PRIOR, LOG_SIZE)
         losses, _ = found.forecast(
             *line(ahead.time)(found.x), covariance(ahead, SEEN, NOW), covariance(ahead, ahead, NOW)
         )

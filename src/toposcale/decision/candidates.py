@@ -1,0 +1,142 @@
+"""Candidates: ways to spend the compute that is left of a training run."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from toposcale.runs.compute import flop
+from toposcale.runs.learning_rate_schedule import rescaled
+from toposcale.runs.training_run import Target, TrainingRun
+
+SHORTEST_START, LONGEST_START = 50, 2_000_000
+"""Steps outside which a run from scratch is not a training."""
+
+MULTIPLES = (2.0, 4.0)
+"""Multiples of the number of parameters that are candidates, where no sizes are named."""
+
+CONTINUE, EXTEND = "continue", "extend"
+"""Names of the candidates that go on with the run."""
+
+
+class CandidateKind(StrEnum):
+    """Kind of a candidate: continue the schedule, extend it to all of the compute, or train another size from scratch."""
+
+    CONTINUE = CONTINUE
+    EXTEND = EXTEND
+    SCALE_UP = "scale_up"
+
+
+class Request(NamedTuple):
+    """Question about a run; None is unknown.
+
+    remaining: FLOP that will still be spent; by default what the schedule needs. multiples: multiples of the number of
+    parameters that are candidates.
+    """
+
+    remaining: float | None = None
+    multiples: Sequence[float] = MULTIPLES
+    target_loss: float | None = None
+
+
+USUAL = Request()
+"""The request where nothing is stated."""
+
+
+class Candidate(NamedTuple):
+    """A way to spend the compute that is left: `steps` and `compute` (FLOP) are to come."""
+
+    kind: CandidateKind
+    name: str
+    target: Target
+    steps: int
+    compute: float
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether it trains another model from scratch."""
+        return self.kind is CandidateKind.SCALE_UP
+
+
+class _Size(NamedTuple):
+    """A size that could be trained from scratch, and the run whose schedule and batch it takes over."""
+
+    label: str
+    n_parameters: float
+    like: TrainingRun
+
+
+def candidates(
+    run: TrainingRun,
+    others: Sequence[TrainingRun],
+    remaining: float | None = None,
+    multiples: Sequence[float] = MULTIPLES,
+) -> list[Candidate]:
+    """Return what can be done with `remaining` FLOP (by default what the schedule needs) as the run stands now.
+
+    continue: the schedule to its end, or, where the compute does not suffice, the rest of it compressed into what there is.
+    extend: the rest of the schedule rescaled to use all of the compute. scale up: every other size of `others`, and
+    multiples of this one, from scratch, under its own schedule, or that of `run`, rescaled to the steps that the compute
+    pays for.
+    """
+    remaining = run.compute_left if remaining is None else remaining
+    per_step = run.compute(1)
+    ahead, affordable = run.final_step - run.last_step, int(remaining / per_step * (1 + 1e-9))
+    if affordable < 1:
+        return []
+    options = []
+    if ahead <= 0:  # a finished run stands for itself: to leave it costs nothing
+        options.append(Candidate(CandidateKind.CONTINUE, CONTINUE, run.target(), 0, 0.0))
+    else:
+        steps = min(ahead, affordable)
+        options.append(
+            Candidate(CandidateKind.CONTINUE, CONTINUE, _with_rest_over(run, steps), steps, steps * per_step)
+        )
+        if 1.05 * ahead < affordable <= LONGEST_START:
+            target = _with_rest_over(run, affordable)
+            options.append(Candidate(CandidateKind.EXTEND, EXTEND, target, affordable, affordable * per_step))
+    for size in _sizes_to_start(run, others, multiples):
+        tokens = size.like.tokens_per_step if np.isfinite(size.like.tokens_per_step) else run.tokens_per_step
+        steps = int(remaining / flop(size.n_parameters, tokens))
+        if SHORTEST_START <= steps <= LONGEST_START:
+            shape = size.like if size.like.schedule.is_known and not size.like.has_begun else run
+            target = Target(size.n_parameters, rescaled(shape.schedule.every_rate, steps), steps, tokens)
+            options.append(from_scratch(run, size.label, target))
+    return options
+
+
+def from_scratch(run: TrainingRun, label: str, target: Target) -> Candidate:
+    """Return the candidate that trains another size from scratch instead of `run`."""
+    verb = "scale up to" if target.n_parameters > run.n_parameters else "start"
+    compute = flop(target.n_parameters, target.tokens_per_step * target.step)
+    return Candidate(CandidateKind.SCALE_UP, f"{verb} {label}", target, target.step, compute)
+
+
+def _sizes_to_start(run: TrainingRun, others: Sequence[TrainingRun], multiples: Sequence[float]) -> list[_Size]:
+    """Return every size that could be trained from scratch."""
+    known = sorted({other.n_parameters for other in others} - {run.n_parameters})
+    sizes = [_size_of(run, [other for other in others if other.n_parameters == size]) for size in known]
+    for multiple in multiples:
+        n_parameters = multiple * run.n_parameters
+        if multiple != 1 and all(abs(size.n_parameters / n_parameters - 1) > 0.05 for size in sizes):
+            sizes.append(_Size(f"{multiple:g} x {run.model}", n_parameters, run))
+    return sizes
+
+
+def _size_of(run: TrainingRun, same_size: Sequence[TrainingRun]) -> _Size:
+    """Return a size under the name of its run: one that has not started, or one with the shape of the schedule of `run`."""
+    n_parameters = float(same_size[0].n_parameters)
+    alike = [other for other in same_size if not other.has_begun]
+    alike = alike or [other for other in same_size if other.schedule.has_shape_of(run.schedule)] or list(same_size)
+    return _Size(alike[0].model if len(alike) == 1 else f"{n_parameters:.3g} parameters", n_parameters, alike[0])
+
+
+def _with_rest_over(run: TrainingRun, steps: int) -> Target:
+    """Return the run so far, and the rest of its schedule over `steps` steps from now."""
+    now = run.last_step
+    if now + steps == run.final_step:
+        return run.target()
+    planned = run.schedule.rates_to(run.final_step)
+    rates = np.concatenate([planned[:now], rescaled(planned[now:], steps)])
+    return Target(run.n_parameters, rates, now + steps, run.tokens_per_step, run.model)

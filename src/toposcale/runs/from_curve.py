@@ -1,0 +1,243 @@
+"""Training runs from loss curves as users have them: files, folders of a Trainer, or columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toposcale import checkpoints
+from toposcale.io import loss_curves
+from toposcale.io.amounts import number_of
+from toposcale.io.errors import NoForecast, UserError
+from toposcale.io.step_names import MOST_STEPS
+from toposcale.runs.checks import refuse_curve
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance
+from toposcale.runs.metadata import RunMetadata
+from toposcale.runs.training_run import TrainingRun
+from toposcale.training.schedules import SHAPES, Schedule, ScheduleTable, schedule_of
+
+Curve = str | Path | Mapping[str, Any] | Any
+"""A file or folder, or columns by name such as a data frame."""
+
+LEAST_PARAMETERS, MOST_PARAMETERS, MOST_TOKENS = 1000, 1e15, 1e12
+"""Fewer and more than any language model has, and more than any step reads."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A loss curve with what its user states of the run; None is not stated. The fields are arguments of `advise`."""
+
+    curve: Curve
+    name: str
+    n_parameters: float | None = None
+    tokens_per_step: float | None = None
+    schedule: Mapping[str, Any] | str | Path | None = None
+    steps: int | None = None
+    warmup_steps: int | None = None
+    loss_column: str | None = None
+    step_column: str | None = None
+
+    @property
+    def states_schedule(self) -> bool:
+        """Whether anything of the schedule is stated."""
+        return any(value is not None for value in (self.schedule, self.steps, self.warmup_steps))
+
+    @property
+    def has_schedule_file(self) -> bool:
+        """Whether the schedule is a file, which states all of it."""
+        return isinstance(self.schedule, str | Path) and self.schedule not in SHAPES
+
+
+_FIELDS = tuple(Stated.__dataclass_fields__)
+_OF_SCHEDULE, _COLUMNS = ("schedule", "steps", "warmup_steps"), ("loss_column", "step_column")
+
+
+def run_of_curve(stated: Stated, like: TrainingRun | None = None) -> TrainingRun:
+    """Return the run of a loss curve; UserError: what is missing is asked for in one line.
+
+    like: a run whose schedule and end are those of this one, where nothing is stated of them.
+    """
+    steps = whole_number(stated.steps, "steps", 1)
+    warmup_steps = whole_number(stated.warmup_steps, "warmup_steps")
+    n_parameters = number(stated.n_parameters, "n_parameters", 1, MOST_PARAMETERS)
+    if n_parameters is not None and n_parameters < LEAST_PARAMETERS:
+        raise UserError(
+            f"n_parameters: {n_parameters:g} parameters make no language model; write 25e6 or 25M for 25 million"
+        )
+    tokens_per_step = number(stated.tokens_per_step, "tokens_per_step", 1, MOST_TOKENS)
+    losses = _read(stated)
+    by_trainer, log = _facts(losses.trainer), losses.log_columns()
+    given, warmup_steps = _given_schedule(stated.schedule, steps, warmup_steps, log)
+    last = given.steps if given else steps or (like.final_step if like else by_trainer.get("final_step"))
+    facts = {
+        "n_parameters (--parameters)": n_parameters or by_trainer.get("n_parameters"),
+        "tokens_per_step (--tokens-per-step)": tokens_per_step or by_trainer.get("tokens_per_step"),
+        "schedule (--schedule), or steps (--steps), the last step of the run": last,
+    }
+    if missing := [key for key, value in facts.items() if not value]:
+        raise UserError(f"{stated.name}: not known and not in the curve: {'; '.join(missing)}: give it")
+    size, tokens, final_step = (float(value or 0) for value in facts.values())
+    _refuse_late_rows(stated.name, losses.columns["step"], tokens, int(final_step))
+    if warmup_steps and warmup_steps >= final_step:
+        raise UserError(f"warmup_steps: {warmup_steps:,}, but the schedule ends at step {int(final_step):,}")
+    metadata = RunMetadata(stated.name, round(size), tokens, reached_step=by_trainer.get("reached") or 0)
+    if like is not None and like.schedule.is_known and given is None:
+        is_logged = bool(np.isfinite(log["learning_rate"]).any())
+        schedule = LearningRateSchedule.of_rates(
+            int(final_step), like.schedule.rates, ScheduleProvenance.GIVEN, warmup_steps, is_logged
+        )
+    else:
+        schedule = LearningRateSchedule.of_log(int(final_step), log["step"], log["learning_rate"], given, warmup_steps)
+    return TrainingRun.of(metadata, schedule, log, losses.metric_columns(), repeated=losses.repeated)
+
+
+def _refuse_late_rows(name: str, steps: np.ndarray, tokens_per_step: float, final_step: int) -> None:
+    """Raise UserError where the curve goes on after the schedule."""
+    if (end := int(steps.max(initial=0))) > 1.01 * final_step:
+        are_tokens = end / tokens_per_step <= 1.01 * final_step and not np.any(steps % tokens_per_step)
+        raise UserError(
+            f"{name}: the curve goes to step {end:,}, but the schedule ends at step {final_step:,}"
+            + ("; its steps are tokens: divide them by those of a step (--tokens-per-step)" if are_tokens else "")
+        )
+
+
+def known_run(known: Any, index: int, run: TrainingRun, stated: Stated) -> TrainingRun:
+    """Return another run of the family; what is not stated of it is as in `run`, of which `stated` was stated.
+
+    known: a mapping of the fields of `Stated`; index: its place in the list, for messages. Where nothing of its schedule is
+    stated and its log contradicts that of `run`, its own log tells it.
+    """
+    if not isinstance(known, Mapping):
+        raise UserError(
+            f'known run {index}: a mapping such as {{"curve": "losses.csv", "n_parameters": 25e6}}, but it is {known!r:.60}'
+        )
+    curve = known.get("curve")
+    fields: dict[str, Any] = {
+        "name": Path(curve).name if isinstance(curve, str | Path) else f"known run {index}",
+        "tokens_per_step": run.tokens_per_step,
+    }
+    fields |= {key: value for key, value in known.items() if value is not None}
+    if unknown := sorted(set(fields) - set(_FIELDS)):
+        raise UserError(f"known: unknown field {', '.join(unknown)}; a run has {', '.join(sorted(_FIELDS))}")
+    if not {"curve", "n_parameters"} <= set(fields):
+        raise UserError(f"{fields['name']}: a run has a curve and n_parameters")
+    other = Stated(**{key: getattr(stated, key) for key in _COLUMNS} | fields)
+    try:
+        made = _under_a_schedule(other, run, stated)
+        refuse_curve(made)
+    except NoForecast as error:
+        raise UserError(f"{other.name}: {error}; leave it out") from None
+    return made
+
+
+def _under_a_schedule(other: Stated, run: TrainingRun, stated: Stated) -> TrainingRun:
+    """Return a known run under the schedule that was stated of it, else that of `run`, else that of its own log."""
+    alike = {key: getattr(stated, key) for key in _OF_SCHEDULE}
+    if other.states_schedule:
+        # A file tells the whole schedule, so nothing is added to it.
+        own = {key: value for key in _OF_SCHEDULE if (value := getattr(other, key)) is not None}
+        return run_of_curve(other if other.has_schedule_file else replace(other, **alike | own))
+    is_stated = stated.schedule is not None or stated.steps is not None
+    try:
+        return run_of_curve(replace(other, **alike), None if is_stated else run)
+    except UserError:
+        steps = int(_read(other).columns["step"].max())
+        return run_of_curve(replace(other, steps=steps))
+
+
+def number(value: Any, what: str, least: float | None, most: float = np.inf) -> float | None:
+    """Return a finite number from `least` (None: above 0) to `most`, or None; UserError: it is not one."""
+    if value is None:
+        return None
+    try:
+        parsed = number_of(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{what}: {value!r} is not a number, for example 25e6") from None
+    high_enough = parsed > 0 if least is None else parsed >= least
+    if not (high_enough and np.isfinite(parsed) and parsed <= most):
+        limits = "above 0" if least is None else f"at least {least:g}"
+        limits += f" and at most {most:g}" if np.isfinite(most) else ""
+        raise UserError(f"{what}: {parsed:g}, but it must be {limits}")
+    return parsed
+
+
+def whole_number(value: Any, what: str, least: int = 0) -> int | None:
+    """Return a whole number of steps, or None."""
+    parsed = number(value, what, least, MOST_STEPS)
+    if parsed is not None and parsed % 1:
+        raise UserError(f"{what}: {parsed:g}, but it must be a whole number")
+    return None if parsed is None else int(parsed)
+
+
+def _read(stated: Stated) -> loss_curves.LossCurve:
+    """Read the curve of a file, a folder or columns."""
+    curve, columns = stated.curve, {key: getattr(stated, key) for key in _COLUMNS}
+    if isinstance(curve, str | Path):
+        return loss_curves.read(curve, **columns)
+    if not hasattr(curve, "keys") or getattr(curve, "ndim", 2) == 1:  # a pandas.Series has keys, too
+        raise UserError(
+            f"curve: a file, a folder, or columns by name such as a data frame, but it is a {type(curve).__name__}"
+        )
+    return loss_curves.of_columns({str(key): curve[key] for key in curve}, **columns)
+
+
+def _facts(trainer: loss_curves.TrainerState | None) -> dict[str, int | None]:
+    """Return what a Trainer's state, and the weights beside it, tell of the run."""
+    if trainer is None:
+        return {}
+    folder, reached = trainer.path.parent, {"reached": int(trainer.content["global_step"])}
+    try:
+        size = checkpoints.count_parameters(folder)
+        return {"n_parameters": size, **checkpoints.trainer_facts(trainer.content, folder), **reached}
+    except UserError:  # no weights beside it
+        return {**checkpoints.trainer_facts(trainer.content, None), **reached}
+
+
+def _given_schedule(
+    schedule: Mapping[str, Any] | str | Path | None,
+    steps: int | None,
+    warmup_steps: int | None,
+    log: Mapping[str, np.ndarray],
+) -> tuple[Schedule | ScheduleTable | None, int | None]:
+    """Return the stated schedule, and the steps of its warm-up, None where not stated."""
+    if schedule is None:
+        return None, warmup_steps
+    if isinstance(schedule, str) and schedule in SHAPES:
+        schedule = {"shape": schedule}
+    if isinstance(schedule, str | Path):
+        beside = {"steps (--steps)": steps, "warmup_steps (--warmup)": warmup_steps}
+        unused = [name for name, value in beside.items() if value is not None]
+        if unused and Path(schedule).exists():
+            raise UserError(f"{' and '.join(unused)}: not used beside the schedule file {schedule}")
+        return schedule_of(schedule), None
+    if not isinstance(schedule, Mapping):
+        raise UserError(
+            f"schedule: a shape ({', '.join(SHAPES)}), a mapping of its fields, or a file, but it is a "
+            f"{type(schedule).__name__}"
+        )
+    both = [("steps", steps), ("warmup_steps", warmup_steps), *schedule.items()]
+    stated = {key: value for key, value in both if value is not None}
+    stated |= {key: whole_number(stated[key], key) for key in ("steps", "warmup_steps", "decay_start") if key in stated}
+    stated |= {key: number(stated[key], key, 0) for key in ("peak", "final") if key in stated}
+    if "steps" not in stated and "at" not in stated:
+        raise UserError("schedule: steps, the last step of the run, is missing")
+    if "peak" not in stated and "at" not in stated:
+        unit = schedule_of(stated | {"peak": 1.0})
+        # Of a schedule in units of the peak, that of the log lets the two be compared.
+        stated["peak"] = _peak(unit.rates(), log["step"], log["learning_rate"])
+        stated |= {"final": stated["final"] * stated["peak"]} if "final" in stated else {}
+    return schedule_of(stated), stated.get("warmup_steps")
+
+
+def _peak(unit: np.ndarray, steps: np.ndarray, rates: np.ndarray) -> float:
+    """Return the peak rate of a schedule in units of it, (steps + 1,), from a log that may start in mid-run."""
+    inside = np.isfinite(rates) & (rates > 0) & (steps < len(unit))
+    at, logged = steps[inside].astype(int), rates[inside]
+    if not len(at):
+        return 1.0
+    at_the_peak = unit[at] == 1
+    if at_the_peak.any():
+        return float(logged[at_the_peak].max())
+    return float(np.median(logged / np.maximum(unit[at], 1e-3)))

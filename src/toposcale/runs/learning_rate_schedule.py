@@ -1,0 +1,318 @@
+"""The learning-rate schedule of a training run, and its provenance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from toposcale.io.errors import UserError
+from toposcale.runs.series import last_of_each
+from toposcale.training.schedules import Schedule, ScheduleTable
+
+
+class ScheduleProvenance(StrEnum):
+    """Source of the learning rates up to the end of a run."""
+
+    GIVEN = "given"
+    LOGGED = "logged"
+    RECOGNISED = "recognised"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class LearningRateSchedule:
+    """Learning rates of a run, as far as they are known.
+
+    Parameters
+    ----------
+    final_step : int
+        Step at which the run ends.
+    rates : ndarray of shape (n_known,)
+        Rate of every step from 0 on; of all `final_step` + 1 where the schedule is known to the end.
+    provenance : ScheduleProvenance
+        Source of the rates up to the end.
+    unknown_because : str
+        Reason why they are not known to the end.
+    stated_warmup : int
+        Steps of warm-up that the user stated, for a run whose rates are not known.
+    warmup_assumed : bool
+        Whether no rate was logged and no warm-up stated, so that none is assumed.
+    """
+
+    final_step: int
+    rates: np.ndarray = field(default_factory=lambda: np.empty(0))
+    provenance: ScheduleProvenance = ScheduleProvenance.UNKNOWN
+    unknown_because: str = ""
+    stated_warmup: int = 0
+    warmup_assumed: bool = False
+
+    def __post_init__(self) -> None:
+        rates = np.array(self.rates, dtype=np.float64)
+        rates.flags.writeable = False
+        object.__setattr__(self, "rates", rates)
+
+    @classmethod
+    def of_log(
+        cls,
+        final_step: int,
+        steps: ArrayLike,
+        rates: ArrayLike,
+        given: Schedule | ScheduleTable | None = None,
+        warmup_steps: float | None = None,
+    ) -> Self:
+        """Return the schedule of a log: the one that was given, else that of its rows, else a line or cosine through them.
+
+        steps, rates (rows,): rows of a log or a table, also of steps to come; NaN is unknown. Before the first row the
+        warm-up is linear over `warmup_steps`, where stated. UserError: the log contradicts the given schedule.
+        """
+        order, logged = last_of_each(np.asarray(steps, dtype=np.float64)), np.asarray(rates, dtype=np.float64)
+        at, logged = np.asarray(steps, dtype=np.float64)[order], logged[order]
+        usable = np.isfinite(logged) & (at >= 0)
+        at, logged = at[usable], logged[usable]
+        if given is not None:
+            planned = given.rates()
+            _refuse_contradiction(given, planned, at, logged)
+            is_stated = warmup_steps is not None or isinstance(given, ScheduleTable)
+            every_rate = planned[np.minimum(np.arange(final_step + 1), len(planned) - 1)]
+            return cls.of_rates(
+                final_step, every_rate, ScheduleProvenance.GIVEN, warmup_steps, is_stated or len(at) > 0
+            )
+        so_far, unknown_because = np.empty(0), _why_unknown(at, logged, warmup_steps)
+        if not unknown_because:
+            so_far = _interpolated(at, logged, warmup_steps)
+            # A log ends up to one interval between rows before its training does.
+            if final_step - at[-1] <= np.median(np.diff(at)):
+                every_rate = so_far[np.minimum(np.arange(final_step + 1), len(so_far) - 1)]
+                return cls.of_rates(final_step, every_rate, ScheduleProvenance.LOGGED, warmup_steps, True)
+            ahead = recognised(at, logged, final_step)
+            if ahead is not None:
+                every_rate = np.concatenate([so_far, ahead[1:]])
+                return cls.of_rates(final_step, every_rate, ScheduleProvenance.RECOGNISED, warmup_steps, True)
+            unknown_because = f"the learning rates after step {int(at[-1]):,} are not known"
+        schedule = cls.of_rates(final_step, so_far, ScheduleProvenance.UNKNOWN, warmup_steps, len(at) > 0)
+        return replace(schedule, unknown_because=unknown_because)
+
+    @classmethod
+    def of_rates(
+        cls,
+        final_step: int,
+        rates: np.ndarray,
+        provenance: ScheduleProvenance,
+        warmup_steps: float | None = None,
+        warmup_known: bool = False,
+    ) -> Self:
+        """Return the schedule of the rate of every step, (final_step + 1,), or of those that are known.
+
+        warmup_known: the warm-up, or its absence, follows from something else than the rates and `warmup_steps`.
+        """
+        is_told = warmup_steps is not None or warmup_known or bool(len(rates) and np.argmax(rates) > 0)
+        return cls(final_step, rates, provenance, "", int(warmup_steps or 0), not is_told)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the rate is known to the end."""
+        return len(self.rates) >= max(self.final_step, 1)
+
+    @property
+    def peak_rate(self) -> float:
+        """Highest learning rate; NaN where none is known."""
+        return float(self.rates.max()) if len(self.rates) else np.nan
+
+    @property
+    def warmup_steps(self) -> int:
+        """Step at which the rate first reaches its maximum; without rates the stated warm-up."""
+        return int(np.argmax(self.rates)) if len(self.rates) else self.stated_warmup
+
+    @property
+    def every_rate(self) -> np.ndarray:
+        """Rate of every step, (final_step + 1,); of an unknown schedule a constant rate after the warm-up."""
+        if self.is_known:
+            return self.rates_to(self.final_step)
+        return np.minimum(np.arange(1, self.final_step + 2) / max(self.warmup_steps, 1), 1.0)
+
+    def rates_to(self, step: int) -> np.ndarray:
+        """Return the rates (step + 1,): the last known one is carried forward, and unknown ones are constant."""
+        rates = self.rates if len(self.rates) else np.ones(1)
+        return np.concatenate([rates, np.full(max(step + 1 - len(rates), 0), rates[-1])])[: step + 1]
+
+    def rate_at(self, step: int) -> float:
+        """Return the rate of a step; NaN where none is known."""
+        return float(self.rates_to(step)[step]) if len(self.rates) else np.nan
+
+    def decays_after(self, step: int) -> bool:
+        """Return whether the rate is known to be lower at the end than at a step."""
+        return self.is_known and bool(self.rates[-1] < 0.99 * self.rates[min(step, len(self.rates) - 1)])
+
+    def has_shape_of(self, other: Self) -> bool:
+        """Return whether both are known and differ by at most a tenth of the peak, whatever their lengths."""
+        return self.is_known and other.is_known and shape_distance(self.every_rate, other.every_rate) <= 0.1
+
+
+def rescaled(rates: np.ndarray, steps: int) -> np.ndarray:
+    """Return the rates (steps + 1,) of the same shape over another number of steps."""
+    return np.interp(np.linspace(0, len(rates) - 1, steps + 1), np.arange(len(rates)), rates)
+
+
+def shape_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference of two schedules in units of the peak, over shares of their lengths."""
+    shares = np.linspace(0, 1, 101)
+    a, b = (np.interp(shares, np.linspace(0, 1, len(rates)), rates / rates.max()) for rates in (one, other))
+    return float(np.max(np.abs(a - b)))
+
+
+LARGEST_DIFFERENCE, LEAST_DIFFERENCE = 0.05, 1e-5
+"""Shares of the peak by which a logged rate may differ from the schedule: the larger in the warm-up, which starts in many
+ways, and for roundly printed rates; the smaller one is the rounding of 32-bit rates."""
+
+
+def _refuse_contradiction(
+    schedule: Schedule | ScheduleTable, planned: np.ndarray, steps: np.ndarray, rates: np.ndarray
+) -> None:
+    """Raise UserError where the log goes on after the schedule, or differs from it by more than its printed digits.
+
+    A log may count its steps in its own way: the rate of the step before or after is as good. Edges are not compared.
+    """
+    if len(steps) and steps.max() > 1.01 * (len(planned) - 1):
+        raise UserError(
+            f"schedule: it ends at step {len(planned) - 1:,}, but the log goes to step {int(steps.max()):,}; give the "
+            "schedule of the whole training"
+        )
+    inside = (steps >= 1) & (steps < len(planned) - 1)
+    at, peak = steps[inside].astype(int), planned.max()
+    nearest = np.stack([planned[at - 1], planned[at], planned[at + 1]])
+    off = np.maximum(rates[inside] - nearest.max(axis=0), nearest.min(axis=0) - rates[inside])
+    allowed = LEAST_DIFFERENCE * peak + rounding(rates)[inside]
+    if isinstance(schedule, ScheduleTable):
+        allowed = allowed + _interpolation_error(schedule, at)
+    allowed = np.where(at < np.argmax(planned), np.inf, allowed)
+    too_far = off - np.minimum(allowed, LARGEST_DIFFERENCE * peak)
+    if len(at) and too_far.max() > 0:
+        worst = int(np.argmax(too_far))
+        raise UserError(
+            f"schedule: it gives a learning rate of {planned[at[worst]]:.6g} at step {at[worst]:,}, but the log has "
+            f"{rates[inside][worst]:.6g}; give the schedule that was run (its peak, warm-up, last step and minimum rate), "
+            "or a file with its rates"
+        )
+
+
+def rounding(values: np.ndarray) -> np.ndarray:
+    """Return the rounding error of printed numbers: half of the last digit that the longest of them has.
+
+    Numbers may be printed with a number of decimals or of digits: what allows more counts. One number alone, as of a
+    constant rate, is exact.
+    """
+    different = np.unique(values[values > 0])
+    if len(different) < 2:
+        return np.zeros(len(values))
+    some = different[np.linspace(0, len(different) - 1, min(len(different), 500)).round().astype(int)]
+    texts = [np.format_float_scientific(value, trim="-").split("e") for value in some]
+    digits = max(len(mantissa.replace(".", "")) for mantissa, _ in texts)
+    decimals = max(len(mantissa.replace(".", "")) - 1 - int(exponent) for mantissa, exponent in texts)
+    magnitude = np.floor(np.log10(np.maximum(values, 1e-300)))
+    return 0.5 * np.maximum(10.0**-decimals, 10.0 ** (magnitude - digits + 1))
+
+
+def _interpolation_error(schedule: ScheduleTable, at: np.ndarray) -> np.ndarray:
+    """Return bounds on the error of the lines between the rows of a schedule, at some steps.
+
+    Half of how far a row lies off the line between its neighbours, which for a smooth schedule is twice too much, and the
+    rounding of the rows.
+    """
+    steps, rates = np.array(schedule.at, dtype=np.float64), np.array(schedule.values)
+    bend = np.zeros(len(steps))
+    if len(steps) > 2:
+        share = (steps[1:-1] - steps[:-2]) / (steps[2:] - steps[:-2])
+        bend[1:-1] = np.abs(rates[1:-1] - (1 - share) * rates[:-2] - share * rates[2:])
+    following = np.clip(np.searchsorted(steps, at), 1, len(steps) - 1)
+    return 0.5 * np.maximum(bend[following - 1], bend[following]) + rounding(rates)[following]
+
+
+def _why_unknown(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> str:
+    """Return why the rows of a log do not tell the rates up to the last of them; "" where they do."""
+    if len(steps) < 2:
+        return "no learning rates are logged"
+    if np.any(rates < 0) or rates.max() <= 0:
+        return "a logged learning rate is negative, or all of them are 0"
+    if steps[0] > int(warmup_steps or 0) + np.median(np.diff(steps)) + 1:
+        return (
+            f"the learning rates before step {int(steps[0]):,} are not known: give the schedule, or warmup_steps if the "
+            "warm-up ends there"
+        )
+    return ""
+
+
+def _interpolated(steps: np.ndarray, rates: np.ndarray, warmup_steps: float | None) -> np.ndarray:
+    """Return the rate of every step up to the last logged one, linear between rows and in a stated warm-up before them."""
+    every = np.interp(np.arange(int(steps[-1]) + 1), steps, rates)
+    if warmup := int(warmup_steps or 0):
+        # The peak is the rate at the end of the warm-up, or, where that was not logged, the first one that was.
+        end = min(warmup, int(steps[-1]))
+        before = min(end, int(steps[0]))
+        every[:before] = every[end] * np.arange(1, before + 1) / warmup
+    return every
+
+
+def warmup_of_log(steps: ArrayLike, rates: ArrayLike) -> float | None:
+    """Return the first step at the highest logged rate; None where the log does not tell it.
+
+    steps, rates (rows,). A missing rate leaves the warm-up unknown, and so does a log that begins later than step 1 at its
+    highest rate.
+    """
+    times, logged = np.asarray(steps, dtype=np.float64), np.asarray(rates, dtype=np.float64)
+    if len(times) == 0 or not np.isfinite(logged).all():
+        return None
+    peak = int(np.argmax(logged))
+    return float(times[peak]) if peak > 0 or times[0] <= 1 else None
+
+
+LARGEST_RESIDUAL, FEWEST_ROWS = 1e-4, 4
+"""Largest residual of a recognised shape, as a share of the highest rate, and fewest rows past that rate: a line has two
+unknowns, a cosine three."""
+
+
+def recognised(steps: np.ndarray, rates: np.ndarray, final_step: int) -> np.ndarray | None:
+    """Return the rates from the last logged step to `final_step`, where the log lies on a line or a cosine that ends there.
+
+    steps, rates (rows,). None where the rates so far do not tell, as a constant rate never does.
+    """
+    if not len(rates) or not rates.max() > 0:
+        return None
+    falling = slice(len(rates) - int(np.argmax(rates[::-1])) - 1, None)
+    past, seen = steps[falling], rates[falling]
+    if len(past) < FEWEST_ROWS or past[-1] > final_step or seen[-1] > seen[0] * (1 - 1e-3):
+        return None
+    ahead = np.arange(int(past[-1]), final_step + 1, dtype=np.float64)
+    starts = np.unique(np.concatenate([[0.0], np.linspace(0, past[0], 101)]))
+    shapes = [_cosine(float(w), final_step) for w in (*starts, *_refined(past, seen, final_step, starts))]
+    shapes.insert(0, lambda at: 1 - at / final_step)
+    residual, carried = min((_fitted(past, seen, ahead, shape) for shape in shapes), key=lambda fit: fit[0])
+    if residual > LARGEST_RESIDUAL * seen[0] or carried.min() < -LARGEST_RESIDUAL * seen[0]:
+        return None
+    return np.maximum(carried, 0.0)
+
+
+def _cosine(start: float, final_step: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a cosine of the step that begins at `start` and ends at `final_step`."""
+    return lambda at: np.cos(np.pi * (at - start) / (final_step - start))
+
+
+def _refined(past: np.ndarray, seen: np.ndarray, final_step: int, starts: np.ndarray) -> np.ndarray:
+    """Return whole steps around the start of the best cosine."""
+    residuals = [_fitted(past, seen, past, _cosine(float(w), final_step))[0] for w in starts]
+    best, spacing = starts[int(np.argmin(residuals))], starts[1] - starts[0] if len(starts) > 1 else 1.0
+    around = np.arange(max(best - spacing, 0), min(best + spacing, past[0]) + 1)
+    return around[:: max(1, len(around) // 400)]
+
+
+def _fitted(
+    past: np.ndarray, seen: np.ndarray, ahead: np.ndarray, shape: Callable[[np.ndarray], np.ndarray]
+) -> tuple[float, np.ndarray]:
+    """Fit offset + scale * shape(step); return its largest residual and its values ahead."""
+    form = shape(past)
+    centred = form - form.mean()
+    scale = float(np.sum(centred * (seen - seen.mean())) / max(float(np.sum(centred**2)), 1e-300))
+    offset = float(seen.mean() - scale * form.mean())
+    return float(np.max(np.abs(offset + scale * form - seen))), offset + scale * shape(ahead)

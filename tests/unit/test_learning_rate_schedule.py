@@ -1,0 +1,155 @@
+"""The learning-rate schedule of a run: its provenance, and that nothing of it is made up."""
+
+import numpy as np
+import pytest
+
+from toposcale.io.errors import UserError
+from toposcale.runs.learning_rate_schedule import LearningRateSchedule, ScheduleProvenance, recognised, warmup_of_log
+from toposcale.training.schedules import SHAPES, Schedule, schedule_of
+
+GIVEN, LOGGED, RECOGNISED, UNKNOWN = ScheduleProvenance
+of_log = LearningRateSchedule.of_log
+
+
+def test_rates_before_the_first_row_are_asked_for_and_never_filled_in():
+    steps = np.arange(2000, 4001, 100)
+    schedule = of_log(4000, steps, np.full(len(steps), 3e-4))
+    assert schedule.provenance is UNKNOWN
+    assert not schedule.is_known
+    assert "before step 2,000" in schedule.unknown_because
+    assert "warmup_steps" in schedule.unknown_because
+    given = Schedule("constant", 3e-4, 4000, 2160)
+    schedule = of_log(4000, steps[2:], np.full(len(steps) - 2, 3e-4), given)
+    assert schedule.provenance is GIVEN
+    assert schedule.rates[0] == pytest.approx(3e-4 / 2160)
+
+
+def test_a_known_warmup_is_filled_in_before_the_first_row_and_no_further():
+    whole = Schedule("linear", 1e-3, 1000, 100).rates()
+    steps = np.arange(100, 1001, 10)
+    schedule = of_log(1000, steps, whole[steps], warmup_steps=100)
+    assert schedule.provenance is LOGGED
+    np.testing.assert_allclose(schedule.rates, whole, atol=1.1e-5)
+    # The log begins long after the warm-up: what lies between is not known.
+    late = np.arange(500, 1001, 10)
+    schedule = of_log(1000, late, whole[late], warmup_steps=100)
+    assert schedule.provenance is UNKNOWN
+    assert not schedule.is_known
+    assert "before step 500" in schedule.unknown_because
+    # A warm-up that was logged stays as it was logged.
+    steps = np.arange(0, 1001, 10)
+    slow = np.minimum(whole, 1e-3 * (np.arange(1001) / 100) ** 2)
+    schedule = of_log(1000, steps, slow[steps], warmup_steps=100)
+    assert schedule.rates[50] == pytest.approx(slow[50])
+
+
+def test_rows_to_come_are_the_plan():
+    whole = Schedule("linear", 1e-3, 1000, 100).rates()
+    steps = np.arange(0, 1001, 10)
+    schedule = of_log(1000, steps, whole[steps])
+    assert schedule.provenance is LOGGED
+    np.testing.assert_allclose(schedule.rates, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+def test_a_falling_rate_is_recognised_and_a_constant_one_is_not(shape):
+    """The Trainer logs the rate of every tenth step; the log so far ends at 40%."""
+    whole = Schedule(shape, 1e-3, 1000, 50).rates()
+    steps = np.arange(10, 401, 10)
+    schedule = of_log(1000, steps, whole[steps])
+    assert schedule.provenance is RECOGNISED
+    np.testing.assert_allclose(schedule.rates[400:], whole[400:], atol=2e-6)
+    assert recognised(steps, np.full(len(steps), 1e-3), 1000) is None
+    schedule = of_log(1000, steps, np.full(len(steps), 1e-3))
+    assert schedule.provenance is UNKNOWN
+    assert not schedule.is_known
+    assert "after step 400" in schedule.unknown_because
+
+
+COSINE = {"shape": "cosine", "peak": 3e-4, "steps": 24000, "warmup_steps": 2160, "final": 3e-5}
+
+
+def printed(form):
+    """How a log prints its rates."""
+    return lambda rates: np.array([float(form % rate) for rate in rates])
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+@pytest.mark.parametrize(
+    "change", [{"steps": 23000}, {"steps": 25000}, {"final": 0.0}, {"peak": 3.05e-4}, {"shape": "linear"}]
+)
+@pytest.mark.parametrize("form", [None, "%.5e", "%.9f"])
+def test_a_plan_that_the_logged_rates_contradict_by_little_is_refused(share, change, form):
+    steps = np.arange(128, int(share * 24000), 128)
+    rates = Schedule(**COSINE).rates()[steps]
+    logged = rates if form is None else printed(form)(rates)
+    assert of_log(24000, steps, logged, Schedule(**COSINE)).provenance is GIVEN
+    wrong = Schedule(**COSINE | change)
+    with pytest.raises(UserError, match="but the log has"):
+        of_log(wrong.steps, steps, logged, wrong)
+
+
+@pytest.mark.parametrize("form", ["%.2e", "%.1e", "%.5f", "%.3g"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_a_plan_meets_a_log_that_prints_few_digits_and_counts_its_own_way(form, shape, shift):
+    more = {"decay_start": 700} if shape == "wsd" else {}
+    plan = Schedule(shape, 6e-4, 1000, 100, 0.0 if shape == "constant" else 6e-5, **more)
+    steps = np.arange(10, 990, 10)
+    logged = printed(form)(plan.rates()[steps + shift])
+    schedule = of_log(1000, steps, logged, plan)
+    assert schedule.provenance is GIVEN
+    np.testing.assert_array_equal(schedule.rates, plan.rates())
+
+
+def test_a_plan_meets_a_log_of_32_bits_and_one_that_warms_up_from_above_0():
+    plan = Schedule(**COSINE)
+    steps = np.arange(100, 9600, 100)
+    rates = plan.rates()[steps].astype(np.float32).astype(float)
+    assert of_log(24000, steps, rates, plan).provenance is GIVEN
+    warm = np.maximum(rates, np.where(steps < 2160, 1e-5, 0))
+    assert of_log(24000, steps, warm, plan).provenance is GIVEN
+
+
+def test_a_plan_in_rows_meets_the_log_between_its_rows():
+    whole = Schedule(**COSINE).rates()
+    at = np.unique(np.append(np.arange(0, 24001, 500), 2160))
+    table = schedule_of({"at": at.tolist(), "values": whole[at].tolist()})
+    steps = np.arange(128, 9600, 128)
+    assert of_log(24000, steps, whole[steps], table).provenance is GIVEN
+    with pytest.raises(UserError, match="but the log has"):
+        of_log(24000, steps, Schedule(**COSINE | {"final": 0.0}).rates()[steps], table)
+
+
+def test_a_log_that_goes_on_after_the_schedule_is_named():
+    given = Schedule("constant", 3e-4, 1000, 10)
+    with pytest.raises(UserError, match=r"it ends at step 1,000, but the log goes to step 1,500"):
+        of_log(1000, np.array([500, 1500]), np.array([3e-4, 3e-4]), given)
+
+
+def test_a_log_that_contradicts_the_schedule_is_named():
+    given = Schedule("constant", 3e-4, 1000, 10)
+    with pytest.raises(UserError, match=r"0.0003 at step 500, but the log has 0.0001"):
+        of_log(1000, np.array([100, 500]), np.array([3e-4, 1e-4]), given)
+
+
+def test_without_a_rate_nothing_is_known():
+    schedule = of_log(1000, [], [])
+    assert schedule.provenance is UNKNOWN
+    assert not schedule.is_known
+    assert "no learning rates" in schedule.unknown_because
+
+
+@pytest.mark.parametrize(
+    ("steps", "rates", "warmup"),
+    [
+        ([0, 10, 20, 30, 40], [0.0, 0.5, 1.0, 0.9, 0.1], 20),
+        ([0, 10, 20], [1.0, 1.0, 1.0], 0),
+        ([500, 510, 520], [1.0, 0.9, 0.8], None),
+        ([500, 510, 520], [0.8, 0.9, 0.8], 510),
+        ([0, 10, 20], [np.nan, 0.5, 1.0], None),
+        ([], [], None),
+    ],
+)
+def test_the_warmup_of_a_log_ends_at_its_highest_rate_and_is_never_guessed(steps, rates, warmup):
+    assert warmup_of_log(steps, rates) == warmup
