@@ -15,6 +15,8 @@ _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
+_TILE_POINTS = 1024  # rows and columns of a tile of the distance matrix: 4 MB of float32
+_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can tell apart is compared in float64
 
 
 def pairwise_distances(points: ArrayLike) -> Floats:
@@ -118,14 +120,10 @@ def nearest_distances(points: ArrayLike) -> Floats:
         np.fill_diagonal(distances, math.inf)
         return np.asarray(distances.min(axis=1))
     first = _first_of_equal_rows(cloud)
-    unique, copies = np.unique(first, return_counts=True)
-    squares = np.zeros(len(unique))
-    alone = np.flatnonzero(copies == 1)  # a row that another one equals is at distance 0
-    search, step = _NeighbourSearch(cloud[unique]), max(1, _BLOCK_ENTRIES // len(unique))
-    for start in range(0, len(alone), step):
-        rows, _, nearest = search.candidates(alone[start : start + step], np.arange(len(unique)), -math.inf)
-        squares[rows] = nearest
-    return np.sqrt(squares)[np.searchsorted(unique, first)]
+    distinct, copies = np.unique(first, return_counts=True)
+    squares = np.where(copies > 1, 0.0, math.inf)  # a repeated row is at distance 0
+    _NeighbourSearch(cloud[distinct]).lower_to_nearest(squares)
+    return np.sqrt(squares)[np.searchsorted(distinct, first)]
 
 
 def nearest_neighbour_mean(points: ArrayLike) -> float:
@@ -154,10 +152,33 @@ class _NeighbourSearch:
         self.cloud = cloud
         self.centred = cloud.astype(np.float64)
         self.centred -= self.centred.mean(axis=0)  # shorter vectors, smaller rounding errors
-        self.squares = _refuse_overflow(np.einsum("ij,ij->i", self.centred, self.centred))
-        # |x|^2 + |y|^2 - 2xy and the direct form both lie within margin (|x|^2 + |y|^2) of the true square: an inner
-        # product of d terms is off by at most d eps |x| |y|, and (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2).
-        self.margin = 8.0 * (cloud.shape[1] + 16) * np.finfo(np.float64).eps
+        squares = _refuse_overflow(np.einsum("ij,ij->i", self.centred, self.centred))
+        # Norms of at most 1, for float32. A power of two scales without rounding.
+        self.unit = np.ldexp(1.0, -int(np.frexp(np.sqrt(squares.max()))[1]))
+        self.centred *= self.unit
+        self.squares = self.scaled(squares)
+
+    def scaled(self, squares: Floats) -> Floats:
+        """Return squared distances in the unit of the scaled cloud."""
+        return squares * self.unit * self.unit
+
+    def margins(self, points: Indices | slice, dtype: type[np.floating]) -> Floats:
+        """Return the error margins (m,) of the points in sums of `dtype`."""
+        # |x|^2 + |y|^2 - 2xy and the direct form both lie within margin(x) + margin(y) of the true square: an inner product
+        # of d terms is off by at most d eps |x| |y|, (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2), and underflow costs `tiny` a term.
+        limits = np.finfo(dtype)
+        return 8.0 * (self.cloud.shape[1] + 16) * float(limits.eps) * (self.squares[points] + limits.tiny / limits.eps)
+
+    def lower_bounds(
+        self, rows: Indices, columns: Indices | slice, labels: Indices, dtype: type[np.floating]
+    ) -> NDArray[np.floating]:
+        """Return lower bounds (r, c) of the scaled squared distances by inner products; infinite within a component."""
+        bounds = (-2.0 * self.centred[rows]).astype(dtype) @ self.centred[columns].astype(dtype, copy=False).T
+        for points, axis in ((rows, 1), (columns, 0)):
+            part = self.squares[points] - self.margins(points, dtype)
+            bounds += np.expand_dims(part.astype(dtype), axis)
+        bounds[labels[rows, None] == labels[columns]] = math.inf
+        return bounds
 
     def exact_squares(self, start: Indices, end: Indices) -> Floats:
         squares = np.empty(len(start))
@@ -198,20 +219,46 @@ class _NeighbourSearch:
 
     def candidates(self, rows: Indices, labels: Indices, threshold: float) -> tuple[Indices, Indices, Floats]:
         """Shortest ways out of the points `rows`, and all pairs within `threshold`: start, end, square."""
-        lower = (-2.0 * self.centred[rows]) @ self.centred.T
-        # A lower bound of each square, short of the row's own part, which does not change the order in a row.
-        lower += self.squares * (1.0 - self.margin)
-        lower[labels[rows, None] == labels] = math.inf
+        lower = self.lower_bounds(rows, slice(None), labels, np.float64)
         nearest = lower.argmin(axis=1)
-        of_rows = self.squares[rows]
-        limit = lower[np.arange(len(rows)), nearest] + 2.0 * self.margin * (of_rows + self.squares[nearest])
-        np.maximum(limit, threshold - of_rows * (1.0 - self.margin), out=limit)
+        margin = self.margins(rows, np.float64) + self.margins(nearest, np.float64)
+        limit = lower[np.arange(len(rows)), nearest] + 2.0 * margin
+        np.maximum(limit, self.scaled(np.asarray(threshold)), out=limit)
         row, end = np.nonzero(lower <= limit[:, None])
         squares = self.exact_squares(rows[row], end)
         first_of_row = np.flatnonzero(np.diff(row, prepend=-1))  # every row has at least its nearest point
         least = np.minimum.reduceat(squares, first_of_row)
         kept = (squares == least[row]) | (squares <= threshold)
         return rows[row[kept]], end[kept], squares[kept]
+
+    def lower_to_nearest(self, nearest: Floats) -> None:
+        """Lower the bounds `nearest` (n,) in place to the squared distances of the points to the nearest other point.
+
+        A tile of the upper triangle of the distance matrix serves its rows and its columns.
+        """
+        n_points = len(self.cloud)
+        labels = np.arange(n_points)
+        tiles = [labels[first : first + _TILE_POINTS] for first in range(0, n_points, _TILE_POINTS)]
+        for index, rows in enumerate(tiles):
+            for columns in tiles[index:]:
+                bounds = self.lower_bounds(rows, columns, labels, np.float32)
+                self._lower_rows(nearest, rows, columns, bounds)
+                if columns is not rows:
+                    self._lower_rows(nearest, columns, rows, bounds.T)
+
+    def _lower_rows(self, nearest: Floats, rows: Indices, columns: Indices, bounds: NDArray[np.floating]) -> None:
+        """Lower `nearest` of `rows` (r,) to the squared distances of `columns` (c,) that `bounds` (r, c) allow."""
+        open_rows = np.flatnonzero(bounds.min(axis=1) < self.scaled(nearest[rows]))
+        rows, bounds = rows[open_rows], bounds[open_rows]
+        if len(rows) == 0:
+            return
+        nearest[rows] = np.minimum(nearest[rows], self.exact_squares(rows, columns[bounds.argmin(axis=1)]))
+        row, column = np.nonzero(bounds < self.scaled(nearest[rows])[:, None])
+        if len(row) > _FEW_CANDIDATES * len(rows) and bounds.dtype == np.float32:
+            bounds = self.lower_bounds(rows, columns, np.arange(len(self.cloud)), np.float64)
+            self._lower_rows(nearest, rows, columns, bounds)
+        else:
+            np.minimum.at(nearest, rows[row], self.exact_squares(rows[row], columns[column]))
 
 
 def _refuse_overflow(distances: Floats) -> Floats:
