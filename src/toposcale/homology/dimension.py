@@ -40,8 +40,8 @@ def persistent_homology_dimension(
         message = f"{failed} of {repeats} subsamplings have no persistent-homology dimension ({why})"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return math.nan, math.nan
-    spread = float(dimensions.std(ddof=1)) if repeats > 1 else math.nan
-    return float(dimensions.mean()), spread
+    deviation = float(dimensions.std(ddof=1)) if repeats > 1 else math.nan
+    return float(dimensions.mean()), deviation
 
 
 def _one_dimension(distances: NDArray[np.float64], sizes: Sequence[int], rng: np.random.Generator) -> float:

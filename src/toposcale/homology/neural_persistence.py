@@ -66,7 +66,7 @@ def spanning_tree_weights(weight: ArrayLike) -> Floats:
         matrix = matrix.T  # the tree is the same, and blocks of rows are then contiguous
     n_rows, n_columns = matrix.shape
     edges = _all_edges(matrix) if matrix.size <= _SMALL_ENTRIES else _first_round_edges(matrix)
-    return tree_weights(n_rows + n_columns, edges, lambda labels: _ways_out(matrix, labels[:n_rows], labels[n_rows:]))
+    return tree_weights(n_rows + n_columns, edges, lambda labels: _outgoing_edges(matrix, *np.split(labels, [n_rows])))
 
 
 def _all_edges(matrix: NDArray) -> Edges:
@@ -128,7 +128,7 @@ def _heavy_threshold(matrix: NDArray) -> float:
     return float(threshold)
 
 
-def _ways_out(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> Edges:
+def _outgoing_edges(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> Edges:
     """One heaviest edge out of every component but the largest, between component numbers."""
     labels = np.concatenate([row_labels, column_labels])
     searching = outside_largest(labels)

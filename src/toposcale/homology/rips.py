@@ -101,8 +101,8 @@ def h0_lifetimes(points: ArrayLike) -> Floats:
     lengths = np.zeros(len(cloud) - 1)
     if len(distinct) > 1:
         search = _NeighbourSearch(distinct)
-        edges = search.ways_out(np.arange(len(distinct)), search.short_square())
-        squares = -tree_weights(len(distinct), edges, lambda labels: search.ways_out(labels, -math.inf))
+        edges = search.outgoing_edges(np.arange(len(distinct)), search.short_square())
+        squares = -tree_weights(len(distinct), edges, lambda labels: search.outgoing_edges(labels, -math.inf))
         lengths[: len(squares)] = np.sqrt(squares)
     return np.sort(lengths)[::-1]
 
@@ -202,7 +202,7 @@ class _NeighbourSearch:
             return float(np.max(sample[sample < threshold], initial=-math.inf))
         return float(threshold)
 
-    def ways_out(self, labels: Indices, threshold: float) -> Edges:
+    def outgoing_edges(self, labels: Indices, threshold: float) -> Edges:
         """Edges between components, weight = -square: all up to `threshold`, and a shortest out of each.
 
         The largest component does not search.

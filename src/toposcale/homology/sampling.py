@@ -70,9 +70,9 @@ def null_z_scores(
         drawn = [features(draw()) for _ in range(draws)]
         for name, value in observed.items():
             values = np.array([of_draw[name] for of_draw in drawn])
-            spread = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
-            defined = spread > 0.0 and math.isfinite(value)
-            scores[f"{name}_z_{null}"] = (value - float(values.mean())) / spread if defined else math.nan
+            null_sd = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
+            defined = null_sd > 0.0 and math.isfinite(value)
+            scores[f"{name}_z_{null}"] = (value - float(values.mean())) / null_sd if defined else math.nan
     if undefined := ", ".join(name for name, score in scores.items() if math.isnan(score)):
-        warnings.warn(f"no null score for {undefined}: no spread, or not finite", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"no null z-score for {undefined}: no deviation, or not finite", RuntimeWarning, stacklevel=2)
     return scores

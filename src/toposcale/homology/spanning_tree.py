@@ -30,10 +30,10 @@ class Edges(NamedTuple):
     weight: NDArray[np.floating]
 
 
-def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[Indices], Edges]) -> Floats:
+def tree_weights(n_vertices: int, edges: Edges, outgoing_edges: Callable[[Indices], Edges]) -> Floats:
     """Weights (n - 1,) of a maximum spanning tree, in no particular order.
 
-    edges: those of the first round; ways_out: those of a further one, from the component that each vertex is in.
+    edges: those of the first round; outgoing_edges: those of a further one, from the component that each vertex is in.
     """
     labels, n_trees, rounds = np.arange(n_vertices), n_vertices, []
     while True:
@@ -43,7 +43,7 @@ def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[Indices], Ed
         if n_trees == 1:
             return np.concatenate(rounds)
         labels = trees[labels]
-        edges = ways_out(labels)
+        edges = outgoing_edges(labels)
 
 
 def kruskal(n_vertices: int, edges: Edges) -> tuple[Floats, Indices]:

@@ -30,7 +30,7 @@ def weight_variance(weight: ArrayLike) -> float:
     largest = float(np.max([block.max() for block in _blocks(matrix)]))
     refuse_not_finite(largest, "weight")
     if largest == 0.0:
-        return undefined("an all-zero weight matrix has no variance in its own unit")
+        return undefined("an all-zero weight matrix has no relative variance")
     count, mean, squares = 0, 0.0, 0.0
     for block in _blocks(matrix):
         block /= largest
@@ -62,11 +62,11 @@ def spatial_concentration(weight: ArrayLike) -> float:
     rows, columns = _pairs_of_entries(*matrix.shape)
     larger = _order(np.abs(matrix[rows, columns]))
     if not larger.any():
-        return undefined("equal weights are nowhere concentrated")
-    row_places = _places(np.concatenate(row_means)).take(rows)
-    column_places = _places(column_sums).take(columns)
-    taus = [_tau(place, larger) for place in (row_places, column_places, row_places + column_places)]
-    return float(np.nanmax(taus))  # one row or one column alone has no order
+        return undefined("equal weights have no spatial concentration")
+    row_ranks = _ranks(np.concatenate(row_means)).take(rows)
+    column_ranks = _ranks(column_sums).take(columns)
+    taus = [_tau(ranks, larger) for ranks in (row_ranks, column_ranks, row_ranks + column_ranks)]
+    return float(np.nanmax(taus))  # a single row or column has no order
 
 
 def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
@@ -114,7 +114,7 @@ def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices]:
     return np.divmod(pairs, n_columns)
 
 
-def _places(means: Floats) -> NDArray[np.int32]:
+def _ranks(means: Floats) -> NDArray[np.int32]:
     """The place of each row or column when they are sorted by their means, equal ones in their order."""
     return np.argsort(np.argsort(means, kind="stable")).astype(np.int32)
 
@@ -125,9 +125,9 @@ def _order(pairs: NDArray) -> NDArray[np.float32]:
     return np.subtract(pairs[1] > pairs[0], pairs[1] < pairs[0], dtype=np.float32)
 
 
-def _tau(places: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
-    """tau-b over pairs of places, (2, n): agreement over the root of the pairs that differ in either."""
-    after = _order(places)
+def _tau(ranks: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
+    """tau-b over pairs of ranks, (2, n): agreement over the root of the pairs that differ in either."""
+    after = _order(ranks)
     differing = math.sqrt(float(after @ after) * float(larger @ larger))
     return float(after @ larger) / differing if differing else math.nan
 
