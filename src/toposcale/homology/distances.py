@@ -1,4 +1,4 @@
-"""Exact distances between persistence diagrams, ground metric L-infinity."""
+"""Exact Wasserstein and bottleneck distances between persistence diagrams, with the L-infinity ground metric."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -18,12 +18,32 @@ _FEW_BARS = 150  # up to here an assignment is faster than an alignment
 
 
 def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float:
-    """Distance of two diagrams (k, 2) and (l, 2) of finite bars, in their unit.
+    """Compute the distance between two persistence diagrams by an exact optimal matching.
 
-    Points are matched to each other, at cost max(|birth - birth'|, |death - death'|), or to the diagonal, at
-    cost |death - birth| / 2. `wasserstein_q` is the least (sum cost^q)^(1/q) over all matchings, `bottleneck`
-    the least largest cost. Exact: an optimal matching is found, not an approximation of its cost.
-    ValueError: `a` or `b` not of shape (k, 2), NaN or infinite; an unknown `kind`.
+    A point is matched to a point at cost max(|birth - birth'|, |death - death'|), or to the diagonal at cost |death -
+    birth| / 2.
+
+    Parameters
+    ----------
+    a, b : array_like of shape (k, 2) and (l, 2)
+        Diagrams of finite bars, in one unit.
+    kind : {"wasserstein_1", "wasserstein_2", "bottleneck"}
+        `wasserstein_q` is the minimum of (sum cost^q)^(1/q) over all matchings, `bottleneck` that of the largest cost.
+
+    Returns
+    -------
+    float
+        Distance, in the unit of the diagrams.
+
+    Raises
+    ------
+    ValueError
+        If a diagram is not of shape (k, 2) or holds NaN or infinity, or `kind` is unknown.
+
+    Examples
+    --------
+    >>> diagram_distance([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kind="wasserstein_1")
+    2.0
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
@@ -33,11 +53,34 @@ def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float
 def diagram_distances(
     a: ArrayLike, b: ArrayLike, *, kinds: Sequence[DistanceKind] = KINDS
 ) -> dict[DistanceKind, float]:
-    """Several distances of the same two diagrams; see `diagram_distance`."""
+    """Compute several distances between two persistence diagrams.
+
+    Parameters
+    ----------
+    a, b : array_like of shape (k, 2) and (l, 2)
+        Diagrams of finite bars, in one unit.
+    kinds : sequence of {"wasserstein_1", "wasserstein_2", "bottleneck"}
+        Distances to compute; see `diagram_distance`.
+
+    Returns
+    -------
+    dict of str to float
+        Distance by kind, in the unit of the diagrams.
+
+    Raises
+    ------
+    ValueError
+        If a diagram is not of shape (k, 2) or holds NaN or infinity.
+
+    Examples
+    --------
+    >>> diagram_distances([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kinds=("wasserstein_1", "bottleneck"))
+    {'wasserstein_1': 2.0, 'bottleneck': 1.0}
+    """
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
     diagonal = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]
-    unit = max(costs.max(initial=0.0) for costs in diagonal)
+    unit = float(max(costs.max(initial=0.0) for costs in diagonal))
     if unit == 0.0:
         return dict.fromkeys(kinds, 0.0)
     births = np.concatenate([first[:, 0], second[:, 0]])
@@ -56,11 +99,10 @@ def diagram_distances(
 
 
 def _aligned(first: Floats, second: Floats, kind: DistanceKind) -> float:
-    """Least cost for two diagrams whose births are all the same: lengths of the bars (k,) and (l,), ascending.
+    """Return the minimal cost of matching bars of equal birth by their lengths (k,) and (l,), ascending.
 
-    Bars then differ along one axis, and some optimal matching does not cross (|x - y|^q is convex), so it is an
-    alignment of the two sorted lists: a dynamic programme over (i, j) bars used, here along its antidiagonals
-    i + j = constant. O(k l) time, and vectors only in memory.
+    Some optimal matching does not cross, since |x - y|^q is convex, so it is an alignment of the sorted lists: a
+    dynamic programme along the antidiagonals i + j = constant, in O(k l) time and O(k + l) memory.
     """
     k, l = len(first), len(second)
     order, join = _ORDERS[kind], np.maximum if kind == "bottleneck" else np.add
@@ -87,7 +129,7 @@ def _finite_diagram(values: ArrayLike, name: str) -> Floats:
 
 
 def _matched_cost(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
-    """Least total cost of a partial matching, where an unmatched point pays its own `alone` cost."""
+    """Return the minimal total cost of a partial matching; unmatched points pay their cost to the diagonal."""
     from scipy.optimize import linear_sum_assignment
 
     # A pair may also go to the diagonal; an assignment of the savings over that needs no copies of the diagonal.
@@ -100,7 +142,7 @@ def _matched_cost(direct: Floats, first_cost: Floats, second_cost: Floats) -> fl
 
 
 def _bottleneck(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
-    """Least r at which every point with alone cost above r can be matched within r, by binary search."""
+    """Return the least r at which all points farther than r from the diagonal can be matched within r."""
     # Two matchings, one that serves all such points of the first diagram and one all of the second, always combine into one
     # that serves both (Mendelsohn and Dulmage 1958), so each side is checked by itself.
     costs = np.concatenate([[0.0], direct.reshape(-1), first_cost, second_cost])
@@ -121,7 +163,7 @@ def _bottleneck(direct: Floats, first_cost: Floats, second_cost: Floats) -> floa
 
 
 def _matched_by_size(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
-    """Largest cost when longest bars are paired, then second longest, and so on; a pair may go alone."""
+    """Return the largest cost if bars are paired by descending length, or go to the diagonal where that costs less."""
     rows, columns = np.argsort(-first_cost), np.argsort(-second_cost)
     paired = min(len(rows), len(columns))
     first, second = first_cost[rows], second_cost[columns]
@@ -131,7 +173,7 @@ def _matched_by_size(direct: Floats, first_cost: Floats, second_cost: Floats) ->
 
 
 def _all_matched(allowed: NDArray[np.bool_]) -> bool:
-    """Whether every row can be given a column of its own among those allowed (n_rows, n_columns)."""
+    """Return whether every row of `allowed` (n_rows, n_columns) can be matched to a column of its own."""
     # Built by hand: scipy's conversion from the dense array takes longer than the matching.
     # 32 bits, since older versions of scipy match with nothing else.
     columns = np.nonzero(allowed)[1].astype(np.int32)
