@@ -192,15 +192,15 @@ def hessian_traces(
         return dict.fromkeys(["all", *layers], (math.nan, math.nan))
     rng = np.random.default_rng(seed)
     starts = np.cumsum([0] + [tensor.numel() for tensor in parameters.values()])[:-1]
-    taken: list[np.ndarray] = []
-    while len(taken) < probes:
+    estimates: list[np.ndarray] = []
+    while len(estimates) < probes:
         signs = rng.integers(0, 2, size=product.size) * 2.0 - 1.0
-        taken.append(np.add.reduceat(signs * product(signs), starts))
-        if len(taken) >= _FEWEST_PROBES:
-            mean, error = _mean_and_error(np.sum(taken, axis=1))
+        estimates.append(np.add.reduceat(signs * product(signs), starts))
+        if len(estimates) >= _FEWEST_PROBES:
+            mean, error = _mean_and_error(np.sum(estimates, axis=1))
             if error < accuracy * abs(mean):
                 break
-    samples = np.stack(taken)
+    samples = np.stack(estimates)
     columns = {"all": [True] * len(layers)} | {layer: [name == layer for name in layers] for layer in layers}
     return {layer: _mean_and_error(samples[:, chosen].sum(axis=1)) for layer, chosen in columns.items()}
 
@@ -264,7 +264,7 @@ def _lanczos_quadrature(
     """Ritz values of at most `steps` Lanczos steps, and the squared first coordinates of their vectors."""
     basis, vector = np.empty((0, len(start))), start / np.linalg.norm(start)
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     while True:
         basis = np.vstack([basis, vector])
         image = product(vector)
@@ -274,9 +274,9 @@ def _lanczos_quadrature(
             image = image - basis.T @ (basis @ image)
         length = float(np.linalg.norm(image))
         if len(diagonal) == steps or length <= _INVARIANT * scale:
-            values, coordinates = eigh_tridiagonal(diagonal, beside)
+            values, coordinates = eigh_tridiagonal(diagonal, off_diagonal)
             return values, coordinates[0] ** 2
-        beside.append(length)
+        off_diagonal.append(length)
         vector = image / length
 
 

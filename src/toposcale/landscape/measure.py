@@ -13,7 +13,7 @@ from torch import Tensor
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.directions import random_directions
 from toposcale.landscape.graphs import GRAPHS, point_edges
-from toposcale.landscape.measures import landscape_features, least_persistence, tree_features
+from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, rounding_of
@@ -50,7 +50,7 @@ class LandscapeSettings:
     def __post_init__(self) -> None:
         for kind in self.planes:
             if kind not in PLANES:
-                raise ValueError(f"planes: {kind!r} is no plane; use some of {', '.join(PLANES)}")
+                raise ValueError(f"planes: {kind!r} is not a plane; use some of {', '.join(PLANES)}")
 
 
 class Ball(NamedTuple):
@@ -203,6 +203,6 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     finite = values[np.isfinite(values)]
     bowl *= (float(np.ptp(finite)) if len(finite) else 0.0) / np.ptp(bowl)
     edges = point_edges(points * lengths, BALL_GRAPH)
-    least = least_persistence(values, settings.threshold, rounding_of(values, parameters))
+    least = persistence_threshold(values, settings.threshold, rounding_of(values, parameters))
     trees = [merge_tree(heights, edges, threshold=least) for heights in (values, bowl)]
     return Ball(points * lengths, values, bowl, *trees)

@@ -94,7 +94,7 @@ def landscape_features(
     features = {"nonfinite_count": float((~np.isfinite(values)).sum())}
     if all(size % 2 for size in values.shape):
         features |= sharpness(values)
-    least = least_persistence(values, threshold, rounding)
+    least = persistence_threshold(values, threshold, rounding)
     trees = {}
     for graph in graphs:
         tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph), threshold=least)
@@ -105,7 +105,7 @@ def landscape_features(
     return features, trees
 
 
-def least_persistence(values: ArrayLike, threshold: float, rounding: float) -> float:
+def persistence_threshold(values: ArrayLike, threshold: float, rounding: float) -> float:
     """What a pair's persistence must exceed: a share of the range of the finite values, and their rounding."""
     values = np.asarray(values, dtype=np.float64)
     finite = values[np.isfinite(values)]

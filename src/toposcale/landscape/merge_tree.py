@@ -182,8 +182,8 @@ def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tupl
         return vertex
 
     merges = np.empty((len(saddle), 2), dtype=np.int64)
-    for place, ends in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
-        merges[place] = older, younger = sorted(map(root, ends))
+    for index, ends in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        merges[index] = older, younger = sorted(map(root, ends))
         oldest[younger] = older
     return saddle, merges[:, 1], merges[:, 0]
 

@@ -34,11 +34,11 @@ def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
     """
     flat = np.stack([flatten(point) for point in points])
     if not np.isfinite(flat).all():
-        raise ValueError("points: they must be finite")
+        raise ValueError("points: must be finite")
     differences = flat - flat[-1]
     _, singular, axes = np.linalg.svd(differences, full_matrices=False)
     if len(singular) < 2 or singular[1] <= _FLAT * singular[0]:
-        raise ValueError("points: they lie on a line, and span no plane")
+        raise ValueError("points: lie on a line and span no plane")
     axes = axes[:2] * np.sign(axes[[0, 1], np.abs(axes[:2]).argmax(axis=1)])[:, None]
     coordinates = differences @ axes.T
     distance = np.linalg.norm(differences - coordinates @ axes, axis=1)
@@ -50,11 +50,11 @@ def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: i
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
     centre = dict(end)
-    for place, direction in zip(middle.tolist(), plane.directions, strict=True):
-        centre = {name: tensor + place * direction[name] for name, tensor in centre.items()}
+    for offset, direction in zip(middle.tolist(), plane.directions, strict=True):
+        centre = {name: tensor + offset * direction[name] for name, tensor in centre.items()}
     window = [
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)
     ]
     values, scale = loss_surface(loss, centre, window, steps=steps).values, np.linspace(-1.0, 1.0, steps)
-    return LossSurface(values, tuple(place + length * scale for place, length in zip(middle, half, strict=True)))
+    return LossSurface(values, tuple(offset + length * scale for offset, length in zip(middle, half, strict=True)))
