@@ -1,4 +1,4 @@
-"""The way that training takes through parameter space: seen in its principal plane, and the loss around it."""
+"""Principal plane of a training trajectory, and the loss around it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ _FLAT = 1e-9
 
 @dataclass(frozen=True)
 class PrincipalPlane:
-    """The plane through the last of n points that holds most of their squared distances from it.
+    """Plane through the last of n points that holds most of their squared distances from it, in weight units.
 
-    directions: two orthonormal directions. coordinates: float64 (n, 2), distances along them from the last point.
-    distance: float64 (n,), how far each point is from the plane. All in weight units.
+    directions: two orthonormal directions. coordinates: float64 (n, 2), along them from the last point. distance:
+    float64 (n,), of each point from the plane.
     """
 
     directions: list[Parameters]
@@ -27,10 +27,10 @@ class PrincipalPlane:
 
 
 def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
-    """The principal plane of a path, after Li et al. (2018), section 7: PCA of the differences from its last point.
+    """Return the principal plane of a trajectory: PCA of differences from its last point (Li et al. 2018, section 7).
 
-    The sign of a direction makes its entry of largest magnitude positive. `ValueError`: points that are not finite,
-    or that all lie on a line with the last one, fewer than three among them.
+    The entry of largest magnitude of a direction is positive. ValueError: points that are not finite, fewer than three,
+    or all on a line with the last one.
     """
     flat = np.stack([flatten(point) for point in points])
     if not np.isfinite(flat).all():
@@ -46,7 +46,7 @@ def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
 
 
 def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: int) -> LossSurface:
-    """Loss on a window of the plane that holds the whole path; coordinates as those of the plane, from `end`."""
+    """Return the loss on a window of the plane that holds the whole trajectory; coordinates as those of the plane."""
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
     centre = dict(end)
