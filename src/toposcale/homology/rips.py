@@ -197,7 +197,7 @@ def nearest_neighbour_mean(points: ArrayLike) -> float:
     """Compute the mean distance of the points to their nearest neighbours.
 
     Exact in float64, by the method of `h0_lifetimes`; float32 inner products of half of the pairs rule out most of
-    them. Measured on one core: 50,304 x 512 float32 points in 19 s.
+    them. Takes O(n^2 d) time.
 
     Parameters
     ----------
