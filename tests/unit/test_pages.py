@@ -14,7 +14,7 @@ import figure_tables
 from page_data import held
 from toposcale.analysis.series import with_metrics
 from toposcale.figures import FIGURES, load, style
-from toposcale.landscape.planes import most_telling
+from toposcale.landscape.planes import most_informative
 from toposcale.pages import columns, explorer, provenance, report
 
 ENTRY = FIGURES["homology"]._replace(title="A <title>")
@@ -283,7 +283,7 @@ def test_a_feature_that_was_not_computed_differs_from_one_that_is_no_number():
 def test_a_large_surface_is_thinned_and_its_merge_tree_is_whole():
     surfaces = figure_tables.surfaces_table()
     whole = models_of(parts(surfaces=surfaces))[-1]["surfaces"][0]
-    plane = surfaces[surfaces["plane"] == most_telling(set(surfaces["plane"]))]
+    plane = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
     quarter = -(-len(plane) // 4)
     made = parts(surfaces=surfaces, most_losses=quarter)
     thin = models_of(made)[-1]["surfaces"][0]

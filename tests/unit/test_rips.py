@@ -222,17 +222,71 @@ def test_the_nearest_distance_follows_the_scale_and_no_motion(seed, factor):
     assert set(nearest_distances(cloud)) <= set(h0_lifetimes(cloud))
 
 
-@pytest.mark.parametrize("block", [1, 5_000, 1 << 23])
-@pytest.mark.parametrize("dense", [1, 2048])
-def test_nearest_distances_equal_scipy_on_both_paths(monkeypatch, dense, block):
-    monkeypatch.setattr(rips, "_DENSE_POINTS", dense)
-    monkeypatch.setattr(rips, "_BLOCK_ENTRIES", block)
-    rng = np.random.default_rng(8)
-    for cloud in (clustered(rng), rng.standard_normal((200, 30)), rng.integers(0, 9, (200, 3)) * 1.0):
-        distances = cdist(cloud, cloud)
-        np.fill_diagonal(distances, np.inf)
-        np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0)
-    assert not nearest_distances(np.ones((5, 3))).any()
+def nearest_by_differences(cloud):
+    wide = cloud.astype(np.float64)
+    nearest = []
+    for index, row in enumerate(wide):
+        differences = wide - row
+        squares = np.einsum("ij,ij->i", differences, differences)
+        squares[index] = math.inf
+        nearest.append(math.sqrt(squares.min()))
+    return nearest
+
+
+NEAREST_CLOUDS = {
+    "gaussian": lambda rng: rng.standard_normal((200, 30)),
+    "float32": lambda rng: rng.standard_normal((200, 30)).astype(np.float32),
+    "duplicates": lambda rng: rng.standard_normal((90, 4))[rng.integers(0, 90, 200)],
+    "one point": lambda rng: np.ones((40, 3)),
+    "lattice": lambda rng: rng.integers(0, 9, (200, 3)) * 1.0,
+    "one distance": lambda rng: np.eye(90),
+    "clusters": lambda rng: clustered(rng),
+    "offset": lambda rng: 1e9 + 1e-3 * rng.standard_normal((200, 5)),
+    "two distant clusters": lambda rng: np.sign(np.arange(200) - 99.5)[:, None] * 1e6 + rng.standard_normal((200, 5)),
+    "norms of many magnitudes": lambda rng: rng.standard_normal((200, 5)) * 10.0 ** rng.uniform(-60, 0, (200, 1)),
+    "tiny": lambda rng: 1e-150 * rng.standard_normal((200, 5)),
+    "squares that underflow": lambda rng: 1e-165 * rng.standard_normal((200, 5)),
+    "huge": lambda rng: 1e150 * rng.standard_normal((200, 5)),
+}
+
+
+@pytest.mark.parametrize("tile", [7, 64, 1024])
+@pytest.mark.parametrize("kind", NEAREST_CLOUDS)
+def test_nearest_distances_of_a_large_cloud_equal_direct_differences(monkeypatch, kind, tile):
+    monkeypatch.setattr(rips, "_DENSE_POINTS", 1)
+    monkeypatch.setattr(rips, "_TILE_POINTS", tile)
+    cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
+    np.testing.assert_array_equal(nearest_distances(cloud), nearest_by_differences(cloud))
+
+
+@pytest.mark.parametrize("kind", NEAREST_CLOUDS)
+def test_nearest_distances_of_a_small_cloud_equal_scipy(kind):
+    cloud = NEAREST_CLOUDS[kind](np.random.default_rng(8))
+    distances = cdist(cloud, cloud)
+    np.fill_diagonal(distances, math.inf)
+    np.testing.assert_allclose(nearest_distances(cloud), distances.min(axis=1), rtol=1e-15 * len(cloud.T), atol=0)
+
+
+def test_nearest_distances_of_a_large_cloud_need_half_of_the_inner_products_in_float32_and_few_differences(monkeypatch):
+    n_points, products, pairs = rips._DENSE_POINTS + 1, [], []
+    lower_bounds, exact_squares = rips._NeighbourSearch.lower_bounds, rips._NeighbourSearch.exact_squares
+
+    def counted_bounds(search, *arguments):
+        bounds = lower_bounds(search, *arguments)
+        products.append((bounds.dtype, bounds.size))
+        return bounds
+
+    def counted_squares(search, start, end):
+        pairs.append(len(start))
+        return exact_squares(search, start, end)
+
+    monkeypatch.setattr(rips._NeighbourSearch, "lower_bounds", counted_bounds)
+    monkeypatch.setattr(rips._NeighbourSearch, "exact_squares", counted_squares)
+    monkeypatch.setattr(rips, "_TILE_POINTS", 128)
+    nearest_distances(0.02 * np.random.default_rng(10).standard_normal((n_points, 64)))
+    assert {dtype for dtype, _ in products} == {np.dtype(np.float32)}
+    assert sum(size for _, size in products) < 0.6 * n_points**2
+    assert sum(pairs) < 20 * n_points
 
 
 def test_the_nearest_row_of_a_layer_that_is_too_long_for_all_distances_at_once():

@@ -88,7 +88,7 @@ def test_what_has_none():
     weight = np.arange(12.0).reshape(3, 4)
     with pytest.warns(RuntimeWarning, match="all-zero"):
         assert np.isnan(homology.weight_variance(zeros))
-    with pytest.warns(RuntimeWarning, match="nowhere"):
+    with pytest.warns(RuntimeWarning, match="no spatial concentration"):
         assert np.isnan(homology.spatial_concentration(ones))
     with pytest.warns(RuntimeWarning, match="constant"):
         assert np.isnan(homology.deep_graph_persistence(ones, weight.T))

@@ -15,7 +15,7 @@ from toposcale.figures import grids, panels
 from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
 from toposcale.io.schemas import METRIC_SOURCE
-from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
+from toposcale.landscape.planes import PLANES, RANDOM, most_informative, plane_label
 
 SOURCE = "landscape"
 PROBE_LOSS_LABEL = f"loss of the probe batch ({LOSS_UNIT})"
@@ -50,7 +50,7 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         return panels.missing_figure("no loss surface was computed", words)
     planes = sorted(set(rows["plane"]))
     random = [plane for plane in planes if plane.startswith(RANDOM)]
-    planes = list(dict.fromkeys([most_telling(planes), *random, *planes]))[:_MOST_PLANES]
+    planes = list(dict.fromkeys([most_informative(planes), *random, *planes]))[:_MOST_PLANES]
     figure = panels.new_figure(3.9 * len(planes) + 0.4, words)
     figure.set_layout_engine("constrained", wspace=0.06)
     notes = []
@@ -59,7 +59,7 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         left = figure.add_subplot(len(planes), 2, 2 * place + 1, projection="3d")
         right = figure.add_subplot(len(planes), 2, 2 * place + 2)
         tree = draw_surface_and_tree(left, right, surface, unit=LOSS_UNIT)
-        left.set_title(plane_words(plane), loc="left")
+        left.set_title(plane_label(plane), loc="left")
         right.set_title(f"{counts_in_words(tree)} ({GRAPH})")
         notes.append(_not_finite(surface[2]))
     panels.add_note(figure, notes)
@@ -88,8 +88,8 @@ def _of_a_panel(rows: pd.DataFrame, source: str) -> tuple[pd.DataFrame, str]:
     classes = rows[rows["source"] == source]
     layers = set(classes["layer"])
     if source == SOURCE and layers:
-        plane = most_telling(layers)
-        return classes[classes["layer"] == plane], plane_words(plane)
+        plane = most_informative(layers)
+        return classes[classes["layer"] == plane], plane_label(plane)
     return classes, f"{len(layers)} layers" if len(layers) != 1 else next(iter(layers))
 
 
@@ -183,7 +183,7 @@ def landscape_profile(profiles: pd.DataFrame, models: pd.DataFrame) -> Figure:
         return panels.missing_figure("no landscape profile was computed", words)
     directions = sorted(rows["direction"].unique())
     figure, axes_of = panels.new_grid(len(directions), row_height=3.1, sharey=True, title=words)
-    panels.lettered(axes_of, [plane_words(str(direction)) for direction in directions], fontsize=9)
+    panels.lettered(axes_of, [plane_label(str(direction)) for direction in directions], fontsize=9)
     for axes, direction in zip(axes_of, directions, strict=True):
         _silhouettes(axes, rows[rows["direction"] == direction])
         axes.set_xlabel("basins, as wide as their mass\n(share of the sampled points)")
@@ -218,7 +218,7 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_
     for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
         title = feature_name(shape, SOURCE)
-        title += f"\n{plane_words(plane)}" if plane else ""
+        title += f"\n{plane_label(plane)}" if plane else ""
         title += "\n(uninformative)" if verdicts.get(name) == {"uninformative"} else ""
         series.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
         titles.append(title)
@@ -228,7 +228,7 @@ def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_
 def property_evaluation(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> Figure:
     """Each shape feature of the most telling plane (rows) against the loss and each measure of curvature (columns)."""
     planes, graph = _planes_of(features)
-    plane = most_telling(planes)
+    plane = most_informative(planes)
     title = f"{plane} {graph}".replace("_", " ")
     if features[features["source"] == SOURCE].empty:
         return panels.missing_figure("no landscape features were computed", title)

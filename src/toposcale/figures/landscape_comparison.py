@@ -14,9 +14,9 @@ from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
 from toposcale.landscape.graphs import grid_edges
-from toposcale.landscape.measures import THRESHOLD, least_persistence
+from toposcale.landscape.measures import THRESHOLD, persistence_threshold
 from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
-from toposcale.landscape.planes import most_telling, plane_words
+from toposcale.landscape.planes import most_informative, plane_label
 
 GRAPH = "grid8"
 """The graph through which the merge tree of a drawn surface is read."""
@@ -36,7 +36,7 @@ def loss_grid(rows: pd.DataFrame) -> Surface:
 
 def counted_tree(losses: np.ndarray) -> MergeTree:
     """The merge tree of a drawn surface, without pairs below 1% of its range."""
-    least = least_persistence(losses, THRESHOLD, 0.0)
+    least = persistence_threshold(losses, THRESHOLD, 0.0)
     return merge_tree(losses, grid_edges(losses.shape, GRAPH), threshold=least)
 
 
@@ -52,12 +52,12 @@ def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure
     rows, model = panels.of_the_largest(surfaces, models)
     if panels.finite(rows, ["loss"]).empty:
         return panels.missing_figure("no loss surface was computed")
-    plane = most_telling(set(rows["plane"]))
+    plane = most_informative(set(rows["plane"]))
     rows = rows[rows["plane"] == plane]
     steps = sorted(set(rows["step"]))
     places = np.unique(np.linspace(0, len(steps) - 1, _SHOWN_STEPS).round().astype(int))
     conditions = {f"step {steps[place]}": rows[rows["step"] == steps[place]] for place in places}
-    return compare_landscapes(conditions, unit=LOSS_UNIT, title=f"{model}, {plane_words(plane)}")
+    return compare_landscapes(conditions, unit=LOSS_UNIT, title=f"{model}, {plane_label(plane)}")
 
 
 @styled

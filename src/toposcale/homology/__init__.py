@@ -13,8 +13,30 @@ from toposcale.homology.rips import (
     nearest_neighbour_mean,
     pairwise_distances,
     rips_diagrams,
-    rips_diagrams_of_distances,
     spanning_tree_lengths,
 )
 from toposcale.homology.sampling import SeedPart, null_z_scores, seeded_generator, seeded_number, subsample_rows
 from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance
+
+# Names that only `toposcale.features` and tests use are not listed.
+__all__ = [
+    "betti_curve",
+    "cloud_features",
+    "crocker",
+    "deep_graph_persistence",
+    "diagram_distance",
+    "diagram_distances",
+    "h0_lifetimes",
+    "mean_pairwise_distance",
+    "nearest_neighbour_mean",
+    "neural_persistence",
+    "null_z_scores",
+    "pairwise_distances",
+    "persistent_homology_dimension",
+    "representation_topology_divergence",
+    "rips_diagrams",
+    "spatial_concentration",
+    "subsample_rows",
+    "summarize_diagram",
+    "weight_variance",
+]

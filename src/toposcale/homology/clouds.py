@@ -1,4 +1,4 @@
-"""The Vietoris-Rips features of a point cloud: what weights, embeddings and gradients are all described by."""
+"""Summaries of the Vietoris-Rips diagrams of a point cloud: rows of weights, embeddings or gradients."""
 
 import math
 import warnings
@@ -18,11 +18,34 @@ _WITHOUT_UNIT = ("count", "entropy")
 
 
 def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
-    """Named summaries of the diagrams H0 .. H`maxdim` of points (n, d), and the diagrams, (k, 2) each.
+    """Compute summaries of the Vietoris-Rips diagrams of a point cloud.
 
-    `h{k}_{name}` for every name of `summarize_diagram`, in the unit of the points; those with a unit again as
-    `h{k}_{name}_scaled`, the value of the cloud divided by its mean pairwise distance (NaN if all points are the same).
-    ValueError: `points` not 2-D, empty, NaN or infinite.
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows.
+    maxdim : int
+        Largest homology dimension.
+
+    Returns
+    -------
+    features : dict of str to float
+        `h{k}_{name}` for every name of `summarize_diagram`, in the unit of `points`. Those with a unit again as
+        `h{k}_{name}_scaled`, divided by the mean pairwise distance: NaN, with a RuntimeWarning, if it is 0 or
+        undefined.
+    diagrams : list of ndarray of shape (k, 2)
+        The diagrams H0 to H`maxdim` of `rips_diagrams`.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D, is empty or holds NaN or infinity.
+
+    Examples
+    --------
+    >>> features, diagrams = cloud_features([[0.0], [1.0], [3.0]])
+    >>> features["h0_total"], features["h0_total_scaled"]
+    (3.0, 1.5)
     """
     distances = pairwise_distances(points)
     diagrams = rips_diagrams_of_distances(distances, maxdim=maxdim)
@@ -40,10 +63,9 @@ def cloud_features(points: ArrayLike, *, maxdim: int = 1) -> Description:
 
 
 def nan_features(compute: Callable[[NDArray[np.float64]], Description], shape: Sequence[int]) -> Description:
-    """What stands for the description of a matrix of `shape` that holds NaN or infinity.
+    """Return the names that `compute` gives a matrix of `shape`, all NaN, and one NaN bar per homology dimension.
 
-    The names that `compute` gives to a finite matrix of that shape, every value NaN, and in each dimension a diagram
-    of one NaN bar.
+    They describe a matrix that holds NaN or infinity.
     """
     # The names do not depend on the size, so a small stand-in will do.
     stand_in = np.random.default_rng(0).standard_normal([min(size, _STAND_IN) for size in shape])

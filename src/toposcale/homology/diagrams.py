@@ -1,7 +1,7 @@
-"""Numbers and Betti curves that summarize a persistence diagram, a (k, 2) array of (birth, death).
+"""Summaries and Betti curves of persistence diagrams, arrays (k, 2) of (birth, death).
 
-Bars that never die are left out everywhere. A diagram of a descending filtration (birth above death, as
-neural persistence has) is summarized by birth - death; Betti curves are for ascending filtrations.
+Bars that never die are left out. A diagram of a descending filtration (birth above death, as in neural persistence) is
+summarized by birth - death; Betti curves need an ascending filtration.
 """
 
 import math
@@ -16,12 +16,32 @@ _NEGLIGIBLE = 1e-9  # persistence, relative to the largest coordinate, up to whi
 
 
 def summarize_diagram(diagram: ArrayLike) -> dict[str, float]:
-    """count, total, total_l2, max, mean and entropy of the finite bars of a diagram (k, 2).
+    """Summarize the finite bars of a persistence diagram in six numbers.
 
-    Over the bars whose persistence exceeds 1e-9 of the largest death (of the largest coordinate, where the filtration
-    descends): their number; sum, square root of the sum of squares, maximum and mean of the persistences, in the unit
-    of the diagram; -sum p ln p in nats with p = persistence / total. All are 0 where there is no bar. ValueError:
-    `diagram` not of shape (k, 2), or with NaN.
+    A bar counts if its persistence exceeds 1e-9 of the largest coordinate of the diagram.
+
+    Parameters
+    ----------
+    diagram : array_like of shape (k, 2)
+        Births and deaths; bars with an infinite coordinate are ignored.
+
+    Returns
+    -------
+    dict of str to float
+        `count`; `total`, `total_l2`, `max` and `mean`: sum, root of the sum of squares, maximum and mean of the
+        persistences, in the unit of the diagram; `entropy`: -sum p ln p in nats with p = persistence / total. All are 0
+        if no bar counts.
+
+    Raises
+    ------
+    ValueError
+        If `diagram` is not of shape (k, 2) or holds NaN.
+
+    Examples
+    --------
+    >>> summary = summarize_diagram([[0.0, 3.0], [0.0, 4.0], [0.0, float("inf")]])
+    >>> summary["count"], summary["total"], summary["total_l2"]
+    (2, 7.0, 5.0)
     """
     bars = _finite(as_diagram(diagram, "diagram"))
     persistences = np.abs(bars[:, 1] - bars[:, 0])
@@ -42,7 +62,30 @@ def summarize_diagram(diagram: ArrayLike) -> dict[str, float]:
 
 
 def betti_curve(diagram: ArrayLike, radii: ArrayLike) -> Floats:
-    """Number of classes alive (birth <= r < death) at each of the ascending `radii` (m,): a vector (m,)."""
+    """Count the classes that are alive, birth <= r < death, at each radius r.
+
+    Parameters
+    ----------
+    diagram : array_like of shape (k, 2)
+        Births and deaths, death >= birth; bars with an infinite coordinate are ignored.
+    radii : array_like of shape (m,)
+        Ascending radii, in the unit of the diagram.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        Betti numbers, float64.
+
+    Raises
+    ------
+    ValueError
+        If `diagram` is not of shape (k, 2), holds NaN or descends, or `radii` is not 1-D, finite and ascending.
+
+    Examples
+    --------
+    >>> betti_curve([[0.0, 1.0], [0.0, 2.0]], [0.0, 1.0, 2.0]).tolist()
+    [2.0, 1.0, 0.0]
+    """
     bars, radii = _finite(as_diagram(diagram, "diagram")), np.asarray(radii, dtype=np.float64)
     if radii.ndim != 1 or not np.isfinite(radii).all() or (np.diff(radii) < 0).any():
         raise ValueError("radii must be a 1-D ascending array of finite numbers")
@@ -54,9 +97,33 @@ def betti_curve(diagram: ArrayLike, radii: ArrayLike) -> Floats:
 
 
 def crocker(diagrams: Sequence[ArrayLike], radii: ArrayLike) -> Floats:
-    """CROCKER matrix (n_steps, m): the Betti curve of each step's diagram on one grid of `radii` (m,).
+    """Compute a CROCKER matrix: the Betti curve of each diagram of a sequence on one grid of radii.
 
-    Source: Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015.
+    Parameters
+    ----------
+    diagrams : sequence of array_like of shape (k, 2)
+        One diagram per step.
+    radii : array_like of shape (m,)
+        Ascending radii, in the unit of the diagrams.
+
+    Returns
+    -------
+    ndarray of shape (n_steps, m)
+        Betti numbers, float64.
+
+    Raises
+    ------
+    ValueError
+        As in `betti_curve`.
+
+    References
+    ----------
+    Topaz, Ziegelmeier and Halverson, PLOS ONE 10(5), 2015.
+
+    Examples
+    --------
+    >>> crocker([[[0.0, 1.0]], [[0.0, 2.0]]], [0.0, 1.0]).tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
     """
     curves = [betti_curve(diagram, radii) for diagram in diagrams]
     return np.array(curves).reshape(len(curves), np.size(radii))

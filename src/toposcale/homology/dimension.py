@@ -1,4 +1,4 @@
-"""Persistent-homology dimension of a trajectory: how its spanning tree grows with the number of points."""
+"""Persistent-homology dimension of a trajectory."""
 
 import math
 import warnings
@@ -13,16 +13,42 @@ from toposcale.homology.rips import pairwise_distances, spanning_tree_lengths
 def persistent_homology_dimension(
     points: ArrayLike, *, sizes: Sequence[int] | None = None, repeats: int = 10, seed: int = 0
 ) -> tuple[float, float]:
-    """Persistent-homology dimension of `points` (n, d): mean and standard deviation over subsamplings.
+    """Estimate the persistent-homology dimension of a point cloud by repeated subsampling.
 
-    One repeat draws, for each of `sizes`, that many rows without replacement and takes E = their sum of H0 lifetimes
-    (alpha = 1); m is the least-squares slope of log E on log size; the dimension is 1 / (1 - m), without units. `sizes`
-    defaults to eight sizes, log-spaced from n / 8 (at least 4) to n / 2. The standard deviation has divisor repeats - 1
-    and is NaN for one repeat. A repeat with m >= 1 or E = 0 has no dimension: it makes both results NaN, with a
-    RuntimeWarning. All distances are computed once: O(n^2 d) time, O(n^2) memory.
-    Source: Birdal et al., NeurIPS 2021, arXiv:2111.13171.
-    ValueError: `points` not 2-D, empty, NaN or infinite; fewer than two distinct `sizes`, or sizes outside 2 .. n;
-    `repeats` less than 1.
+    With E(s) the sum of the H0 lifetimes (alpha = 1) of s random points and m the least-squares slope of log E on log
+    s, the dimension is 1 / (1 - m). Takes O(n^2 d) time and O(n^2) memory.
+
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows.
+    sizes : sequence of int, optional
+        Numbers of points s, at least two different ones; by default eight, log-spaced from n / 8 (at least 4) to n / 2.
+    repeats : int
+        Number of subsamplings.
+    seed : int
+        Seed of the subsampling.
+
+    Returns
+    -------
+    mean, standard_deviation : float
+        Over the repeats, without units. The standard deviation (divisor repeats - 1) of one repeat is NaN. Both are
+        NaN, with a RuntimeWarning, if a repeat has E = 0 or m >= 1.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D, is empty or holds NaN or infinity, `sizes` are not in 2..n, or `repeats` is below 1.
+
+    References
+    ----------
+    Birdal et al., NeurIPS 2021, arXiv:2111.13171.
+
+    Examples
+    --------
+    >>> mean, standard_deviation = persistent_homology_dimension(np.linspace(0.0, 1.0, 200)[:, None])
+    >>> round(mean)  # of a segment
+    1
     """
     distances = pairwise_distances(points)
     n_points = len(distances)
@@ -40,11 +66,12 @@ def persistent_homology_dimension(
         message = f"{failed} of {repeats} subsamplings have no persistent-homology dimension ({why})"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return math.nan, math.nan
-    spread = float(dimensions.std(ddof=1)) if repeats > 1 else math.nan
-    return float(dimensions.mean()), spread
+    deviation = float(dimensions.std(ddof=1)) if repeats > 1 else math.nan
+    return float(dimensions.mean()), deviation
 
 
 def _one_dimension(distances: NDArray[np.float64], sizes: Sequence[int], rng: np.random.Generator) -> float:
+    """Return the dimension from one subsampling of a distance matrix (n, n); NaN if it is undefined."""
     totals = []
     for size in sizes:
         rows = rng.choice(len(distances), size, replace=False)

@@ -1,4 +1,4 @@
-"""Exact distances between persistence diagrams, ground metric L-infinity."""
+"""Exact Wasserstein and bottleneck distances between persistence diagrams, with the L-infinity ground metric."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -18,12 +18,32 @@ _FEW_BARS = 150  # up to here an assignment is faster than an alignment
 
 
 def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float:
-    """Distance of two diagrams (k, 2) and (l, 2) of finite bars, in their unit.
+    """Compute the distance between two persistence diagrams by an exact optimal matching.
 
-    Points are matched to each other, at cost max(|birth - birth'|, |death - death'|), or to the diagonal, at
-    cost |death - birth| / 2. `wasserstein_q` is the least (sum cost^q)^(1/q) over all matchings, `bottleneck`
-    the least largest cost. Exact: an optimal matching is found, not an approximation of its cost.
-    ValueError: `a` or `b` not of shape (k, 2), NaN or infinite; an unknown `kind`.
+    A point is matched to a point at cost max(|birth - birth'|, |death - death'|), or to the diagonal at cost |death -
+    birth| / 2.
+
+    Parameters
+    ----------
+    a, b : array_like of shape (k, 2) and (l, 2)
+        Diagrams of finite bars, in one unit.
+    kind : {"wasserstein_1", "wasserstein_2", "bottleneck"}
+        `wasserstein_q` is the minimum of (sum cost^q)^(1/q) over all matchings, `bottleneck` that of the largest cost.
+
+    Returns
+    -------
+    float
+        Distance, in the unit of the diagrams.
+
+    Raises
+    ------
+    ValueError
+        If a diagram is not of shape (k, 2) or holds NaN or infinity, or `kind` is unknown.
+
+    Examples
+    --------
+    >>> diagram_distance([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kind="wasserstein_1")
+    2.0
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
@@ -33,11 +53,34 @@ def diagram_distance(a: ArrayLike, b: ArrayLike, *, kind: DistanceKind) -> float
 def diagram_distances(
     a: ArrayLike, b: ArrayLike, *, kinds: Sequence[DistanceKind] = KINDS
 ) -> dict[DistanceKind, float]:
-    """Several distances of the same two diagrams; see `diagram_distance`."""
+    """Compute several distances between two persistence diagrams.
+
+    Parameters
+    ----------
+    a, b : array_like of shape (k, 2) and (l, 2)
+        Diagrams of finite bars, in one unit.
+    kinds : sequence of {"wasserstein_1", "wasserstein_2", "bottleneck"}
+        Distances to compute; see `diagram_distance`.
+
+    Returns
+    -------
+    dict of str to float
+        Distance by kind, in the unit of the diagrams.
+
+    Raises
+    ------
+    ValueError
+        If a diagram is not of shape (k, 2) or holds NaN or infinity.
+
+    Examples
+    --------
+    >>> diagram_distances([[0.0, 8.0], [0.0, 2.0]], [[0.0, 7.0]], kinds=("wasserstein_1", "bottleneck"))
+    {'wasserstein_1': 2.0, 'bottleneck': 1.0}
+    """
     first, second = _finite_diagram(a, "a"), _finite_diagram(b, "b")
     # In units of the longest bar, so that squares neither overflow nor vanish.
-    alone = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]  # costs to the diagonal
-    unit = max(costs.max(initial=0.0) for costs in alone)
+    diagonal = [np.abs(diagram[:, 1] - diagram[:, 0]) / 2.0 for diagram in (first, second)]
+    unit = float(max(costs.max(initial=0.0) for costs in diagonal))
     if unit == 0.0:
         return dict.fromkeys(kinds, 0.0)
     births = np.concatenate([first[:, 0], second[:, 0]])
@@ -45,33 +88,34 @@ def diagram_distances(
         a_lengths, b_lengths = (np.sort(np.abs(side[:, 1] - births[0])) / unit for side in (first, second))
         return {kind: unit * _aligned(a_lengths, b_lengths, kind) ** (1 / _ORDERS[kind]) for kind in kinds}
     direct = np.max(np.abs(first[:, None, :] - second[None, :, :]), axis=2, initial=0.0)
-    costs = [cost / unit for cost in (direct, *alone)]
+    costs = [cost / unit for cost in (direct, *diagonal)]
 
     def wasserstein(order: int) -> float:
         return unit * _matched_cost(*(cost**order for cost in costs)) ** (1 / order)
 
-    return {kind: _bottleneck(direct, *alone) if kind == "bottleneck" else wasserstein(_ORDERS[kind]) for kind in kinds}
+    return {
+        kind: _bottleneck(direct, *diagonal) if kind == "bottleneck" else wasserstein(_ORDERS[kind]) for kind in kinds
+    }
 
 
 def _aligned(first: Floats, second: Floats, kind: DistanceKind) -> float:
-    """Least cost for two diagrams whose births are all the same: lengths of the bars (k,) and (l,), ascending.
+    """Return the minimal cost of matching bars of equal birth by their lengths (k,) and (l,), ascending.
 
-    Bars then differ along one axis, and some optimal matching does not cross (|x - y|^q is convex), so it is an
-    alignment of the two sorted lists: a dynamic programme over (i, j) bars used, here along its antidiagonals
-    i + j = constant. O(k l) time, and vectors only in memory.
+    Some optimal matching does not cross, since |x - y|^q is convex, so it is an alignment of the sorted lists: a
+    dynamic programme along the antidiagonals i + j = constant, in O(k l) time and O(k + l) memory.
     """
     k, l = len(first), len(second)
     order, join = _ORDERS[kind], np.maximum if kind == "bottleneck" else np.add
     outside = np.full(k, np.inf)  # what lies before the first and after the last bar of `second`
-    rivals = np.concatenate([outside, second, outside])[::-1]
-    alone, rivals_alone = (first / 2) ** order, (rivals / 2) ** order
+    padded = np.concatenate([outside, second, outside])[::-1]
+    first_cost, second_cost = (first / 2) ** order, (padded / 2) ** order
     before, last = np.full(k + 1, np.inf), np.full(k + 1, np.inf)
     last[0] = 0.0
     for start in range(k + l - 1, -1, -1):
         # For i = 0 .. k bars of the first list: the bar of the second list on this antidiagonal.
-        now = join(last, rivals_alone[start : start + k + 1])
-        matched = join(before[:-1], np.abs(first - rivals[start + 1 : start + k + 1]) ** order)
-        np.minimum(matched, join(last[:-1], alone), out=matched)
+        now = join(last, second_cost[start : start + k + 1])
+        matched = join(before[:-1], np.abs(first - padded[start + 1 : start + k + 1]) ** order)
+        np.minimum(matched, join(last[:-1], first_cost), out=matched)
         np.minimum(now[1:], matched, out=now[1:])
         before, last = last, now
     return float(last[k])
@@ -80,56 +124,56 @@ def _aligned(first: Floats, second: Floats, kind: DistanceKind) -> float:
 def _finite_diagram(values: ArrayLike, name: str) -> Floats:
     diagram = as_diagram(values, name)
     if not np.isfinite(diagram).all():
-        raise ValueError(f"{name} must hold finite bars only; leave essential classes out")
+        raise ValueError(f"{name} must hold finite bars only; leave out essential classes")
     return diagram
 
 
-def _matched_cost(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
-    """Least total cost of a partial matching, where an unmatched point pays its own `alone` cost."""
+def _matched_cost(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
+    """Return the minimal total cost of a partial matching; unmatched points pay their cost to the diagonal."""
     from scipy.optimize import linear_sum_assignment
 
-    # A pair may also pay for both going alone, so an assignment of the saving over that needs no copies of the diagonal.
-    together = np.minimum(direct, np.add.outer(first_alone, second_alone))
-    saving = together - first_alone[:, None] - second_alone[None, :]
-    rows, columns = linear_sum_assignment(saving)
+    # A pair may also go to the diagonal; an assignment of the savings over that needs no copies of the diagonal.
+    together = np.minimum(direct, np.add.outer(first_cost, second_cost))
+    savings = together - first_cost[:, None] - second_cost[None, :]
+    rows, columns = linear_sum_assignment(savings)
     # Summed from the matched costs, not from the savings, so that equal diagrams are at distance exactly 0.
     matched = together[rows, columns].sum()
-    return float(matched + np.delete(first_alone, rows).sum() + np.delete(second_alone, columns).sum())
+    return float(matched + np.delete(first_cost, rows).sum() + np.delete(second_cost, columns).sum())
 
 
-def _bottleneck(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
-    """Least r at which every point with alone cost above r can be matched within r, by binary search."""
+def _bottleneck(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
+    """Return the least r at which all points farther than r from the diagonal can be matched within r."""
     # Two matchings, one that serves all such points of the first diagram and one all of the second, always combine into one
     # that serves both (Mendelsohn and Dulmage 1958), so each side is checked by itself.
-    costs = np.concatenate([[0.0], direct.reshape(-1), first_alone, second_alone])
-    # Bounds. Below: each point pays at least its cheapest option, so the largest of these is too little or just enough.
-    # Above: any matching is enough, and pairing the bars by length is quick.
-    first_best = np.minimum(first_alone, direct.min(axis=1, initial=np.inf))
-    second_best = np.minimum(second_alone, direct.min(axis=0, initial=np.inf))
+    costs = np.concatenate([[0.0], direct.reshape(-1), first_cost, second_cost])
+    # Bounds. Below: each point costs at least its minimum, so the largest of these is a lower bound.
+    # Above: any matching is feasible, and pairing the bars by length is quick.
+    first_best = np.minimum(first_cost, direct.min(axis=1, initial=np.inf))
+    second_best = np.minimum(second_cost, direct.min(axis=0, initial=np.inf))
     least = max(first_best.max(initial=0.0), second_best.max(initial=0.0))
-    most = _matched_by_size(direct, first_alone, second_alone)
+    most = _matched_by_size(direct, first_cost, second_cost)
     candidates = np.unique(costs[(costs >= least) & (costs <= most)])
 
-    def is_enough(radius: float) -> bool:
+    def is_feasible(radius: float) -> bool:
         within = direct <= radius
-        return _all_matched(within[first_alone > radius]) and _all_matched(within.T[second_alone > radius])
+        return _all_matched(within[first_cost > radius]) and _all_matched(within.T[second_cost > radius])
 
-    # The last candidate is enough, so it is not tried.
-    return float(candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=is_enough)])
+    # The last candidate is feasible, so it is not tried.
+    return float(candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=is_feasible)])
 
 
-def _matched_by_size(direct: Floats, first_alone: Floats, second_alone: Floats) -> float:
-    """Largest cost when longest bars are paired, then second longest, and so on; a pair may go alone."""
-    rows, columns = np.argsort(-first_alone), np.argsort(-second_alone)
+def _matched_by_size(direct: Floats, first_cost: Floats, second_cost: Floats) -> float:
+    """Return the largest cost if bars are paired by descending length, or go to the diagonal where that costs less."""
+    rows, columns = np.argsort(-first_cost), np.argsort(-second_cost)
     paired = min(len(rows), len(columns))
-    first, second = first_alone[rows], second_alone[columns]
-    alone = np.maximum(first[:paired], second[:paired])
-    costs = np.minimum(direct[rows[:paired], columns[:paired]], alone)
+    first, second = first_cost[rows], second_cost[columns]
+    both_diagonal = np.maximum(first[:paired], second[:paired])
+    costs = np.minimum(direct[rows[:paired], columns[:paired]], both_diagonal)
     return float(np.max(np.concatenate([costs, first[paired:], second[paired:]]), initial=0.0))
 
 
 def _all_matched(allowed: NDArray[np.bool_]) -> bool:
-    """Whether every row can be given a column of its own among those allowed (n_rows, n_columns)."""
+    """Return whether every row of `allowed` (n_rows, n_columns) can be matched to a column of its own."""
     # Built by hand: scipy's conversion from the dense array takes longer than the matching.
     # 32 bits, since older versions of scipy match with nothing else.
     columns = np.nonzero(allowed)[1].astype(np.int32)

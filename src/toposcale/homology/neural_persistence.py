@@ -1,9 +1,7 @@
-"""Neural persistence: zero-dimensional persistence of a weight matrix seen as a complete bipartite graph.
+"""Neural persistence: zero-dimensional persistence of a weight matrix as a complete bipartite graph.
 
-Source: Rieck et al., "Neural Persistence: A Complexity Measure for Deep Neural Networks Using Algebraic
-Topology", ICLR 2019, arXiv:1812.09764. The matrix (n_out, n_in) is a graph on n = n_out + n_in vertices with
-edge weights a = |w| / s. Vertices are born at 1, edges enter by descending a, so the n - 1 finite classes die
-at the edge weights of the maximum spanning tree.
+A matrix (n_out, n_in) has n = n_out + n_in vertices and edge weights a = |w| / s. Vertices are born at 1 and edges
+enter by descending a, so the n - 1 finite classes die at the edge weights of the maximum spanning tree.
 """
 
 import math
@@ -22,21 +20,46 @@ _SMALL_ENTRIES = 512  # below this, sorting all edges costs less than looking fo
 
 
 def neural_persistence(weight: ArrayLike, *, p: int = 1, scale: float | None = None) -> float:
-    """Neural persistence of one weight matrix (n_out, n_in), without units.
+    """Compute the neural persistence of a weight matrix.
 
-    With a = |weight| / scale over the n - 1 edges of the maximum spanning tree (n = n_out + n_in):
-    p = 1: sum(1 - a) / (n - 1), equation 1 of Rieck et al. 2019 (arXiv:1812.09764), at most 1;
-    p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n - 1), their code; above 1 by its leading 1, their essential class (1, 0).
-    `scale` is max|weight| by default; the published p = 2 values take the largest |weight| of all matrices.
+    With a = |weight| / scale on the n - 1 edges of the maximum spanning tree, n = n_out + n_in:
 
-    An all-zero matrix has no neural persistence: NaN, with a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite; `p` not 1 or 2; `scale` less than max|weight|.
+    - p = 1: sum(1 - a) / (n - 1), equation 1 of the paper, at most 1;
+    - p = 2: sqrt(1 + sum (1 - a)^2) / sqrt(n - 1), the authors' code, whose leading 1 is their essential class (1, 0).
+
+    Parameters
+    ----------
+    weight : array_like of shape (n_out, n_in)
+        Weight matrix.
+    p : {1, 2}
+        Order of the norm.
+    scale : float, optional
+        Unit of the weights, max|weight| by default. Published values of p = 2 take the maximum over all matrices.
+
+    Returns
+    -------
+    float
+        Neural persistence, without units; NaN, with a RuntimeWarning, for an all-zero matrix.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not 2-D, is empty or holds NaN or infinity, `p` is not 1 or 2, or `scale` is below max|weight|.
+
+    References
+    ----------
+    Rieck et al., ICLR 2019, arXiv:1812.09764.
+
+    Examples
+    --------
+    >>> neural_persistence([[4.0, 2.0], [1.0, 3.0]])  # a = 1, 3/4, 1/2
+    0.25
     """
     return neural_persistence_of_tree(spanning_tree_weights(weight), p=p, scale=scale)
 
 
 def neural_persistence_of_tree(tree_weights: Floats, *, p: int = 1, scale: float | None = None) -> float:
-    """`neural_persistence` from `spanning_tree_weights`, for callers that want more than one number."""
+    """Return `neural_persistence` from the edge weights (n - 1,) of `spanning_tree_weights`."""
     if p not in (1, 2):
         raise ValueError(f"p must be 1 or 2, got {p!r}")
     largest = float(tree_weights.max())  # the heaviest edge of the graph is always in the tree
@@ -54,19 +77,18 @@ def neural_persistence_of_tree(tree_weights: Floats, *, p: int = 1, scale: float
 
 
 def spanning_tree_weights(weight: ArrayLike) -> Floats:
-    """|w| on the n_out + n_in - 1 edges of the maximum spanning tree of the graph of `weight` (n_out, n_in).
+    """Return |w| (n_out + n_in - 1,) on the maximum spanning tree of `weight` (n_out, n_in), in no particular order.
 
-    Exact for every input, ties included; in no particular order. Values are compared in the precision of the input and
-    returned as float64. Time is about one pass over the matrix; memory beyond it is a few vectors of length n and a
-    block of 131,072 entries (or one row).
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    Exact for every input, ties included, in about one pass over the matrix. Values are compared in their own precision
+    and returned as float64. Memory beyond the matrix: a few vectors of length n and a block of 131,072 entries (or one
+    row).
     """
     matrix = as_matrix(weight, "weight")
     if matrix.strides[0] < matrix.strides[1]:
         matrix = matrix.T  # the tree is the same, and blocks of rows are then contiguous
     n_rows, n_columns = matrix.shape
     edges = _all_edges(matrix) if matrix.size <= _SMALL_ENTRIES else _first_round_edges(matrix)
-    return tree_weights(n_rows + n_columns, edges, lambda labels: _ways_out(matrix, labels[:n_rows], labels[n_rows:]))
+    return tree_weights(n_rows + n_columns, edges, lambda labels: _outgoing_edges(matrix, *np.split(labels, [n_rows])))
 
 
 def _all_edges(matrix: NDArray) -> Edges:
@@ -78,7 +100,7 @@ def _all_edges(matrix: NDArray) -> Edges:
 
 
 def _first_round_edges(matrix: NDArray) -> Edges:
-    """Every vertex's heaviest edge, and every edge of at least a threshold that leaves few components."""
+    """Return every vertex's heaviest edge, and every edge above a threshold that leaves few components."""
     n_rows, n_columns = matrix.shape
     threshold = _heavy_threshold(matrix)
     most_kept = 16 * _heavy_count(matrix.shape)
@@ -104,7 +126,7 @@ def _first_round_edges(matrix: NDArray) -> Edges:
 
 
 def _heavy_count(shape: tuple[int, int]) -> int:
-    """How many heaviest edges of a random matrix join nearly all of its rows and columns."""
+    """Return how many of the heaviest edges of a random matrix join nearly all of its rows and columns."""
     # A row of a tall matrix joins two columns only if two of its entries are heavy. k random edges make k^2 / (2 n_long)
     # such pairs, and the n_short columns need about n_short ln n_short; a quarter more, since sampling is uncertain.
     short, long = sorted(shape)
@@ -112,10 +134,10 @@ def _heavy_count(shape: tuple[int, int]) -> int:
 
 
 def _heavy_threshold(matrix: NDArray) -> float:
-    """A weight that about `_heavy_count` edges reach, judged from a sample.
+    """Return a weight that about `_heavy_count` edges reach, estimated from a sample.
 
-    Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round. Where so
-    many weights tie that far more would reach it, the next larger value of the sample is taken, or none.
+    Any threshold gives the exact tree; this one leaves few vertices of a random matrix for a second round. Where ties
+    would let far more edges reach it, the next larger value of the sample is taken, or infinity.
     """
     # An odd stride does not divide the power-of-two widths of real layers, so the sample walks through all columns.
     stride = (matrix.size // _SAMPLE_ENTRIES) | 1
@@ -128,8 +150,8 @@ def _heavy_threshold(matrix: NDArray) -> float:
     return float(threshold)
 
 
-def _ways_out(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> Edges:
-    """One heaviest edge out of every component but the largest, between component numbers."""
+def _outgoing_edges(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> Edges:
+    """Return one heaviest edge out of every component but the largest, between component numbers."""
     labels = np.concatenate([row_labels, column_labels])
     searching = outside_largest(labels)
     rows = np.flatnonzero(searching[: len(row_labels)])
@@ -155,7 +177,7 @@ def _ways_out(matrix: NDArray, row_labels: Indices, column_labels: Indices) -> E
 def _blocks(
     matrix: NDArray, *, rows: Indices | None = None, columns: Indices | None = None
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """|w| of the chosen rows and columns, a block of rows at a time, overwritten by the next, and its first row's index."""
+    """Yield the first row and |w| of blocks of the chosen rows and columns; the next block overwrites the last."""
     n_rows = matrix.shape[0] if rows is None else len(rows)
     n_columns = matrix.shape[1] if columns is None else len(columns)
     if n_rows == 0 or n_columns == 0:
@@ -171,7 +193,7 @@ def _blocks(
 
 
 def _block_dtype(matrix: NDArray) -> type[np.floating]:
-    """Float32 holds 16-bit floats exactly."""
+    """Return the precision of a block; float32 holds 16-bit floats exactly."""
     return np.float64 if matrix.dtype.itemsize == 8 else np.float32
 
 
@@ -181,7 +203,7 @@ def _row_maxima(block: NDArray[np.floating]) -> tuple[Indices, NDArray[np.floati
 
 
 class _ColumnMaxima:
-    """The heaviest entry of every column, and its row, over blocks of rows."""
+    """Hold the heaviest entry of every column and its row, over blocks of rows."""
 
     def __init__(self, n_columns: int, dtype: type[np.floating]) -> None:
         self.weights = np.full(n_columns, -1.0, dtype)

@@ -1,8 +1,4 @@
-"""Representation topology divergence: how differently two models place the same texts, whatever their units and axes.
-
-Source: Barannikov et al., "Representation Topology Divergence: A Method for Comparing Neural Network Representations",
-ICML 2022, arXiv:2201.00058.
-"""
+"""Representation topology divergence of two point clouds with the same rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,14 +10,38 @@ _QUANTILE = 0.9
 
 
 def representation_topology_divergence(first: ArrayLike, second: ArrayLike, *, symmetric: bool = True) -> float:
-    """RTD of two clouds (n, d1) and (n, d2) whose rows are the same n texts; without units, 0 for equal clouds.
+    """Compute the representation topology divergence (RTD) of two clouds that represent the same n texts.
 
-    r1 and r2 are the clouds' distance matrices, each over the 0.9 quantile of its entries. RTD(P, Q) is the total
-    persistence of H1 of the filtered graph on 2n points with the distances [[0, r1], [r1, min(r1, r2)]]: what the
-    second cloud joins before the first one does. Moving, turning and scaling either cloud leaves it as it is.
-    The mean of RTD(P, Q) and RTD(Q, P), or the first alone where not `symmetric`. Time grows as that of H1 of 2n points.
-    A cloud in which more than 0.9 of the distances are 0 has no unit: NaN, with a RuntimeWarning.
-    ValueError: not 2-D, empty, NaN or infinite, or of different numbers of rows.
+    With r1 and r2 the distance matrices, each divided by its 0.9 quantile, RTD(P, Q) is the total persistence of H1 of
+    the Vietoris-Rips filtration of the distances [[0, r1], [r1, min(r1, r2)]] on 2n points. It is 0 for equal clouds,
+    and unchanged by rigid motions and scaling of either cloud.
+
+    Parameters
+    ----------
+    first, second : array_like of shape (n, d1) and (n, d2)
+        Clouds P and Q; row i of both represents text i.
+    symmetric : bool
+        Return the mean of RTD(P, Q) and RTD(Q, P) instead of RTD(P, Q).
+
+    Returns
+    -------
+    float
+        RTD, without units; NaN, with a RuntimeWarning, if the 0.9 quantile of a cloud's distances is 0.
+
+    Raises
+    ------
+    ValueError
+        If a cloud is not 2-D, is empty or holds NaN or infinity, or the clouds have different numbers of rows.
+
+    References
+    ----------
+    Barannikov et al., ICML 2022, arXiv:2201.00058.
+
+    Examples
+    --------
+    >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> representation_topology_divergence(square, 2.0 * square)
+    0.0
     """
     distances = [pairwise_distances(first), pairwise_distances(second)]
     if len(distances[0]) != len(distances[1]):

@@ -15,22 +15,55 @@ _DIFFERENCE_ENTRIES = 1 << 15  # coordinates differenced at a time: a quarter of
 _DENSE_POINTS = 2048  # up to here the whole distance matrix is kept: at most 32 MB
 _BLOCK_ENTRIES = 1 << 23  # inner products held at a time: 64 MB
 _SAMPLE_PAIRS = 1 << 16
+_TILE_POINTS = 1024  # rows and columns of a tile of the distance matrix: 4 MB of float32
+_FEW_CANDIDATES = 8  # a row with more neighbours than float32 can tell apart is compared in float64
 
 
 def pairwise_distances(points: ArrayLike) -> Floats:
-    """Euclidean distances (n, n) of the rows of `points` (n, d), float64, by direct differences.
+    """Compute Euclidean distances in float64 by direct differences.
 
-    Not by |x|^2 + |y|^2 - 2xy, which loses half of the digits of small distances: here duplicates are at distance
-    exactly 0.
-    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    Duplicates are at distance exactly 0; |x|^2 + |y|^2 - 2xy would lose half of the digits of small distances.
+
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows.
+
+    Returns
+    -------
+    ndarray of shape (n, n)
+        Distances, in the unit of `points`.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D, is empty, holds NaN or infinity, or a squared distance overflows.
+
+    Examples
+    --------
+    >>> pairwise_distances([[0.0, 0.0], [3.0, 4.0]]).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
     """
     return _refuse_overflow(squareform(pdist(as_finite_float64(points, "points"))))
 
 
 def mean_pairwise_distance(distances: Floats) -> float:
-    """Mean of a distance matrix (n, n) over its pairs: the length unit of the `_scaled` features.
+    """Compute the mean of a distance matrix over its pairs, the unit of the `_scaled` features.
 
-    One point has no pairs: NaN, with a RuntimeWarning.
+    Parameters
+    ----------
+    distances : ndarray of shape (n, n)
+        Distances, from `pairwise_distances`.
+
+    Returns
+    -------
+    float
+        Mean, in the unit of `distances`; NaN, with a RuntimeWarning, for one point.
+
+    Examples
+    --------
+    >>> mean_pairwise_distance(pairwise_distances([[0.0], [1.0], [3.0]]))
+    2.0
     """
     n_points = len(distances)
     if n_points < 2:
@@ -39,18 +72,38 @@ def mean_pairwise_distance(distances: Floats) -> float:
 
 
 def rips_diagrams(points: ArrayLike, *, maxdim: int = 1) -> list[Floats]:
-    """Vietoris-Rips diagrams H0 .. H`maxdim` of the rows of `points` (n, d), over the field of two elements.
+    """Compute the Vietoris-Rips persistence diagrams of a point cloud over the two-element field.
 
-    One (k, 2) float64 array (birth, death) a dimension, in the unit of `points`: finite bars of positive
-    persistence, longest first. The one essential class of H0 is left out, and so are bars of duplicated
-    points. To scale a diagram by the mean pairwise distance, divide it: no second run is needed.
-    ValueError: `points` not 2-D, empty, NaN or infinite; `maxdim` negative.
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows.
+    maxdim : int
+        Largest homology dimension.
+
+    Returns
+    -------
+    list of ndarray of shape (k, 2)
+        (birth, death) of the finite bars of positive persistence of H0 to H`maxdim`, longest first, in the unit of
+        `points` (filtration value = distance). The essential class of H0 and the zero bars of duplicates are left out.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D, is empty, holds NaN or infinity or a squared distance overflows, or `maxdim` is
+        negative.
+
+    Examples
+    --------
+    >>> h0, h1 = rips_diagrams([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> h0.tolist(), h1.round(3).tolist()
+    ([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]], [[1.0, 1.414]])
     """
     return rips_diagrams_of_distances(pairwise_distances(points), maxdim=maxdim)
 
 
 def rips_diagrams_of_distances(distances: Floats, *, maxdim: int = 1) -> list[Floats]:
-    """`rips_diagrams` from a distance matrix (n, n), for callers that need the distances as well."""
+    """Return `rips_diagrams` of a distance matrix (n, n)."""
     if maxdim < 0:
         raise ValueError(f"maxdim must be 0 or more, got {maxdim}")
     # From the radius at which one point sees all others the complex is a cone: nothing is born or dies later.
@@ -65,7 +118,7 @@ def _finite_bars(diagram: Floats) -> Floats:
 
 
 def spanning_tree_lengths(distances: Floats) -> Floats:
-    """Edge lengths (n - 1,) of a minimum spanning tree of `distances` (n, n), longest first."""
+    """Return the edge lengths (n - 1,) of a minimum spanning tree of distances (n, n), longest first, by Prim."""
     n_points = len(distances)
     lengths = np.empty(n_points - 1)
     reach = distances[0].copy()
@@ -82,15 +135,33 @@ def spanning_tree_lengths(distances: Floats) -> Floats:
 
 
 def h0_lifetimes(points: ArrayLike) -> Floats:
-    """Lifetimes (n - 1,) of the finite H0 classes of the rows of `points` (n, d), longest first.
+    """Compute the H0 lifetimes of a point cloud: the edge lengths of its Euclidean minimum spanning tree.
 
-    They are the edge lengths of the Euclidean minimum spanning tree; duplicated points give zeros. Exact in float64:
-    inner products only rule pairs out, with a proven error margin, and every pair that is left is compared by direct
-    differences. Time O(n^2 d), mostly one matrix product; memory beyond the input: one float64 copy and a few blocks of
-    64 MB. Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6 minutes. Many
-    points closer together than the rounding of inner products (1e-6 of their norm) are slower, up to the time of all
-    direct differences.
-    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    Exact in float64: inner products only rule out pairs, with a rigorous error bound, and direct differences decide
+    about the rest. Takes O(n^2 d) time, mostly one matrix product, and beyond the input one float64 copy and a few
+    blocks of 64 MB. Measured on one core with float32 points (benchmarks/bench_homology.py): 50,304 x 2,048 in 6
+    minutes. Many points closer to each other than the rounding of inner products (1e-6 of their norm) take up to the
+    time of all direct differences.
+
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows.
+
+    Returns
+    -------
+    ndarray of shape (n - 1,)
+        Lifetimes of the finite classes, longest first, in the unit of `points`; 0 for duplicates.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D, is empty, holds NaN or infinity, or a squared distance overflows.
+
+    Examples
+    --------
+    >>> h0_lifetimes([[0.0], [1.0], [3.0]]).tolist()
+    [2.0, 1.0]
     """
     cloud = as_finite(points, "points")
     if len(cloud) <= _DENSE_POINTS:
@@ -99,18 +170,16 @@ def h0_lifetimes(points: ArrayLike) -> Floats:
     lengths = np.zeros(len(cloud) - 1)
     if len(distinct) > 1:
         search = _NeighbourSearch(distinct)
-        edges = search.ways_out(np.arange(len(distinct)), search.short_square())
-        squares = -tree_weights(len(distinct), edges, lambda labels: search.ways_out(labels, -math.inf))
+        edges = search.outgoing_edges(np.arange(len(distinct)), search.short_square())
+        squares = -tree_weights(len(distinct), edges, lambda labels: search.outgoing_edges(labels, -math.inf))
         lengths[: len(squares)] = np.sqrt(squares)
     return np.sort(lengths)[::-1]
 
 
 def nearest_distances(points: ArrayLike) -> Floats:
-    """Distance (n,) of each row of `points` (n, d) to the nearest other row; infinite where there is no other row.
+    """Return the distance (n,) of each row of `points` (n, d) to its nearest neighbour; infinite for one point.
 
-    Exact in float64, as `h0_lifetimes` is: every pair that inner products cannot rule out is compared by direct
-    differences. Time O(n^2 d), mostly one matrix product.
-    ValueError: `points` not 2-D, empty, NaN or infinite, or so large that a squared distance overflows.
+    See `nearest_neighbour_mean`.
     """
     cloud = as_finite(points, "points")
     if len(cloud) <= _DENSE_POINTS:
@@ -118,20 +187,37 @@ def nearest_distances(points: ArrayLike) -> Floats:
         np.fill_diagonal(distances, math.inf)
         return np.asarray(distances.min(axis=1))
     first = _first_of_equal_rows(cloud)
-    unique, copies = np.unique(first, return_counts=True)
-    squares = np.zeros(len(unique))
-    alone = np.flatnonzero(copies == 1)  # a row that another one equals is at distance 0
-    search, step = _NeighbourSearch(cloud[unique]), max(1, _BLOCK_ENTRIES // len(unique))
-    for start in range(0, len(alone), step):
-        rows, _, nearest = search.candidates(alone[start : start + step], np.arange(len(unique)), -math.inf)
-        squares[rows] = nearest
-    return np.sqrt(squares)[np.searchsorted(unique, first)]
+    distinct, copies = np.unique(first, return_counts=True)
+    squares = np.where(copies > 1, 0.0, math.inf)  # a repeated row is at distance 0
+    _NeighbourSearch(cloud[distinct]).lower_to_nearest(squares)
+    return np.sqrt(squares)[np.searchsorted(distinct, first)]
 
 
 def nearest_neighbour_mean(points: ArrayLike) -> float:
-    """Mean over the rows of `points` (n, d) of the distance to the nearest other row, in the unit of the points.
+    """Compute the mean distance of the points to their nearest neighbours.
 
-    One point has no other: NaN, with a RuntimeWarning. ValueError as in `nearest_distances`.
+    Exact in float64, by the method of `h0_lifetimes`; float32 inner products of half of the pairs rule out most of
+    them. Takes O(n^2 d) time.
+
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows.
+
+    Returns
+    -------
+    float
+        Mean, in the unit of `points`; NaN, with a RuntimeWarning, for one point.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D, is empty, holds NaN or infinity, or a squared distance overflows.
+
+    Examples
+    --------
+    >>> nearest_neighbour_mean([[0.0], [1.0], [4.0], [4.0]])
+    0.5
     """
     nearest = nearest_distances(points)
     if len(nearest) < 2:
@@ -140,7 +226,7 @@ def nearest_neighbour_mean(points: ArrayLike) -> float:
 
 
 def _first_of_equal_rows(cloud: NDArray) -> Indices:
-    """For each row the index of the first row that equals it. Rows are compared by digests, not copied."""
+    """Return for each row the index of the first row that equals it, by digests."""
     first: dict[bytes, int] = {}
     # Adding 0 turns -0.0 into 0.0, which equals it and has other bytes.
     digests = (hashlib.blake2b((row + 0).tobytes(), digest_size=16).digest() for row in cloud)
@@ -148,18 +234,42 @@ def _first_of_equal_rows(cloud: NDArray) -> Indices:
 
 
 class _NeighbourSearch:
-    """Shortest edges between components of a cloud: inner products rule pairs out, differences decide."""
+    """Search for shortest edges of a cloud (n, d): inner products rule out pairs, direct differences decide."""
 
     def __init__(self, cloud: NDArray) -> None:
         self.cloud = cloud
         self.centred = cloud.astype(np.float64)
         self.centred -= self.centred.mean(axis=0)  # shorter vectors, smaller rounding errors
-        self.squares = _refuse_overflow(np.einsum("ij,ij->i", self.centred, self.centred))
-        # |x|^2 + |y|^2 - 2xy and the direct form both lie within margin (|x|^2 + |y|^2) of the true square: an inner
-        # product of d terms is off by at most d eps |x| |y|, and (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2).
-        self.margin = 8.0 * (cloud.shape[1] + 16) * np.finfo(np.float64).eps
+        squares = _refuse_overflow(np.einsum("ij,ij->i", self.centred, self.centred))
+        # Norms of at most 1, for float32. A power of two scales without rounding.
+        self.unit = np.ldexp(1.0, -int(np.frexp(np.sqrt(squares.max()))[1]))
+        self.centred *= self.unit
+        self.squares = self.scaled(squares)
+
+    def scaled(self, squares: Floats) -> Floats:
+        """Return squared distances in the unit of the scaled cloud."""
+        return squares * self.unit * self.unit
+
+    def margins(self, points: Indices | slice, dtype: type[np.floating]) -> Floats:
+        """Return the error margins (m,) of the points in sums of `dtype`."""
+        # |x|^2 + |y|^2 - 2xy and the direct form both lie within margin(x) + margin(y) of the true square: an inner product
+        # of d terms is off by at most d eps |x| |y|, (|x| + |y|)^2 <= 2 (|x|^2 + |y|^2), and underflow costs `tiny` a term.
+        limits = np.finfo(dtype)
+        return 8.0 * (self.cloud.shape[1] + 16) * float(limits.eps) * (self.squares[points] + limits.tiny / limits.eps)
+
+    def lower_bounds(
+        self, rows: Indices, columns: Indices | slice, labels: Indices, dtype: type[np.floating]
+    ) -> NDArray[np.floating]:
+        """Return lower bounds (r, c) of the scaled squared distances by inner products; infinite within a component."""
+        bounds = (-2.0 * self.centred[rows]).astype(dtype) @ self.centred[columns].astype(dtype, copy=False).T
+        for points, axis in ((rows, 1), (columns, 0)):
+            part = self.squares[points] - self.margins(points, dtype)
+            bounds += np.expand_dims(part.astype(dtype), axis)
+        bounds[labels[rows, None] == labels[columns]] = math.inf
+        return bounds
 
     def exact_squares(self, start: Indices, end: Indices) -> Floats:
+        """Return the squared distances (m,) of pairs of points by direct differences."""
         squares = np.empty(len(start))
         step = max(1, _DIFFERENCE_ENTRIES // self.cloud.shape[1])
         for first in range(0, len(start), step):
@@ -170,7 +280,7 @@ class _NeighbourSearch:
         return _refuse_overflow(squares)
 
     def short_square(self) -> float:
-        """A squared distance that about n ln n pairs of the cloud stay within, judged from a sample."""
+        """Return a squared distance that about n ln n pairs do not exceed, estimated from a sample."""
         n_points = len(self.cloud)
         start, end = np.random.default_rng(0).integers(n_points, size=(2, _SAMPLE_PAIRS))
         sample = self.exact_squares(start[start != end], end[start != end])
@@ -181,8 +291,8 @@ class _NeighbourSearch:
             return float(np.max(sample[sample < threshold], initial=-math.inf))
         return float(threshold)
 
-    def ways_out(self, labels: Indices, threshold: float) -> Edges:
-        """Edges between components, weight = -square: all up to `threshold`, and a shortest out of each.
+    def outgoing_edges(self, labels: Indices, threshold: float) -> Edges:
+        """Return edges between components, weight = -square: all up to `threshold`, and a shortest one out of each.
 
         The largest component does not search.
         """
@@ -197,21 +307,47 @@ class _NeighbourSearch:
         return Edges(*(np.concatenate([best, every[short]]) for best, every in zip(chosen, edges, strict=True)))
 
     def candidates(self, rows: Indices, labels: Indices, threshold: float) -> tuple[Indices, Indices, Floats]:
-        """Shortest ways out of the points `rows`, and all pairs within `threshold`: start, end, square."""
-        lower = (-2.0 * self.centred[rows]) @ self.centred.T
-        # A lower bound of each square, short of the row's own part, which does not change the order in a row.
-        lower += self.squares * (1.0 - self.margin)
-        lower[labels[rows, None] == labels] = math.inf
+        """Return start, end and square of the shortest edges out of `rows`, and of all edges up to `threshold`."""
+        lower = self.lower_bounds(rows, slice(None), labels, np.float64)
         nearest = lower.argmin(axis=1)
-        of_rows = self.squares[rows]
-        limit = lower[np.arange(len(rows)), nearest] + 2.0 * self.margin * (of_rows + self.squares[nearest])
-        np.maximum(limit, threshold - of_rows * (1.0 - self.margin), out=limit)
+        margin = self.margins(rows, np.float64) + self.margins(nearest, np.float64)
+        limit = lower[np.arange(len(rows)), nearest] + 2.0 * margin
+        np.maximum(limit, self.scaled(np.asarray(threshold)), out=limit)
         row, end = np.nonzero(lower <= limit[:, None])
         squares = self.exact_squares(rows[row], end)
         first_of_row = np.flatnonzero(np.diff(row, prepend=-1))  # every row has at least its nearest point
         least = np.minimum.reduceat(squares, first_of_row)
         kept = (squares == least[row]) | (squares <= threshold)
         return rows[row[kept]], end[kept], squares[kept]
+
+    def lower_to_nearest(self, nearest: Floats) -> None:
+        """Lower the bounds `nearest` (n,) in place to the squared distances of the points to the nearest other point.
+
+        A tile of the upper triangle of the distance matrix serves its rows and its columns.
+        """
+        n_points = len(self.cloud)
+        labels = np.arange(n_points)
+        tiles = [labels[first : first + _TILE_POINTS] for first in range(0, n_points, _TILE_POINTS)]
+        for index, rows in enumerate(tiles):
+            for columns in tiles[index:]:
+                bounds = self.lower_bounds(rows, columns, labels, np.float32)
+                self._lower_rows(nearest, rows, columns, bounds)
+                if columns is not rows:
+                    self._lower_rows(nearest, columns, rows, bounds.T)
+
+    def _lower_rows(self, nearest: Floats, rows: Indices, columns: Indices, bounds: NDArray[np.floating]) -> None:
+        """Lower `nearest` of `rows` (r,) to the squared distances of `columns` (c,) that `bounds` (r, c) allow."""
+        open_rows = np.flatnonzero(bounds.min(axis=1) < self.scaled(nearest[rows]))
+        rows, bounds = rows[open_rows], bounds[open_rows]
+        if len(rows) == 0:
+            return
+        nearest[rows] = np.minimum(nearest[rows], self.exact_squares(rows, columns[bounds.argmin(axis=1)]))
+        row, column = np.nonzero(bounds < self.scaled(nearest[rows])[:, None])
+        if len(row) > _FEW_CANDIDATES * len(rows) and bounds.dtype == np.float32:
+            bounds = self.lower_bounds(rows, columns, np.arange(len(self.cloud)), np.float64)
+            self._lower_rows(nearest, rows, columns, bounds)
+        else:
+            np.minimum.at(nearest, rows[row], self.exact_squares(rows[row], columns[column]))
 
 
 def _refuse_overflow(distances: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Random draws that depend on names, not on order: subsampled rows, and null models of a weight matrix."""
+"""Random draws seeded by names instead of order: subsampled rows and null models of a weight matrix."""
 
 import hashlib
 import json
@@ -15,21 +15,42 @@ SeedPart = int | str
 
 
 def seeded_generator(seed: Sequence[SeedPart]) -> np.random.Generator:
-    """A generator that is a function of all parts of `seed`, for example (42, "xl-97k", "blocks.0")."""
+    """Return a generator that is a function of all parts of `seed`, for example (42, "xl-97k", "blocks.0")."""
     digest = hashlib.sha256(json.dumps(list(seed)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
 def seeded_number(seed: Sequence[SeedPart]) -> int:
-    """One integer below 2**62 that is a function of all parts of `seed`, for what takes a number as its seed."""
+    """Return an integer below 2**62 that is a function of all parts of `seed`."""
     return int(seeded_generator(seed).integers(1 << 62))
 
 
 def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) -> NDArray[np.intp]:
-    """Ascending indices of at most `max_points` of `n_rows` rows, drawn without replacement.
+    """Draw rows of a matrix without replacement.
 
-    Seed with (seed, model, layer) and not the step, so that every checkpoint keeps the same rows.
-    ValueError: `n_rows` or `max_points` less than 1.
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows of the matrix.
+    max_points : int
+        Largest number of rows to draw.
+    seed : sequence of int or str
+        Seed; (seed, model, layer), without the step, draws the same rows at every checkpoint.
+
+    Returns
+    -------
+    ndarray of shape (min(n_rows, max_points),)
+        Ascending row indices.
+
+    Raises
+    ------
+    ValueError
+        If `n_rows` or `max_points` is below 1.
+
+    Examples
+    --------
+    >>> subsample_rows(3, 200, seed=(42, "model", "layer")).tolist()
+    [0, 1, 2]
     """
     for name, number in (("n_rows", n_rows), ("max_points", max_points)):
         if number < 1:
@@ -47,13 +68,40 @@ def null_z_scores(
     seed: Sequence[SeedPart],
     observed: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """How far each feature of `weight` (n_out, n_in) lies from two nulls, in standard deviations of the null.
+    """Compare features of a weight matrix with two random-matrix null models.
 
-    (observed - null mean) / null standard deviation, named `{feature}_z_permuted`: the entries permuted within the
-    matrix; `{feature}_z_gaussian`: independent normal entries of the same mean and variance. `features` maps a float64
-    matrix to named values, and `observed` saves computing them again. The standard deviation has divisor draws - 1.
-    Where it is 0 or a value is not finite the score is NaN, with a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite; `draws` less than 2.
+    The null models are `permuted`, the entries permuted within the matrix, and `gaussian`, independent normal entries
+    of the same mean and variance.
+
+    Parameters
+    ----------
+    weight : array_like of shape (n_out, n_in)
+        Weight matrix.
+    features : callable
+        Function of a float64 matrix (n_out, n_in) that returns numbers by name.
+    draws : int
+        Draws from each null model.
+    seed : sequence of int or str
+        Seed of the draws.
+    observed : mapping of str to float, optional
+        Features of `weight`, if already computed.
+
+    Returns
+    -------
+    dict of str to float
+        `{feature}_z_{null}`: (observed - null mean) / null standard deviation (divisor draws - 1), without units; NaN,
+        with a RuntimeWarning, where the standard deviation is 0 or a value is not finite.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not 2-D, is empty or holds NaN or infinity, or `draws` is below 2.
+
+    Examples
+    --------
+    >>> scores = null_z_scores([[0.0, 1.0, 2.0]], lambda w: {"first": w[0, 0]}, draws=20, seed=(42,))
+    >>> sorted(scores)
+    ['first_z_gaussian', 'first_z_permuted']
     """
     matrix = as_finite_float64(weight, "weight")
     if draws < 2:
@@ -70,9 +118,9 @@ def null_z_scores(
         drawn = [features(draw()) for _ in range(draws)]
         for name, value in observed.items():
             values = np.array([of_draw[name] for of_draw in drawn])
-            spread = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
-            defined = spread > 0.0 and math.isfinite(value)
-            scores[f"{name}_z_{null}"] = (value - float(values.mean())) / spread if defined else math.nan
+            null_sd = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
+            defined = null_sd > 0.0 and math.isfinite(value)
+            scores[f"{name}_z_{null}"] = (value - float(values.mean())) / null_sd if defined else math.nan
     if undefined := ", ".join(name for name, score in scores.items() if math.isnan(score)):
-        warnings.warn(f"no null score for {undefined}: no spread, or not finite", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"no null z-score for {undefined}: no deviation, or not finite", RuntimeWarning, stacklevel=2)
     return scores

@@ -1,14 +1,14 @@
-"""Spanning trees of graphs too large to list all edges: rounds in which only the edges that can matter are gathered.
+"""Maximum spanning trees of graphs with too many edges to list, in rounds of Boruvka's and Kruskal's algorithms.
 
-Both users of this module look for the multiset of edge weights of a MAXIMUM spanning tree (a minimum one is the same with
-the sign turned). A round gathers, for every component but the largest, one heaviest edge that leaves it, and possibly every
-edge of at least some weight. Kruskal on just those edges takes only edges of a maximum spanning tree of the whole graph:
-- edges of at least the threshold are all there, so Kruskal decides on them as it would in the whole graph;
-- an edge e below the threshold is the heaviest way out that some component found, so it belongs to a maximum spanning tree.
-  With ties, let the edges gathered come first among equals. A detour that is to replace e starts at that component with an
+Both callers need the multiset of the edge weights of a MAXIMUM spanning tree (a minimum one has the sign turned). A
+round gathers, for every component but the largest, one heaviest edge that leaves it, and possibly every edge above a
+threshold. Kruskal on these edges takes only edges of a maximum spanning tree of the whole graph:
+- above the threshold all edges are there, so Kruskal decides on them as it would in the whole graph;
+- an edge e below the threshold is the heaviest one out of some component, so it belongs to a maximum spanning tree.
+  With ties, let the gathered edges come first among equals. A path that is to replace e leaves that component by an
   edge as heavy as e; that edge was gathered, so the component at its other end chose it, and the same holds there: the
-  whole detour was gathered, and Kruskal sees it.
-Each round at least halves the number of components other than the largest.
+  whole path was gathered, and Kruskal sees it. Each round at least halves the number of components other than the
+  largest.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,17 @@ from toposcale.homology.validation import Floats, Indices
 
 
 class Edges(NamedTuple):
-    """Edges as three arrays of one length: two end points (vertex or component numbers) and the weight."""
+    """Edges as arrays (m,) of end points (vertex or component numbers) and weights."""
 
     start: NDArray[np.integer]
     end: NDArray[np.integer]
     weight: NDArray[np.floating]
 
 
-def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[Indices], Edges]) -> Floats:
-    """Weights (n - 1,) of a maximum spanning tree, in no particular order.
+def tree_weights(n_vertices: int, edges: Edges, outgoing_edges: Callable[[Indices], Edges]) -> Floats:
+    """Return the edge weights (n - 1,) of a maximum spanning tree, in no particular order.
 
-    edges: those of the first round; ways_out: those of a further one, from the component that each vertex is in.
+    The first round takes `edges`, later ones `outgoing_edges` of the component numbers (n,) of the vertices.
     """
     labels, n_trees, rounds = np.arange(n_vertices), n_vertices, []
     while True:
@@ -43,13 +43,13 @@ def tree_weights(n_vertices: int, edges: Edges, ways_out: Callable[[Indices], Ed
         if n_trees == 1:
             return np.concatenate(rounds)
         labels = trees[labels]
-        edges = ways_out(labels)
+        edges = outgoing_edges(labels)
 
 
 def kruskal(n_vertices: int, edges: Edges) -> tuple[Floats, Indices]:
-    """Weights of a maximum spanning forest, and the tree (0, 1, ...) that each vertex is in.
+    """Return the edge weights of a maximum spanning forest, and the tree number (n,) of each vertex.
 
-    Parallel edges may occur, loops not.
+    Parallel edges are allowed, loops are not.
     """
     order = np.argsort(edges.weight)[::-1]
     low, high = np.sort([edges.start[order], edges.end[order]], axis=0)
@@ -69,7 +69,7 @@ def kruskal(n_vertices: int, edges: Edges) -> tuple[Floats, Indices]:
 
 
 def heaviest_per_component(n_components: int, edges: Edges) -> Edges:
-    """Of the edges that start in one component, one heaviest; components without an edge choose nothing."""
+    """Return one heaviest edge per start component; components without an edge are left out."""
     best = np.full(n_components, -np.inf)
     np.maximum.at(best, edges.start, edges.weight.astype(np.float64))
     top = np.flatnonzero(edges.weight == best[edges.start])
@@ -78,5 +78,5 @@ def heaviest_per_component(n_components: int, edges: Edges) -> Edges:
 
 
 def outside_largest(labels: Indices) -> NDArray[np.bool_]:
-    """Which vertices do not belong to the largest component: only those need to look for a way out."""
+    """Return a mask (n,) of the vertices outside the largest component, which alone need an outgoing edge."""
     return labels != np.bincount(labels).argmax()

@@ -1,4 +1,4 @@
-"""Checks that the array functions share: every refusal is a `ValueError` that names the argument."""
+"""Checks of array arguments; each raises a `ValueError` that names the argument."""
 
 import math
 import warnings
@@ -11,7 +11,7 @@ Indices = NDArray[np.intp]
 
 
 def as_matrix(values: ArrayLike, name: str) -> NDArray:
-    """`values` as a non-empty real 2-D array, not yet checked for NaN; floats keep their dtype."""
+    """Return `values` as a non-empty real 2-D array, not checked for NaN; floats keep their dtype."""
     matrix = np.asarray(values)
     if matrix.ndim != 2:
         raise ValueError(f"{name} must be a 2-D array, got {matrix.ndim}-D of shape {matrix.shape}")
@@ -26,25 +26,25 @@ def as_matrix(values: ArrayLike, name: str) -> NDArray:
 
 
 def as_finite_float64(values: ArrayLike, name: str) -> Floats:
-    """`values` as a non-empty finite 2-D float64 array (C order)."""
+    """Return `values` as a non-empty finite 2-D float64 array (C order)."""
     return as_finite(as_matrix(values, name).astype(np.float64, copy=False), name)
 
 
 def as_finite(values: ArrayLike, name: str) -> NDArray:
-    """`values` as a non-empty finite 2-D array of floats (C order) of the precision that it has."""
+    """Return `values` as a non-empty finite 2-D array of floats (C order) of its own precision."""
     matrix = np.ascontiguousarray(as_matrix(values, name))
     refuse_not_finite(matrix, name)
     return matrix
 
 
 def refuse_not_finite(values: ArrayLike, name: str) -> None:
-    """ValueError where a value is NaN or infinite."""
+    """Raise a ValueError if a value is NaN or infinite."""
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
 
 
 def as_diagram(values: ArrayLike, name: str) -> Floats:
-    """`values` as a (k, 2) float64 persistence diagram without NaN; k may be 0."""
+    """Return `values` as a (k, 2) float64 persistence diagram without NaN; k may be 0."""
     diagram = np.asarray(values, dtype=np.float64)
     if diagram.size == 0 and diagram.ndim <= 2:
         return np.empty((0, 2))
@@ -56,6 +56,6 @@ def as_diagram(values: ArrayLike, name: str) -> Floats:
 
 
 def undefined(reason: str) -> float:
-    """The NaN that a number without a value is, with a RuntimeWarning at the caller's caller."""
+    """Return NaN for an undefined quantity, with a RuntimeWarning at the caller's caller."""
     warnings.warn(reason, RuntimeWarning, stacklevel=3)
     return math.nan

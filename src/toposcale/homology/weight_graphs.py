@@ -1,6 +1,6 @@
-"""What explains most of neural persistence, and neural persistence of two layers at once.
+"""Deep graph persistence, and the two simple quantities that explain most of neural persistence.
 
-Source: Girrbach et al., "Addressing caveats of neural persistence with deep graph persistence", TMLR 2023,
+Source of all three: Girrbach et al., "Addressing caveats of neural persistence with deep graph persistence", TMLR 2023,
 arXiv:2307.10865.
 """
 
@@ -20,17 +20,39 @@ _SAMPLED_PAIRS = 1 << 16  # the standard error of such a tau is below 0.005
 
 
 def weight_variance(weight: ArrayLike) -> float:
-    """Variance (divisor n) of |w| / max |w| over the entries of a matrix: between 0 and 1/4, without units.
+    """Compute the variance (divisor n) of |w| / max |w| over the entries of a matrix.
 
-    Neural persistence follows it closely where large weights are not concentrated in space. An all-zero matrix has
-    none: NaN, with a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    Neural persistence follows it closely where large weights are not concentrated in space.
+
+    Parameters
+    ----------
+    weight : array_like of shape (n_out, n_in)
+        Weight matrix.
+
+    Returns
+    -------
+    float
+        Variance in 0..1/4, without units; NaN, with a RuntimeWarning, for an all-zero matrix.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not 2-D, is empty or holds NaN or infinity.
+
+    References
+    ----------
+    Girrbach et al., TMLR 2023, arXiv:2307.10865.
+
+    Examples
+    --------
+    >>> weight_variance([[0.0, 2.0], [-2.0, 0.0]])
+    0.25
     """
     matrix = as_matrix(weight, "weight")
     largest = float(np.max([block.max() for block in _blocks(matrix)]))
     refuse_not_finite(largest, "weight")
     if largest == 0.0:
-        return undefined("an all-zero weight matrix has no variance in its own unit")
+        return undefined("an all-zero weight matrix has no relative variance")
     count, mean, squares = 0, 0.0, 0.0
     for block in _blocks(matrix):
         block /= largest
@@ -44,13 +66,35 @@ def weight_variance(weight: ArrayLike) -> float:
 
 
 def spatial_concentration(weight: ArrayLike) -> float:
-    """How far large weights lie together: the largest of three Kendall's tau-b between position and |w|, at most 1.
+    """Compute how strongly large weights concentrate in space: the largest Kendall's tau-b of position and |w|.
 
-    Rows and columns are sorted by their mean |w|; the positions are the place of an entry's row, that of its column, and
-    their sum, which moves across the anti-diagonals. Of more than 512 entries tau is that of 65,536 random pairs,
-    always the same ones for a shape: its standard error is below 0.005.
-    Equal |w| throughout have none: NaN, with a RuntimeWarning.
-    ValueError: `weight` not 2-D, empty, NaN or infinite.
+    Rows and columns are sorted by their mean |w|; the positions are an entry's row rank, its column rank and their sum,
+    which moves across the anti-diagonals.
+
+    Parameters
+    ----------
+    weight : array_like of shape (n_out, n_in)
+        Weight matrix. For more than 512 entries tau is estimated from 65,536 random pairs, which depend on the shape
+        alone; its standard error is below 0.005.
+
+    Returns
+    -------
+    float
+        tau-b, at most 1, without units; NaN, with a RuntimeWarning, if all |w| are equal.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not 2-D, is empty or holds NaN or infinity.
+
+    References
+    ----------
+    Girrbach et al., TMLR 2023, arXiv:2307.10865.
+
+    Examples
+    --------
+    >>> round(spatial_concentration([[4.0, 3.0], [2.0, 1.0]]), 4)  # sqrt(5 / 6), across the anti-diagonals
+    0.9129
     """
     matrix = as_matrix(weight, "weight")
     n_columns = matrix.shape[1]
@@ -62,23 +106,45 @@ def spatial_concentration(weight: ArrayLike) -> float:
     rows, columns = _pairs_of_entries(*matrix.shape)
     larger = _order(np.abs(matrix[rows, columns]))
     if not larger.any():
-        return undefined("equal weights are nowhere concentrated")
-    row_places = _places(np.concatenate(row_means)).take(rows)
-    column_places = _places(column_sums).take(columns)
-    taus = [_tau(place, larger) for place in (row_places, column_places, row_places + column_places)]
-    return float(np.nanmax(taus))  # one row or one column alone has no order
+        return undefined("equal weights have no spatial concentration")
+    row_ranks = _ranks(np.concatenate(row_means)).take(rows)
+    column_ranks = _ranks(column_sums).take(columns)
+    taus = [_tau(ranks, larger) for ranks in (row_ranks, column_ranks, row_ranks + column_ranks)]
+    return float(np.nanmax(taus))  # a single row or column has no order
 
 
 def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
-    """Neural persistence of two consecutive matrices, (n_hidden, n_in) and (n_out, n_hidden), as one graph.
+    """Compute the neural persistence of two consecutive weight matrices as one graph.
 
-    With A and B the two as |(w - mean) / sd|, S[i, j] = max over hidden k of min(A[k, i], B[j, k]): the value is
-    `neural_persistence` of S, (n_in, n_out). S is never made. In the graph of inputs, hidden units and outputs let no
-    edge of k be heavier than b[k], the smaller of its heaviest edges to either side: from a weight on, inputs and
-    outputs are then connected exactly where they are in S. So the spanning tree of S is that of this graph without one
-    edge b[k] for every k, and the time is that of `neural_persistence`. A constant matrix has none: NaN, with a
-    RuntimeWarning.
-    ValueError: not 2-D, empty, NaN or infinite, or the hidden units of the two differ in number.
+    With A and B the two as |(w - mean) / sd| and S[i, j] = max over hidden units k of min(A[k, i], B[j, k]), it is the
+    `neural_persistence` of S, in the time of that function.
+
+    Parameters
+    ----------
+    first : array_like of shape (n_hidden, n_in)
+        Matrix that is applied first.
+    second : array_like of shape (n_out, n_hidden)
+        Matrix that is applied to its output.
+
+    Returns
+    -------
+    float
+        Deep graph persistence, without units; NaN, with a RuntimeWarning, if a matrix is constant.
+
+    Raises
+    ------
+    ValueError
+        If a matrix is not 2-D, is empty or holds NaN or infinity, or the numbers of hidden units differ.
+
+    References
+    ----------
+    Girrbach et al., TMLR 2023, arXiv:2307.10865.
+
+    Examples
+    --------
+    >>> weight = [[2.0, 0.0], [0.0, -2.0]]
+    >>> round(deep_graph_persistence(weight, weight), 4)  # S = sqrt(2) I, so a = 1, 1, 0
+    0.3333
     """
     above, below = as_matrix(first, "first"), as_matrix(second, "second").T
     if len(above) != len(below):
@@ -94,6 +160,9 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
         side -= side.mean()
         side /= side.std()
         np.abs(side, out=side)
+    # S is never made. In the graph of inputs, hidden units and outputs let no edge of hidden unit k be heavier than
+    # reach[k], the smaller of its heaviest edges to either side: down to any weight, inputs and outputs are then connected
+    # as in S. So the spanning tree of S is that of this graph less one edge of weight reach[k] for every k.
     reach = np.minimum(sides[0].max(axis=1), sides[1].max(axis=1))
     np.minimum(edges, reach[:, None], out=edges)
     weights, counts = np.unique(spanning_tree_weights(edges), return_counts=True)
@@ -105,7 +174,7 @@ def deep_graph_persistence(first: ArrayLike, second: ArrayLike) -> float:
 # A model has few shapes, and each of its checkpoints the same ones: 2 MB a shape.
 @lru_cache(maxsize=8)
 def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices]:
-    """Rows and columns, (2, n) each, of pairs of entries: all pairs, or a sample that depends on the shape alone."""
+    """Return rows and columns, (2, n) each, of all pairs of entries, or of a sample that depends on the shape alone."""
     size = n_rows * n_columns
     if size <= _ALL_ENTRIES:
         pairs = np.array(np.triu_indices(size, 1))
@@ -114,26 +183,26 @@ def _pairs_of_entries(n_rows: int, n_columns: int) -> tuple[Indices, Indices]:
     return np.divmod(pairs, n_columns)
 
 
-def _places(means: Floats) -> NDArray[np.int32]:
-    """The place of each row or column when they are sorted by their means, equal ones in their order."""
+def _ranks(means: Floats) -> NDArray[np.int32]:
+    """Return the rank of each row or column by its mean, equal means in their order."""
     return np.argsort(np.argsort(means, kind="stable")).astype(np.int32)
 
 
 def _order(pairs: NDArray) -> NDArray[np.float32]:
-    """Of each pair in (2, n) whether the second is larger (1), smaller (-1) or equal (0)."""
+    """Return for each pair of (2, n) the sign of second - first."""
     # Sums of so few signs are exact in float32, and faster than as integers.
     return np.subtract(pairs[1] > pairs[0], pairs[1] < pairs[0], dtype=np.float32)
 
 
-def _tau(places: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
-    """tau-b over pairs of places, (2, n): agreement over the root of the pairs that differ in either."""
-    after = _order(places)
+def _tau(ranks: NDArray[np.integer], larger: NDArray[np.float32]) -> float:
+    """Return tau-b of pairs of ranks (2, n) and the order (n,) of their weights."""
+    after = _order(ranks)
     differing = math.sqrt(float(after @ after) * float(larger @ larger))
     return float(after @ larger) / differing if differing else math.nan
 
 
 def _blocks(matrix: NDArray) -> Iterator[Floats]:
-    """|w| of some rows at a time, as float64 copies."""
+    """Yield |w| of some rows at a time, as float64 copies."""
     step = max(1, _BLOCK_ENTRIES // matrix.shape[1])
     for first in range(0, len(matrix), step):
         yield np.abs(matrix[first : first + step].astype(np.float64))

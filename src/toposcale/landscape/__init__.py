@@ -1,7 +1,7 @@
 """Loss landscapes of any loss of parameters: directions, surfaces, merge trees, curvature and profiles.
 
 Names are loaded when first used, so that merge trees and graphs work without torch, which the library alone does not
-install. Only `merge_tree` is loaded at once: the function and its module share their name, and the function has to win.
+install. Only `merge_tree` is loaded at once: the function and its module share their name, and the function must win.
 """
 
 from importlib import import_module
@@ -21,7 +21,36 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = ["MergeTree", "MergeTreeLayout", "merge_tree", "merge_tree_layout", *_HOME]
+# Names that only the figures and features of toposcale use are not listed.
+__all__ = [
+    "GRAPHS",
+    "Landscape",
+    "LandscapeProfile",
+    "LandscapeSettings",
+    "LossSurface",
+    "MergeTree",
+    "SpectralDensity",
+    "cubical_diagram",
+    "grid_edges",
+    "hessian_eigenpairs",
+    "hessian_traces",
+    "landscape_features",
+    "landscape_profile",
+    "loss_gradients",
+    "loss_surface",
+    "measure_landscape",
+    "merge_tree",
+    "module_loss",
+    "point_edges",
+    "probe_loss",
+    "random_directions",
+    "sharpness",
+    "spectral_density",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

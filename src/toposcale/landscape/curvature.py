@@ -1,7 +1,7 @@
-"""Curvature of a loss: Hessian eigenpairs, traces and spectral density, and its gradient.
+"""Curvature of a loss: Hessian eigenpairs, traces and spectral density, and the gradient.
 
-Nothing here touches `.grad`. In all functions `loss` maps a dict of tensors to a scalar tensor, and `parameters` is
-such a dict. The Hessian is that of the loss with respect to all the tensors laid end to end, in the order of the dict.
+`loss` maps a dict of tensors, such as `parameters`, to a scalar tensor; `.grad` is not touched. The Hessian is with
+respect to all tensors concatenated in the order of the dict.
 """
 
 import math
@@ -33,12 +33,11 @@ _INVARIANT = 1e-13  # a new Lanczos vector shorter than this share of the image 
 
 
 class HessianProduct:
-    """Products of the Hessian of `loss` at `parameters` with vectors, float64 (n,) to float64 (n,).
+    """Hessian-vector products of `loss` at `parameters`, float64 (n,) to float64 (n,), in the parameters' precision.
 
-    The graph of the gradient is built once and every product is one backward pass through it (the Hessian is symmetric):
-    about half the time of a forward-mode pass through the gradient, for the memory of that graph. By torch.autograd,
-    because the first transform of torch.func loads sympy, which takes a second. The products are computed in the
-    parameters' own precision; `count` says how many were taken.
+    The graph of the gradient is built once, and a product is one backward pass through it (the Hessian is symmetric):
+    half the time of a forward-mode pass, for the memory of that graph. torch.autograd, since the first transform of
+    torch.func loads sympy, which takes a second. `count` is the number of products.
     """
 
     def __init__(self, loss: Loss, parameters: Mapping[str, Tensor]) -> None:
@@ -53,6 +52,7 @@ class HessianProduct:
         self.finite = all(bool(torch.isfinite(tensor).all()) for tensor in self._gradient)
 
     def __call__(self, vector: np.ndarray) -> np.ndarray:
+        """Return the product with a vector (n,)."""
         self.count += 1
         direction = unflatten(vector, self._parameters).values()
         # The slope along the vector, and not the vector handed to autograd, which would load sympy for it.
@@ -63,7 +63,7 @@ class HessianProduct:
 
 
 def _derivative(output: Tensor, inputs: Sequence[Tensor], *, create_graph: bool = False) -> list[Tensor]:
-    """Gradient of a scalar with respect to every input; zero where nothing depends on it."""
+    """Return the gradient of a scalar with respect to every input; zero where nothing depends on it."""
     if not output.requires_grad:
         return [torch.zeros_like(tensor) for tensor in inputs]
     grad = torch.autograd.grad
@@ -71,7 +71,7 @@ def _derivative(output: Tensor, inputs: Sequence[Tensor], *, create_graph: bool 
 
 
 def detached(parameters: Mapping[str, Tensor]) -> Parameters:
-    """The same values without their history; `ValueError` if there is none or one is not floating point."""
+    """Return the values without their graph; ValueError if there is none or one is not floating point."""
     if not parameters:
         raise ValueError("parameters: need at least one tensor")
     for name, tensor in parameters.items():
@@ -81,12 +81,12 @@ def detached(parameters: Mapping[str, Tensor]) -> Parameters:
 
 
 def flatten(tensors: Mapping[str, Tensor]) -> np.ndarray:
-    """All tensors end to end, float64 (n,)."""
+    """Return all tensors concatenated, float64 (n,)."""
     return np.concatenate([tensor.detach().double().cpu().numpy().ravel() for tensor in tensors.values()])
 
 
 def unflatten(vector: np.ndarray, like: Mapping[str, Tensor]) -> Parameters:
-    """The inverse of `flatten`, in the shapes, types and places of `like`."""
+    """Return a vector (n,) as tensors of the shapes, dtypes and devices of `like`, the inverse of `flatten`."""
     parts = np.split(vector, np.cumsum([tensor.numel() for tensor in like.values()])[:-1])
     return {
         name: torch.from_numpy(part).to(tensor.device, tensor.dtype).reshape(tensor.shape)
@@ -103,18 +103,45 @@ def hessian_eigenpairs(
     which: Literal["largest", "highest", "lowest"] = "largest",
     max_products: int = 500,
 ) -> tuple[np.ndarray, list[Parameters]]:
-    """k Hessian eigenvalues, float64 (k,), and unit eigenvectors.
+    """Compute eigenvalues and unit eigenvectors at one end of the Hessian's spectrum.
 
-    `largest`: those of largest magnitude, by falling |value|. `highest`: the most positive, by falling value.
-    `lowest`: the most negative, by rising value.
+    By ARPACK's implicitly restarted Lanczos method (`scipy.sparse.linalg.eigsh`) from a seeded start vector. Residuals
+    are at most 1e-4 |value| (1e-2 at the crowded lower end), so values are good to about 1e-7 (1e-3) where the next
+    eigenvalue is a tenth away. One start vector finds one vector of a repeated eigenvalue's eigenspace; only rounding
+    brings in others.
 
-    By scipy's `eigsh` (ARPACK, implicitly restarted Lanczos) from a seeded start. Residuals are at most 1e-4 |value|
-    (1e-2 at the lower end, which is crowded), so that values are good to about 1e-7 (1e-3) where the next eigenvalue is
-    a tenth away. A repeated eigenvalue may come back once only: one start vector sees one vector of each eigenspace, and
-    only rounding brings in the others. The sign of a vector makes its entry of largest magnitude positive. Units of
-    values: loss per squared parameter.
-    `ValueError`: k is below 1 or above the number of parameters. Values that have not converged within about
-    `max_products` products are NaN, with a warning, and so are all of a loss that is not finite.
+    Parameters
+    ----------
+    loss : callable
+        Function of a dict of tensors that returns a scalar tensor.
+    parameters : mapping of str to Tensor
+        Point at which the Hessian is taken.
+    k : int
+        Number of eigenpairs.
+    seed : int
+        Seed of the start vector.
+    which : {"largest", "highest", "lowest"}
+        Largest in magnitude, most positive (both descending), or most negative (ascending).
+    max_products : int
+        Approximate limit of Hessian-vector products.
+
+    Returns
+    -------
+    values : ndarray of shape (k,)
+        Eigenvalues, loss per squared parameter, float64; NaN, with a warning, if not converged or the loss is not
+        finite.
+    vectors : list of dict of str to Tensor
+        Eigenvectors; the entry of largest magnitude is positive.
+
+    Raises
+    ------
+    ValueError
+        If `k` is not in 1..n, the number of parameters, or a parameter is not floating point.
+
+    Examples
+    --------
+    >>> hessian_eigenpairs(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(2)}, 2, seed=0)[0].tolist()
+    [2.0, 2.0]
     """
     product = HessianProduct(loss, parameters)
     if not 1 <= k <= product.size:
@@ -133,7 +160,7 @@ def hessian_eigenpairs(
 def _leading_pairs(
     product: HessianProduct, k: int, which: str, rng: np.random.Generator, max_products: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (k,) at one end of the spectrum and eigenvectors (k, n); NaN where they have not converged."""
+    """Return eigenvalues (k,) at one end of the spectrum and eigenvectors (k, n); NaN where not converged."""
     size, start = product.size, rng.standard_normal(product.size)
     if size <= _DENSE_SIZE or k >= size - 1:
         values, vectors = np.linalg.eigh(np.stack([product(unit) for unit in np.eye(size)]))
@@ -173,13 +200,43 @@ def hessian_traces(
     accuracy: float = 0.0,
     layer_of: Callable[[str], str] | None = None,
 ) -> dict[str, tuple[float, float]]:
-    """Trace of the Hessian ("all") and of each layer's diagonal block: {layer: (estimate, standard error)}.
+    """Estimate the trace of the Hessian and of each layer's diagonal block by Hutchinson's method.
 
-    Hutchinson (1990): the mean of v . H v over random vectors of signs, and its standard error from their spread. At
-    most `probes` vectors; after 10 of them it stops once the standard error of the whole is below `accuracy` times the
-    estimate. One probe serves all layers, so the estimates of the layers add up to that of the whole. `layer_of` names
-    the layer of a parameter; by default every tensor is its own. Units: loss per squared parameter.
-    `ValueError`: fewer than 2 probes, or a layer named "all". NaN, with a warning, where the loss is not finite.
+    The estimate is the mean of v . H v over vectors v of random signs. A probe serves all layers, so their estimates
+    add up to that of the whole.
+
+    Parameters
+    ----------
+    loss, parameters
+        As in `hessian_eigenpairs`.
+    probes : int
+        Largest number of random vectors.
+    seed : int
+        Seed of the vectors.
+    accuracy : float
+        After 10 probes, stop once the standard error of the whole is below this share of its estimate.
+    layer_of : callable, optional
+        Layer of a parameter by its name; by default every tensor is a layer.
+
+    Returns
+    -------
+    dict of str to tuple of float
+        Estimate and standard error of "all" and of every layer, loss per squared parameter; NaN, with a warning, if the
+        loss is not finite.
+
+    Raises
+    ------
+    ValueError
+        If `probes` is below 2, a layer is named "all", or a parameter is not floating point.
+
+    References
+    ----------
+    Hutchinson, Communications in Statistics 19(2), 1990.
+
+    Examples
+    --------
+    >>> hessian_traces(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(2)}, probes=2, seed=0)
+    {'all': (4.0, 0.0), 'w': (4.0, 0.0)}
     """
     if probes < 2:
         raise ValueError(f"probes: a standard error needs at least 2, got {probes}")
@@ -192,15 +249,15 @@ def hessian_traces(
         return dict.fromkeys(["all", *layers], (math.nan, math.nan))
     rng = np.random.default_rng(seed)
     starts = np.cumsum([0] + [tensor.numel() for tensor in parameters.values()])[:-1]
-    taken: list[np.ndarray] = []
-    while len(taken) < probes:
+    estimates: list[np.ndarray] = []
+    while len(estimates) < probes:
         signs = rng.integers(0, 2, size=product.size) * 2.0 - 1.0
-        taken.append(np.add.reduceat(signs * product(signs), starts))
-        if len(taken) >= _FEWEST_PROBES:
-            mean, error = _mean_and_error(np.sum(taken, axis=1))
+        estimates.append(np.add.reduceat(signs * product(signs), starts))
+        if len(estimates) >= _FEWEST_PROBES:
+            mean, error = _mean_and_error(np.sum(estimates, axis=1))
             if error < accuracy * abs(mean):
                 break
-    samples = np.stack(taken)
+    samples = np.stack(estimates)
     columns = {"all": [True] * len(layers)} | {layer: [name == layer for name in layers] for layer in layers}
     return {layer: _mean_and_error(samples[:, chosen].sum(axis=1)) for layer, chosen in columns.items()}
 
@@ -211,19 +268,40 @@ def _mean_and_error(samples: np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class SpectralDensity:
-    """Quadrature of the Hessian's spectral density: `nodes` and `weights`, float64 (runs, steps).
+    """Quadrature of the Hessian's spectral density.
 
-    Each row is a discrete distribution (weights sum to 1) with the first 2 * steps decision_points of the spectrum as
-    its random vector sees them; nodes in loss per squared parameter.
+    A row is a discrete distribution with the first 2 * steps moments of the spectrum as weighted by one random vector.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (runs, steps)
+        Ritz values, loss per squared parameter, float64.
+    weights : ndarray of shape (runs, steps)
+        Weights, summing to 1 in each row, float64.
     """
 
     nodes: np.ndarray
     weights: np.ndarray
 
     def on(self, grid: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
-        """Density on `grid`, smoothed by a Gaussian of standard deviation `width`: mean and standard error.
+        """Smooth the density by a Gaussian and evaluate it on a grid.
 
-        Both over the runs; the standard error of a single run is NaN. `ValueError`: a width that is not positive.
+        Parameters
+        ----------
+        grid : ndarray of shape (m,)
+            Eigenvalues, loss per squared parameter.
+        width : float
+            Standard deviation of the Gaussian, in the unit of `grid`.
+
+        Returns
+        -------
+        mean, standard_error : ndarray of shape (m,)
+            Over the runs, in the inverse of that unit; the standard error of one run is NaN.
+
+        Raises
+        ------
+        ValueError
+            If `width` is not positive.
         """
         if not width > 0:
             raise ValueError(f"width: need a positive number, got {width}")
@@ -238,11 +316,38 @@ class SpectralDensity:
 def spectral_density(
     loss: Loss, parameters: Mapping[str, Tensor], *, runs: int, seed: int, steps: int = 40
 ) -> SpectralDensity:
-    """Spectral density of the Hessian by stochastic Lanczos quadrature (Ubaru, Chen and Saad 2017).
+    """Estimate the spectral density of the Hessian by stochastic Lanczos quadrature.
 
-    Each of `runs` random Gaussian vectors gives the Ritz values of `steps` Lanczos steps, weighted by the squared first
-    coordinates of their vectors. Where the Krylov space ends early the rest of the row has weight 0.
-    `ValueError`: runs or steps below 1. NaN, with a warning, where the loss is not finite.
+    Parameters
+    ----------
+    loss, parameters
+        As in `hessian_eigenpairs`.
+    runs : int
+        Number of random Gaussian start vectors.
+    seed : int
+        Seed of the vectors.
+    steps : int
+        Lanczos steps per run.
+
+    Returns
+    -------
+    SpectralDensity
+        Ritz values and weights; weights 0 after the Krylov space ends, NaN, with a warning, if the loss is not finite.
+
+    Raises
+    ------
+    ValueError
+        If `runs` or `steps` is below 1, or a parameter is not floating point.
+
+    References
+    ----------
+    Ubaru, Chen and Saad, SIAM Journal on Matrix Analysis and Applications 38(4), 2017.
+
+    Examples
+    --------
+    >>> density = spectral_density(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(1)}, runs=1, seed=0)
+    >>> density.nodes.tolist(), density.weights.tolist()
+    ([[2.0]], [[1.0]])
     """
     if runs < 1 or steps < 1:
         raise ValueError(f"runs, steps: need at least 1 each, got {runs}, {steps}")
@@ -261,10 +366,10 @@ def spectral_density(
 def _lanczos_quadrature(
     product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ritz values of at most `steps` Lanczos steps, and the squared first coordinates of their vectors."""
+    """Return the Ritz values of at most `steps` Lanczos steps, and the squared first coordinates of their vectors."""
     basis, vector = np.empty((0, len(start))), start / np.linalg.norm(start)
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     while True:
         basis = np.vstack([basis, vector])
         image = product(vector)
@@ -274,17 +379,35 @@ def _lanczos_quadrature(
             image = image - basis.T @ (basis @ image)
         length = float(np.linalg.norm(image))
         if len(diagonal) == steps or length <= _INVARIANT * scale:
-            values, coordinates = eigh_tridiagonal(diagonal, beside)
+            values, coordinates = eigh_tridiagonal(diagonal, off_diagonal)
             return values, coordinates[0] ** 2
-        beside.append(length)
+        off_diagonal.append(length)
         vector = image / length
 
 
 def loss_gradients(loss: Loss, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Gradient of the loss with respect to every tensor, float64 in its own shape.
+    """Compute the gradient of a loss with respect to every parameter.
 
-    The rows of the matrices, (n_out, n_in), are the gradient clouds; the norm of them all end to end is the
-    gradient norm.
+    Parameters
+    ----------
+    loss, parameters
+        As in `hessian_eigenpairs`.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Gradients in the parameters' shapes, loss per parameter, float64. Rows of matrices (n_out, n_in) are gradient
+        clouds.
+
+    Raises
+    ------
+    ValueError
+        If there is no parameter or one is not floating point.
+
+    Examples
+    --------
+    >>> loss_gradients(lambda p: (p["w"] ** 2).sum(), {"w": torch.tensor([1.0, 3.0])})["w"].tolist()
+    [2.0, 6.0]
     """
     inputs = {name: tensor.requires_grad_() for name, tensor in detached(parameters).items()}
     with torch.enable_grad():

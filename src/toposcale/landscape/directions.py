@@ -1,4 +1,4 @@
-"""Directions in parameter space along which a loss surface is cut."""
+"""Random directions in parameter space."""
 
 from collections.abc import Mapping
 
@@ -10,19 +10,41 @@ from toposcale.landscape.curvature import Parameters
 
 
 def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int) -> list[Parameters]:
-    """`count` random directions, filter-normalised (Li et al. 2018) and orthogonal to each other.
+    """Draw random directions, filter-normalised and orthogonal to each other.
 
-    Gaussian entries; every row of a direction has the norm of the same row of the parameters (a row is what feeds one
-    output: everything but the first axis); biases and norms, that is tensors of fewer than two axes, are zero.
+    Every row of a direction (all but the first axis) has the norm of that row of the parameters; tensors of fewer than
+    two axes (biases, norms) are zero. Gaussian rows are made orthogonal row by row and then scaled: normalising
+    orthogonal directions would make them oblique, and the other way round the norms would be lost. A row of fewer than
+    i entries is zero in the i-th direction.
 
-    Scaling rows after orthogonalising whole directions would make them oblique again, and the other way round the norms
-    would be lost. So directions are made orthogonal row by row before the rows are scaled: rows then have exactly their
-    norm, and the directions, whose inner product is the sum over rows, are exactly orthogonal. A row of fewer than i
-    entries has no room for an i-th orthogonal direction, which is zero there.
+    Parameters
+    ----------
+    parameters : mapping of str to Tensor
+        Centre of the landscape.
+    count : int
+        Number of directions.
+    seed : int
+        Seed; numbers depend on it, the names and the shapes only, so a model's checkpoints share their Gaussian rows.
 
-    The numbers depend on `seed`, the names and the shapes only, so a seed that is the same at every
-    checkpoint of a model gives the same Gaussian directions with each checkpoint's own norms. `ValueError`:
-    count below 1, or no tensor has rows long enough for `count` directions.
+    Returns
+    -------
+    list of dict of str to Tensor
+        Directions, in the unit of the parameters.
+
+    Raises
+    ------
+    ValueError
+        If `count` is below 1 or above the length of the longest row.
+
+    References
+    ----------
+    Li et al., NeurIPS 2018, arXiv:1712.09913.
+
+    Examples
+    --------
+    >>> direction, = random_directions({"w": torch.tensor([[3.0, 4.0]]), "b": torch.ones(1)}, 1, seed=0)
+    >>> round(direction["w"].norm().item(), 5), direction["b"].item()
+    (5.0, 0.0)
     """
     rows = {
         name: tensor.detach().double().cpu().numpy().reshape(len(tensor), -1)
@@ -46,7 +68,7 @@ def random_directions(parameters: Mapping[str, Tensor], count: int, *, seed: int
 
 
 def _row_directions(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count, n, d): for every row, orthogonal random vectors of that row's norm."""
+    """Return for every row of (n, d) orthogonal random vectors of its norm, (count, n, d)."""
     gaussian = rng.standard_normal((count, *rows.shape))
     unit = np.zeros_like(gaussian)
     room = min(count, rows.shape[1])

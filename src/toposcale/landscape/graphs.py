@@ -1,4 +1,4 @@
-"""Graphs on grids and on scattered points: who is whose neighbour in a sampled loss surface."""
+"""Neighbourhood graphs on grids and on scattered points."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,13 +16,30 @@ _TIE = 1e-9  # lengths that differ by a smaller share are the same: coordinates 
 
 
 def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
-    """Edges of a grid whose vertices are numbered in C order.
+    """Compute the edges of a grid whose vertices are numbered in C order.
 
-    `grid4` joins a vertex to its neighbours along the axes (4 in the plane, 6 in space); `grid8` to all vertices that
-    differ by at most one in every index (8 in the plane, 26 in space).
+    Parameters
+    ----------
+    shape : sequence of int
+        Number of vertices along each axis.
+    graph : {"grid4", "grid8"}
+        `grid4` joins neighbours along the axes (4 in the plane, 6 in space), `grid8` all vertices that differ by at
+        most one in every index (8 in the plane, 26 in space).
 
-    Returns int64 (m, 2), smaller index first, rows in lexicographic order. `ValueError`: an empty shape, an axis without
-    a vertex, or an unknown graph.
+    Returns
+    -------
+    ndarray of shape (m, 2)
+        Vertex pairs, smaller index first, in lexicographic order, int64.
+
+    Raises
+    ------
+    ValueError
+        If `shape` is empty or has an axis without a vertex, or `graph` is unknown.
+
+    Examples
+    --------
+    >>> grid_edges((2, 2), "grid4").tolist()
+    [[0, 1], [0, 2], [1, 3], [2, 3]]
     """
     shape = tuple(int(size) for size in shape)
     if not shape or min(shape) < 1:
@@ -40,15 +57,36 @@ def grid_edges(shape: Sequence[int], graph: str) -> np.ndarray:
 
 
 def point_edges(points: ArrayLike, graph: str) -> np.ndarray:
-    """Edges of a neighbourhood graph on points of shape (n, d), d >= 1.
+    """Compute the edges of a neighbourhood graph on points.
 
-    `delaunay`: the Delaunay triangulation. `gabriel`: pairs whose closed diametral ball holds no other point
-    (Gabriel and Sokal 1969), so a square grid gives `grid4`. `aknn8`: each point with its 8 nearest, exact,
-    ties to the smaller index, united over both ends. A repeated point is joined to its first occurrence;
-    points on a line (or in any flat) are triangulated within it.
+    A repeated point is joined to its first occurrence; points in a flat are triangulated within it.
 
-    Returns int64 (m, 2), smaller index first, rows in lexicographic order. `ValueError`: not a 2-D array,
-    non-finite coordinates, or an unknown graph.
+    Parameters
+    ----------
+    points : array_like of shape (n, d)
+        Points as rows, d >= 1.
+    graph : {"delaunay", "gabriel", "aknn8"}
+        Delaunay triangulation; pairs whose closed diametral ball holds no other point (a square grid gives `grid4`); or
+        the union of each point's 8 nearest neighbours, exact, ties to the smaller index.
+
+    Returns
+    -------
+    ndarray of shape (m, 2)
+        Vertex pairs, smaller index first, in lexicographic order, int64.
+
+    Raises
+    ------
+    ValueError
+        If `points` is not 2-D or holds NaN or infinity, or `graph` is unknown.
+
+    References
+    ----------
+    Gabriel and Sokal, Systematic Zoology 18(3), 1969.
+
+    Examples
+    --------
+    >>> point_edges([[0.0], [3.0], [1.0]], "delaunay").tolist()
+    [[0, 2], [1, 2]]
     """
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] < 1:
@@ -74,7 +112,7 @@ def _sorted_edges(edges: np.ndarray) -> np.ndarray:
 
 
 def _delaunay_edges(points: np.ndarray) -> np.ndarray:
-    """Unique edges of the Delaunay triangulation of distinct points, in the flat that they span."""
+    """Return the unique edges of the Delaunay triangulation of distinct points (n, d), in the flat that they span."""
     if len(points) < 2:
         return np.empty((0, 2), dtype=np.int64)
     centred = points - points.mean(axis=0)
@@ -94,7 +132,7 @@ def _delaunay_edges(points: np.ndarray) -> np.ndarray:
 
 
 def _gabriel(points: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Which Delaunay edges have an empty closed diametral ball."""
+    """Return a mask (m,) of the Delaunay edges with an empty closed diametral ball."""
     if len(points) < 3:
         return np.ones(len(edges), dtype=bool)
     ends = points[edges]

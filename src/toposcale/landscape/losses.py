@@ -12,23 +12,41 @@ from toposcale.landscape.curvature import Loss, Parameters
 
 
 class _Applied(nn.Module):
-    """A module whose forward pass is a function of another module."""
+    """Module whose forward pass is a function of another module."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module], Tensor]) -> None:
         super().__init__()
         self.module, self.function = module, function
 
     def forward(self) -> Tensor:
+        """Return the function of the module."""
         return self.function(self.module)
 
 
 def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> Loss:
-    """`function(module)`, a scalar, as a function of the module's parameters.
+    """Turn a function of a module into a loss of its parameters.
 
-    The function holds the data and must use the module that it is given. It may differentiate by its inputs
-    (torch.autograd.grad with create_graph=True). The module is copied, in the mode that it is in: nothing reads or
-    writes its own parameters and buffers, running means of batch normalisation included, and every call starts from the
-    buffers as they are now. Several threads may call the loss at once: each works on its own copy.
+    The module is copied in its current mode, so its own parameters and buffers are neither read nor written; every call
+    starts from the buffers as they are now. Threads may call the loss at once, each with its own copy.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Module whose parameters vary.
+    function : callable
+        Function of the module that returns a scalar tensor. It holds the data, must use the module that it is given,
+        and may differentiate by its inputs (torch.autograd.grad with create_graph=True).
+
+    Returns
+    -------
+    callable
+        Function of a dict of tensors, as in `dict(module.named_parameters())`, that returns a scalar tensor.
+
+    Examples
+    --------
+    >>> loss = module_loss(nn.Linear(1, 1, bias=False), lambda module: module(torch.ones(1, 1)).sum())
+    >>> loss({"weight": torch.tensor([[3.0]])}).item()
+    3.0
     """
     original = copy.deepcopy(module).requires_grad_(False)
     buffers = dict(original.named_buffers())
@@ -48,12 +66,33 @@ def module_loss(module: nn.Module, function: Callable[[nn.Module], Tensor]) -> L
 
 
 def probe_loss(model: nn.Module, tokens: Tensor, targets: Tensor, *, rows: int = 8) -> Loss:
-    """The mean cross-entropy of a language model on a fixed probe batch, as a function of its parameters.
+    """Turn the mean cross-entropy of a language model on a fixed probe batch into a loss of its parameters.
 
-    tokens, targets: integers (sequences, time); model(tokens) -> logits (sequences, time, vocabulary), or an
-    output of transformers that holds them. The batch goes through the model `rows` sequences at a time:
-    activations that stay in the cache take about two thirds of the time. See `module_loss`. `ValueError`: rows below
-    1, or shapes that differ or are empty.
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Maps tokens to logits (sequences, time, vocabulary), or to an output of transformers that holds them.
+    tokens, targets : Tensor of shape (sequences, time)
+        Integer inputs and the tokens to predict.
+    rows : int
+        Sequences per forward pass; few enough that activations stay in the cache save about a third of the time.
+
+    Returns
+    -------
+    callable
+        Function of a dict of tensors that returns the loss in nats per token; see `module_loss`.
+
+    Raises
+    ------
+    ValueError
+        If `rows` is below 1, or the shapes differ or are empty.
+
+    Examples
+    --------
+    >>> tokens = torch.zeros(1, 4, dtype=torch.long)
+    >>> loss = probe_loss(nn.Embedding(2, 2), tokens, tokens)
+    >>> round(loss({"weight": torch.zeros(2, 2)}).item(), 4)  # ln 2
+    0.6931
     """
     if rows < 1:
         raise ValueError(f"rows: need at least 1, got {rows}")

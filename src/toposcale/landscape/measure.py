@@ -1,4 +1,4 @@
-"""The whole landscape of a loss around one point: surfaces on several planes, merge trees, curvature and a ball."""
+"""Loss landscape around one point: surfaces on several planes, merge trees, curvature and a ball."""
 
 import math
 import warnings
@@ -13,26 +13,42 @@ from torch import Tensor
 from toposcale.landscape.curvature import Loss, Parameters, hessian_eigenpairs, hessian_traces
 from toposcale.landscape.directions import random_directions
 from toposcale.landscape.graphs import GRAPHS, point_edges
-from toposcale.landscape.measures import landscape_features, least_persistence, tree_features
+from toposcale.landscape.measures import landscape_features, persistence_threshold, tree_features
 from toposcale.landscape.merge_tree import MergeTree, merge_tree
 from toposcale.landscape.planes import MIXED, NEGATIVE, PLANES, RANDOM, TOP, plane_name
 from toposcale.landscape.surface import LossSurface, loss_surface, losses_at, norm, rounding_of
 
 WHOLE, VECTORS = "all", "vectors"
-"""The layer of all parameters together, and that of all that is no matrix: biases and norms."""
+"""Layers of all parameters together, and of all that are not matrices: biases and norms."""
 BALL_GRAPH, BALL_DIMENSIONS = "aknn8", 6
-"""The graph of the ball, and how many random directions span it."""
+"""Graph of the ball, and the number of random directions that span it."""
 _FLAT = 1e-6  # below this share of the largest eigenvalue, rounding alone decides the direction of an eigenvector
 
 
 @dataclass(frozen=True)
 class LandscapeSettings:
-    """What `measure_landscape` computes.
+    """Settings of `measure_landscape`.
 
-    planes: the extents of each kind of plane (`PLANES`), in norms of the weights for random ones and in
-    1 / sqrt(|eigenvalue|) for the others. threshold: as in `landscape_features`. eigenvalues: leading ones by size, 0 for
-    none. trace_probes: at most so many, fewer once the standard error is below trace_accuracy of the trace; 0 for
-    no trace. ball_points: points of the ball, 0 for no ball.
+    Attributes
+    ----------
+    planes : mapping of str to sequence of float
+        Extents of each kind of plane: of `random` in norms of the weights, of `top`, `negative` and `mixed`
+        eigenvectors in 1 / sqrt(|eigenvalue|).
+    dimensions, resolution : int
+        Number of axes of a surface, and of points per axis.
+    graphs : tuple of str
+        Graphs of the merge trees, of `GRAPHS`.
+    threshold : float
+        Smallest persistence that counts, as a share of the surface's range.
+    eigenvalues : int
+        Number of leading eigenvalues by magnitude; 0 for none.
+    trace_probes, trace_accuracy : int, float
+        Largest number of Hutchinson probes, 0 for no trace; fewer once the standard error is below this share of the
+        trace.
+    ball_points : int
+        Random points of a ball; 0 for no ball.
+    seed, threads : int
+        Seed of all random draws, and number of threads that evaluate the loss.
     """
 
     planes: Mapping[str, Sequence[float]] = field(default_factory=lambda: {RANDOM: (1.0,), NEGATIVE: (0.3, 1.0)})
@@ -48,13 +64,14 @@ class LandscapeSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        """Refuse unknown kinds of planes."""
         for kind in self.planes:
             if kind not in PLANES:
-                raise ValueError(f"planes: {kind!r} is no plane; use some of {', '.join(PLANES)}")
+                raise ValueError(f"planes: {kind!r} is not a plane; use some of {', '.join(PLANES)}")
 
 
 class Ball(NamedTuple):
-    """Losses float64 (n,) at random points (n, d) of a ball, in weight units, and a bowl of the same range there."""
+    """Losses (n,) at random points (n, d) of a ball, in weight units, and a quadratic bowl of the same range there."""
 
     points: np.ndarray
     values: np.ndarray
@@ -64,10 +81,18 @@ class Ball(NamedTuple):
 
 
 class Landscape(NamedTuple):
-    """What was measured around one point.
+    """Result of `measure_landscape`.
 
-    features: by layer and name; layer "all" is the whole. surfaces, trees: by plane, such as `negative_0.3`, and the
-    trees by graph too; a plane that does not exist is missing, and its features are NaN. ball: None where not asked for.
+    Attributes
+    ----------
+    features : dict of str to dict of str to float
+        Features by layer and name; layer "all" is the whole.
+    surfaces : dict of str to LossSurface
+        Surfaces by plane, such as `negative_0.3`; a plane that does not exist is missing, and its features are NaN.
+    trees : dict of str to dict of str to MergeTree
+        Merge trees by plane and graph.
+    ball : Ball or None
+        Points, losses, bowl and merge trees of the ball, if it was asked for.
     """
 
     features: dict[str, dict[str, float]]
@@ -79,17 +104,44 @@ class Landscape(NamedTuple):
 def measure_landscape(
     loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings | None = None
 ) -> Landscape:
-    """Shape and curvature of `loss`, any function of a dict of tensors, around `parameters`.
+    """Measure shape and curvature of a loss around a point of parameter space.
 
     Features of "all": for every plane p and graph g `n_minima_p_g`, `n_saddles_p_g`, `average_persistence_p_g`,
-    `average_persistence_closed_p_g`, `total_persistence_p_g`, for grid graphs `h1_*_p_g`, and `sharpness_*_p`,
-    `nonfinite_count_p`; `hessian_max`, `hessian_min`, `hessian_top_k`, `hessian_trace` and its standard error, the
-    last two of every layer too; with a ball the tree's features as `*_ball_aknn8` and the bowl's as `*_bowl_aknn8`.
-    Units: those of the loss, and for curvature loss per squared weight. Xie et al. (2024, arXiv 2411.09807), Li et al.
-    (2018). `loss` may be any function; `module_loss` makes one of a module.
+    `average_persistence_closed_p_g`, `total_persistence_p_g`, for grid graphs `h1_*_p_g`; `sharpness_*_p` and
+    `nonfinite_count_p`; `hessian_max`, `hessian_min`, `hessian_top_k`; with a ball `*_ball_aknn8` of the loss and
+    `*_bowl_aknn8` of the bowl. Of "all" and every layer: `hessian_trace` and `hessian_trace_standard_error`.
 
-    NaN, with a warning, for what does not exist: a plane of eigenvectors of a flat loss, or the curvature of a loss
-    that is not finite. `ValueError`: what `loss_surface` and `random_directions` refuse.
+    Parameters
+    ----------
+    loss : callable
+        Function of a dict of tensors that returns a scalar tensor; `module_loss` makes one of a module.
+    parameters : mapping of str to Tensor
+        Centre of the landscape.
+    settings : LandscapeSettings, optional
+        What to measure.
+
+    Returns
+    -------
+    Landscape
+        Features in the unit of the loss, and of the loss per squared weight for curvature. NaN, with a warning, for a
+        plane of eigenvectors of a flat loss and for the curvature of a loss that is not finite.
+
+    Raises
+    ------
+    ValueError
+        As in `loss_surface` and `random_directions`.
+
+    References
+    ----------
+    Xie et al. 2024, arXiv:2411.09807; Li et al., NeurIPS 2018, arXiv:1712.09913.
+
+    Examples
+    --------
+    >>> import torch
+    >>> settings = LandscapeSettings(planes={"random": (1.0,)}, resolution=3)
+    >>> landscape = measure_landscape(lambda p: (p["w"] ** 2).sum(), {"w": torch.ones(1, 2)}, settings)
+    >>> landscape.features["all"]["hessian_max"], landscape.features["all"]["n_minima_random_1_grid8"]
+    (2.0, 1.0)
     """
     settings = settings or LandscapeSettings()
     features, pairs = _curvature(loss, parameters, settings)
@@ -118,7 +170,7 @@ def measure_landscape(
 
 
 def _of_plane(feature: str, plane: str) -> str:
-    """The plane goes before the graph, which ends the name."""
+    """Return the name of a plane's feature; the plane goes before the graph, which ends the name."""
     stem, _, graph = feature.rpartition("_")
     return f"{stem}_{plane}_{graph}" if graph in GRAPHS else f"{feature}_{plane}"
 
@@ -129,7 +181,7 @@ Pairs = list[tuple[float, Parameters]]
 def _curvature(
     loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings
 ) -> tuple[dict[str, dict[str, float]], dict[str, Pairs]]:
-    """Curvature as features by layer, and eigenpairs by kind: `largest` in size, `highest`, `lowest`."""
+    """Return curvature features by layer, and eigenpairs by kind: `largest` in magnitude, `highest`, `lowest`."""
     features: dict[str, dict[str, float]] = {WHOLE: {}}
     if settings.trace_probes:
         traces = hessian_traces(
@@ -172,7 +224,7 @@ def _curvature(
 def _plane(
     kind: str, parameters: Mapping[str, Tensor], pairs: Mapping[str, Pairs], settings: LandscapeSettings
 ) -> list[Parameters] | None:
-    """The directions of a plane, eigenvectors as long as 1 / sqrt(|eigenvalue|); None, with a warning, without them."""
+    """Return the directions of a plane, or None, with a warning; eigenvectors are scaled by 1 / sqrt(|eigenvalue|)."""
     count = settings.dimensions
     if kind == RANDOM:
         return random_directions(parameters, count, seed=settings.seed)
@@ -190,7 +242,7 @@ def _plane(
 
 
 def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSettings) -> Ball:
-    """Points spread evenly in a ball along random directions, its radius the norm of the weights."""
+    """Return losses at uniform random points of a ball whose radius is the norm of the weights."""
     dimensions, rng = BALL_DIMENSIONS, np.random.default_rng(settings.seed)
     directions = random_directions(parameters, dimensions, seed=settings.seed)
     points = rng.standard_normal((settings.ball_points, dimensions))
@@ -203,6 +255,6 @@ def _ball(loss: Loss, parameters: Mapping[str, Tensor], settings: LandscapeSetti
     finite = values[np.isfinite(values)]
     bowl *= (float(np.ptp(finite)) if len(finite) else 0.0) / np.ptp(bowl)
     edges = point_edges(points * lengths, BALL_GRAPH)
-    least = least_persistence(values, settings.threshold, rounding_of(values, parameters))
+    least = persistence_threshold(values, settings.threshold, rounding_of(values, parameters))
     trees = [merge_tree(heights, edges, threshold=least) for heights in (values, bowl)]
     return Ball(points * lengths, values, bowl, *trees)

@@ -1,4 +1,4 @@
-"""Numbers that describe a sampled loss surface: merge tree and homology by graph, and sharpness."""
+"""Features of a sampled loss surface: merge tree and homology by graph, and sharpness."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,9 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree
 
 
 def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
-    """Edges of a named graph on the points of a grid in C order; `coordinates` holds one array an axis.
+    """Return the edges (m, 2) of a named graph on the points of a grid in C order, given by its axes (k arrays).
 
-    Grid graphs need the shape only; point graphs use the coordinates, so distances are true ones. `ValueError`:
-    `gabriel`, which on a square grid is `grid4`, or a name that is no graph.
+    Point graphs use the true distances. ValueError: an unknown graph, or `gabriel`, which is `grid4` on a square grid.
     """
     if graph == "gabriel":
         raise ValueError("graph: gabriel of a square grid is grid4; it is for scattered points")
@@ -25,12 +24,33 @@ def surface_edges(coordinates: Sequence[ArrayLike], graph: str) -> np.ndarray:
 
 
 def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndarray:
-    """Sublevel persistence pairs of a grid of losses from gudhi's cubical complex, float64 (m, 2), sorted.
+    """Compute the sublevel persistence diagram of a grid of losses by its cubical complex.
 
-    `grid4`: losses stand on vertices and a cell enters with its highest vertex, so that neighbours along the
-    axes are joined. `grid8`: losses stand on the top cells and a face enters with its lowest one, so that
-    diagonal neighbours are joined as well. Non-finite losses enter last; pairs of zero persistence are
-    dropped, essential classes die at infinity. `ValueError`: another graph, or a negative dimension.
+    Parameters
+    ----------
+    values : array_like
+        Losses on a grid; non-finite ones enter last.
+    dimension : int
+        Homology dimension.
+    graph : {"grid4", "grid8"}
+        Losses on vertices, with a cell entering with its highest vertex (neighbours along the axes are joined), or on
+        top cells, with a face entering with its lowest cell (diagonal neighbours are joined as well).
+
+    Returns
+    -------
+    ndarray of shape (m, 2)
+        (birth, death) in the unit of the loss, sorted, float64. Pairs of zero persistence are left out, essential
+        classes die at infinity.
+
+    Raises
+    ------
+    ValueError
+        If `dimension` is negative or `graph` is another one.
+
+    Examples
+    --------
+    >>> cubical_diagram([[0.0, 2.0, 1.0]], dimension=0, graph="grid4").tolist()
+    [[0.0, inf], [1.0, 2.0]]
     """
     if graph not in GRID_GRAPHS:
         raise ValueError(f"graph: {graph!r} has no cubical complex; use one of {', '.join(GRID_GRAPHS)}")
@@ -48,11 +68,33 @@ def cubical_diagram(values: ArrayLike, *, dimension: int, graph: str) -> np.ndar
 
 
 def sharpness(values: ArrayLike) -> dict[str, float]:
-    """How much the loss rises around the centre of a grid with an odd number of points an axis.
+    """Compute how much the loss rises around the centre of a grid.
 
-    `sharpness_max`, `sharpness_mean`: largest and mean finite loss of the grid less that of the centre, in units of the
-    loss. `sharpness_relative`: 100 (largest - centre) / (1 + centre), the measure of Keskar et al. (2017), over this
-    grid. NaN where the centre is not finite. `ValueError`: an even number of points along an axis.
+    Parameters
+    ----------
+    values : array_like
+        Losses on a grid with an odd number of points along every axis.
+
+    Returns
+    -------
+    dict of str to float
+        `sharpness_max`, `sharpness_mean`: largest and mean finite loss less that of the centre, in the unit of the
+        loss; `sharpness_relative`: 100 (largest - centre) / (1 + centre), Keskar's measure over the grid. All are NaN
+        if the centre is not finite, and the last one if it is -1 or less.
+
+    Raises
+    ------
+    ValueError
+        If an axis has an even number of points.
+
+    References
+    ----------
+    Keskar et al., ICLR 2017, arXiv:1609.04836.
+
+    Examples
+    --------
+    >>> sharpness([2.0, 1.0, 3.0])
+    {'sharpness_max': 2.0, 'sharpness_mean': 1.0, 'sharpness_relative': 100.0}
     """
     values = np.asarray(values, dtype=np.float64)
     if not values.size or any(size % 2 == 0 for size in values.shape):
@@ -79,14 +121,40 @@ def landscape_features(
     threshold: float = THRESHOLD,
     rounding: float = 0.0,
 ) -> tuple[dict[str, float], dict[str, MergeTree]]:
-    """Features of a loss surface by name, and the merge tree of every graph.
+    """Compute the features of a loss surface and its merge tree on every graph.
 
-    values: losses on a grid; coordinates: an array an axis. For every graph g what `tree_features` names, ending in
-    `_g`; for the grid graphs also `h1_count_g`, `h1_total_g` and `h1_max_g` over the finite pairs of the cubical
-    complex. Once: `nonfinite_count`, and the sharpness measures where the grid has a centre. A count is a plain number;
-    persistences are in units of the loss. Pairs count whose persistence is above `threshold` times the range of the
-    finite values and above `rounding`, in units of the loss.
-    `ValueError`: coordinates that do not fit the values, an unknown graph, or a negative threshold.
+    Parameters
+    ----------
+    values : array_like
+        Losses on a grid.
+    coordinates : sequence of array_like
+        Coordinates along each axis, in weight units.
+    graphs : sequence of str
+        Graphs, of `GRAPHS` without `gabriel`.
+    threshold, rounding : float
+        Pairs count whose persistence is above both: a share of the range of the finite values, and in the unit of the
+        loss.
+
+    Returns
+    -------
+    features : dict of str to float
+        For every graph g: `n_minima_g`, `n_saddles_g`, `average_persistence_g`, `average_persistence_closed_g` and
+        `total_persistence_g`, for a grid graph also `h1_count_g`, `h1_total_g` and `h1_max_g` of the finite pairs of
+        the cubical complex; once: `nonfinite_count`, and `sharpness` if the grid has a centre. Persistences in the unit
+        of the loss.
+    trees : dict of str to MergeTree
+        Merge tree by graph.
+
+    Raises
+    ------
+    ValueError
+        If `coordinates` do not fit `values`, a graph is unknown, or `threshold` is negative.
+
+    Examples
+    --------
+    >>> features, trees = landscape_features([[0.0, 2.0, 1.0]], [[0.0], [0.0, 1.0, 2.0]], ["grid4"])
+    >>> features["n_minima_grid4"], features["average_persistence_grid4"]
+    (2.0, 1.0)
     """
     values = np.asarray(values, dtype=np.float64)
     if values.shape != tuple(len(np.asarray(axis)) for axis in coordinates):
@@ -94,7 +162,7 @@ def landscape_features(
     features = {"nonfinite_count": float((~np.isfinite(values)).sum())}
     if all(size % 2 for size in values.shape):
         features |= sharpness(values)
-    least = least_persistence(values, threshold, rounding)
+    least = persistence_threshold(values, threshold, rounding)
     trees = {}
     for graph in graphs:
         tree = trees[graph] = merge_tree(values, surface_edges(coordinates, graph), threshold=least)
@@ -105,8 +173,8 @@ def landscape_features(
     return features, trees
 
 
-def least_persistence(values: ArrayLike, threshold: float, rounding: float) -> float:
-    """What a pair's persistence must exceed: a share of the range of the finite values, and their rounding."""
+def persistence_threshold(values: ArrayLike, threshold: float, rounding: float) -> float:
+    """Return the persistence that a pair must exceed: a share of the range of the finite values, or their rounding."""
     values = np.asarray(values, dtype=np.float64)
     finite = values[np.isfinite(values)]
     return max(threshold * float(np.ptp(finite)), rounding) if len(finite) else rounding
@@ -117,7 +185,7 @@ TREE_FEATURES = ("n_minima", "n_saddles", "average_persistence", "average_persis
 
 
 def tree_features(tree: MergeTree) -> dict[str, float]:
-    """The `TREE_FEATURES` of a tree."""
+    """Return the `TREE_FEATURES` of a merge tree."""
     return {name: float(getattr(tree, name)) for name in TREE_FEATURES}
 
 

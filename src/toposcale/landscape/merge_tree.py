@@ -1,4 +1,4 @@
-"""Merge tree of the sublevel sets of a function on a graph, and its persistence pairs in degree 0."""
+"""Merge tree of the sublevel sets of a function on a graph, and its H0 persistence pairs."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,20 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 @dataclass(frozen=True)
 class MergeTree:
-    """Which sublevel components are born and which merge into which, but for pairs below the threshold.
+    """Births and merges of sublevel components whose persistence is above a threshold.
 
-    values: float64 (n,), as given. minima: int64 (n_minima,), the vertex that starts each component, by
-    (value, index). saddles: int64 (n_saddles,), the vertex of each merge event in the order of the events; a
-    vertex at which three components meet stands there twice. dying, surviving: int64 (n_saddles,), the
-    minimum of the younger component, which ends at that saddle, and of the older one, which takes it over.
-    roots: int64 (n_components,), the deepest minimum of every connected component of the graph.
+    Attributes
+    ----------
+    values : ndarray of shape (n,)
+        Values of the vertices, float64.
+    minima : ndarray of shape (n_minima,)
+        Vertex that starts each component, by (value, index), int64.
+    saddles : ndarray of shape (n_saddles,)
+        Vertex of each merge in order; one at which three components meet occurs twice, int64.
+    dying, surviving : ndarray of shape (n_saddles,)
+        Minimum of the younger component, which ends at the saddle, and of the older one, which goes on, int64.
+    roots : ndarray of shape (n_components,)
+        Deepest minimum of every connected component of the graph, int64.
     """
 
     values: np.ndarray
@@ -28,25 +35,24 @@ class MergeTree:
 
     @property
     def n_minima(self) -> int:
-        """Leaves of the tree."""
+        """Return the number of leaves."""
         return len(self.minima)
 
     @property
     def n_saddles(self) -> int:
-        """Merge events, counted with multiplicity."""
+        """Return the number of merges, with multiplicity."""
         return len(self.saddles)
 
     @property
     def n_components(self) -> int:
-        """Connected components of the graph; above one there are that many trees."""
+        """Return the number of connected components of the graph, which is the number of trees."""
         return len(self.roots)
 
     @property
     def diagram(self) -> np.ndarray:
-        """Birth and death of every component, float64 (n_minima, 2), sorted.
+        """Return birth and death of every component (n_minima, 2) in the unit of the values, sorted, float64.
 
-        Units of the loss. The essential ones die at infinity. A component that ends only at a vertex of
-        non-finite value dies at infinity as well.
+        Essential components, and those that end at a vertex of non-finite value, die at infinity.
         """
         filtration = _filtration(self.values)
         births = filtration[np.concatenate([self.dying, self.roots])]
@@ -55,25 +61,25 @@ class MergeTree:
 
     @property
     def persistences(self) -> np.ndarray:
-        """Death minus birth of the finite pairs, float64, in the order of the diagram."""
+        """Return death - birth of the finite pairs in the order of the diagram, float64."""
         finite = self.diagram[np.isfinite(self.diagram).all(axis=1)]
         return finite[:, 1] - finite[:, 0]
 
     @property
     def total_persistence(self) -> float:
-        """Sum of death minus birth over the finite pairs; 0 when there is none."""
+        """Return the sum of death - birth over the finite pairs; 0 if there is none."""
         return float(self.persistences.sum())
 
     @property
     def average_persistence(self) -> float:
-        """Mean of death minus birth over the finite pairs; 0 when there is none (Xie et al. 2024)."""
+        """Return the mean of death - birth over the finite pairs (Xie et al. 2024); 0 if there is none."""
         return self.total_persistence / len(self.persistences) if len(self.persistences) else 0.0
 
     @property
     def average_persistence_closed(self) -> float:
-        """The same mean with one pair more, from the least to the largest finite value; NaN without a finite value.
+        """Return that mean with one more pair, the least and the largest finite value; NaN without a finite value.
 
-        So the Topology ToolKit counts, which pairs the global minimum with the global maximum.
+        The Topology ToolKit pairs the global minimum with the global maximum in this way.
         """
         finite = self.values[np.isfinite(self.values)]
         if not len(finite):
@@ -82,18 +88,36 @@ class MergeTree:
 
 
 def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -> MergeTree:
-    """Merge tree of the sublevel sets of `values` on the graph `edges`, in O(m log m).
+    """Compute the merge tree of the sublevel sets of a function on a graph, in O(m log m).
 
-    Vertices enter by (value, index), which settles every tie; a non-finite value enters last. values: (n,),
-    or a grid that is read in C order; edges: integers (m, 2) into it, in any order. The older component, of
-    smaller (value, index), survives a merge (elder rule); pairs whose persistence is not above `threshold` are
-    dropped, so a constant function has one minimum and no saddle. What survives a merge is at least as persistent as
-    what ends there, so a dropped branch carries no kept one. `ValueError`: no value, edges of another shape, a
-    vertex that does not exist, or a negative threshold.
+    Vertices enter by (value, index), which settles ties; non-finite values enter last. At a merge the component of the
+    smaller minimum survives (elder rule). It is at least as persistent as the other one, so a dropped branch carries no
+    kept one.
 
-    Every vertex is first led down its steepest path to a minimum, for all vertices at once. Two minima are joined below
-    a level by the graph if and only if they are joined by edges between such basins whose upper end lies below it, so
-    the merges are those of the minimum spanning tree of the basins, and only that is walked edge by edge.
+    Parameters
+    ----------
+    values : array_like of shape (n,) or a grid
+        Values of the vertices; a grid is read in C order.
+    edges : array_like of shape (m, 2)
+        Vertex pairs, integers, in any order.
+    threshold : float
+        Pairs whose persistence is not above it are dropped, in the unit of `values`.
+
+    Returns
+    -------
+    MergeTree
+        A constant function has one minimum and no saddle.
+
+    Raises
+    ------
+    ValueError
+        If there is no value, `edges` has another shape or an unknown vertex, or `threshold` is negative.
+
+    Examples
+    --------
+    >>> tree = merge_tree([0.0, 2.0, 1.0], [[0, 1], [1, 2]])
+    >>> tree.minima.tolist(), tree.saddles.tolist(), tree.diagram.tolist()
+    ([0, 2], [1], [[0.0, inf], [1.0, 2.0]])
     """
     if not threshold >= 0:
         raise ValueError(f"threshold: need 0 or more, got {threshold}")
@@ -104,6 +128,8 @@ def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     lower, upper = np.sort(rank[edges], axis=1).T  # from here on a vertex is its rank
+    # Two minima are joined below a level by the graph if and only if they are joined by edges between basins of steepest
+    # descent whose upper end lies below it. So the merges are those of the minimum spanning tree of the basins.
     basin = _basins(lower, upper, len(values))
     saddle, dying, surviving = _elder_rule(*_basin_tree(basin, lower, upper))
     ends = np.zeros(len(values), dtype=bool)
@@ -123,7 +149,7 @@ def merge_tree(values: ArrayLike, edges: ArrayLike, *, threshold: float = 0.0) -
 
 
 def _filtration(values: np.ndarray) -> np.ndarray:
-    """Values with everything non-finite moved to the top, where it enters last."""
+    """Return the values (n,) with infinity in the place of non-finite ones."""
     return np.where(np.isfinite(values), values, np.inf)
 
 
@@ -141,7 +167,7 @@ def _checked_edges(edges: ArrayLike, count: int) -> np.ndarray:
 
 
 def _basins(lower: np.ndarray, upper: np.ndarray, count: int) -> np.ndarray:
-    """The minimum that each vertex reaches by going to its lowest neighbour again and again."""
+    """Return the minimum (n,) that each vertex reaches by steepest descent."""
     target = np.arange(count)
     np.minimum.at(target, upper, lower)
     while True:
@@ -152,7 +178,7 @@ def _basins(lower: np.ndarray, upper: np.ndarray, count: int) -> np.ndarray:
 
 
 def _basin_tree(basin: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Minimum spanning forest of the basins: (saddle, basin, basin) of its edges by ascending saddle."""
+    """Return (saddle, basin, basin) of the edges of the minimum spanning forest of the basins, saddles ascending."""
     left, right = basin[lower], basin[upper]
     crossing = left != right
     upper = upper[crossing]
@@ -172,7 +198,7 @@ def _basin_tree(basin: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tupl
 
 
 def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(saddle, dying minimum, surviving minimum) of every merge, saddles ascending."""
+    """Return (saddle, dying minimum, surviving minimum) of every merge, saddles ascending."""
     oldest = {vertex: vertex for vertex in np.union1d(left, right).tolist()}
 
     def root(vertex: int) -> int:
@@ -182,19 +208,18 @@ def _elder_rule(saddle: np.ndarray, left: np.ndarray, right: np.ndarray) -> tupl
         return vertex
 
     merges = np.empty((len(saddle), 2), dtype=np.int64)
-    for place, ends in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
-        merges[place] = older, younger = sorted(map(root, ends))
+    for index, ends in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        merges[index] = older, younger = sorted(map(root, ends))
         oldest[younger] = older
     return saddle, merges[:, 1], merges[:, 0]
 
 
 @dataclass(frozen=True)
 class MergeTreeLayout:
-    """A planar drawing of a merge tree: heights are losses, and no two branches cross.
+    """Planar drawing of a merge tree without crossings; heights are losses.
 
-    leaf: dict from minimum vertex to its x. nodes: float64 (k, 2), the x and height of every minimum and
-    every saddle. segments: float64 (s, 2, 2), the line segments as pairs of (x, height): each branch is
-    vertical, and the branches that meet at a saddle are joined by a horizontal bar.
+    leaf: x by minimum vertex. nodes: float64 (k, 2), x and height of every minimum and saddle. segments: float64 (s, 2,
+    2), the ends of each branch, which is vertical, and of the horizontal bar at each saddle.
     """
 
     leaf: dict[int, float]
@@ -203,10 +228,10 @@ class MergeTreeLayout:
 
 
 def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
-    """Coordinates that draw `tree`: leaves at x = 0, 1, ..., a saddle midway between what it joins.
+    """Return coordinates that draw `tree`: leaves at x = 0, 1, ..., a saddle midway between what it joins.
 
-    Components of the graph stand side by side; each root rises to the largest finite value. Non-finite
-    heights are drawn a tenth of the range above that.
+    Components stand side by side; roots rise to the largest finite value, non-finite heights a tenth of the range above
+    it.
     """
     leaves = _leaf_order(tree)
     leaf = {int(vertex): float(x) for x, vertex in enumerate(leaves)}
@@ -233,7 +258,7 @@ def merge_tree_layout(tree: MergeTree) -> MergeTreeLayout:
 
 
 def _leaf_order(tree: MergeTree) -> np.ndarray:
-    """Minima from left to right such that the leaves below every saddle stand together."""
+    """Return the minima (n_minima,) from left to right, the leaves below every saddle side by side."""
     after = {int(vertex): -1 for vertex in tree.minima}  # linked lists, so that a merge costs O(1)
     last = {vertex: vertex for vertex in after}
     for dying, surviving in zip(tree.dying.tolist(), tree.surviving.tolist(), strict=True):

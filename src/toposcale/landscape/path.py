@@ -1,4 +1,4 @@
-"""The way that training takes through parameter space: seen in its principal plane, and the loss around it."""
+"""Principal plane of a training trajectory, and the loss around it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ _FLAT = 1e-9
 
 @dataclass(frozen=True)
 class PrincipalPlane:
-    """The plane through the last of n points that holds most of their squared distances from it.
+    """Plane through the last of n points that holds most of their squared distances from it, in weight units.
 
-    directions: two orthonormal directions. coordinates: float64 (n, 2), distances along them from the last point.
-    distance: float64 (n,), how far each point is from the plane. All in weight units.
+    directions: two orthonormal directions. coordinates: float64 (n, 2), along them from the last point. distance:
+    float64 (n,), of each point from the plane.
     """
 
     directions: list[Parameters]
@@ -27,18 +27,18 @@ class PrincipalPlane:
 
 
 def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
-    """The principal plane of a path, after Li et al. (2018), section 7: PCA of the differences from its last point.
+    """Return the principal plane of a trajectory: PCA of differences from its last point (Li et al. 2018, section 7).
 
-    The sign of a direction makes its entry of largest magnitude positive. `ValueError`: points that are not finite,
-    or that all lie on a line with the last one, fewer than three among them.
+    The entry of largest magnitude of a direction is positive. ValueError: points that are not finite, fewer than three,
+    or all on a line with the last one.
     """
     flat = np.stack([flatten(point) for point in points])
     if not np.isfinite(flat).all():
-        raise ValueError("points: they must be finite")
+        raise ValueError("points: must be finite")
     differences = flat - flat[-1]
     _, singular, axes = np.linalg.svd(differences, full_matrices=False)
     if len(singular) < 2 or singular[1] <= _FLAT * singular[0]:
-        raise ValueError("points: they lie on a line, and span no plane")
+        raise ValueError("points: lie on a line and span no plane")
     axes = axes[:2] * np.sign(axes[[0, 1], np.abs(axes[:2]).argmax(axis=1)])[:, None]
     coordinates = differences @ axes.T
     distance = np.linalg.norm(differences - coordinates @ axes, axis=1)
@@ -46,15 +46,15 @@ def principal_plane(points: Sequence[Parameters]) -> PrincipalPlane:
 
 
 def path_surface(loss: Loss, end: Parameters, plane: PrincipalPlane, *, steps: int) -> LossSurface:
-    """Loss on a window of the plane that holds the whole path; coordinates as those of the plane, from `end`."""
+    """Return the loss on a window of the plane that holds the whole trajectory; coordinates as those of the plane."""
     low, high = plane.coordinates.min(axis=0), plane.coordinates.max(axis=0)
     middle, half = (low + high) / 2, (0.5 + MARGIN) * (high - low)
     centre = dict(end)
-    for place, direction in zip(middle.tolist(), plane.directions, strict=True):
-        centre = {name: tensor + place * direction[name] for name, tensor in centre.items()}
+    for offset, direction in zip(middle.tolist(), plane.directions, strict=True):
+        centre = {name: tensor + offset * direction[name] for name, tensor in centre.items()}
     window = [
         {name: length * tensor for name, tensor in direction.items()}
         for length, direction in zip(half.tolist(), plane.directions, strict=True)
     ]
     values, scale = loss_surface(loss, centre, window, steps=steps).values, np.linspace(-1.0, 1.0, steps)
-    return LossSurface(values, tuple(place + length * scale for place, length in zip(middle, half, strict=True)))
+    return LossSurface(values, tuple(offset + length * scale for offset, length in zip(middle, half, strict=True)))

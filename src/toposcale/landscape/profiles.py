@@ -1,4 +1,4 @@
-"""Landscape profiles: how much of a sampled surface each valley holds, level by level."""
+"""Landscape profiles: the share of a sampled surface in each basin, by level."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,14 @@ from toposcale.landscape.merge_tree import MergeTree, merge_tree
 class LandscapeProfile:
     """Mass of the sublevel components by level.
 
-    levels: float64 (l,), ascending losses. minima: int64 (m,), the vertex that names each component. mass:
-    float64 (l, m), the share of all vertices in the component named by that minimum at that level, 0 before
-    its birth and after it has merged into an older one.
+    Attributes
+    ----------
+    levels : ndarray of shape (l,)
+        Ascending losses, float64.
+    minima : ndarray of shape (m,)
+        Vertex that names each component, int64.
+    mass : ndarray of shape (l, m)
+        Share of all vertices in the component, 0 before its birth and after its merge into an older one, float64.
     """
 
     levels: np.ndarray
@@ -25,11 +30,34 @@ class LandscapeProfile:
 
 
 def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100) -> LandscapeProfile:
-    """Profile of the sublevel sets of `values` on the graph `edges` (Geniesse et al. 2024, arXiv 2411.12136).
+    """Compute the landscape profile of a function on a graph.
 
-    `levels` losses evenly from the least to the largest finite value, and every birth and merge among them;
-    see `merge_tree` for the arguments. Vertices of non-finite value belong to no component, but count in the
-    whole. `ValueError`: fewer than 2 levels, and what `merge_tree` raises.
+    Parameters
+    ----------
+    values, edges
+        As in `merge_tree`. Vertices of non-finite value belong to no component, but count in the whole.
+    levels : int
+        Number of even levels from the least to the largest finite value; all births and merges are added.
+
+    Returns
+    -------
+    LandscapeProfile
+        Levels in the unit of `values`, and mass by level and minimum; no level if no value is finite.
+
+    Raises
+    ------
+    ValueError
+        If `levels` is below 2, and as in `merge_tree`.
+
+    References
+    ----------
+    Geniesse et al. 2024, arXiv:2411.12136.
+
+    Examples
+    --------
+    >>> profile = landscape_profile([0.0, 2.0, 1.0], [[0, 1], [1, 2]], levels=2)
+    >>> profile.levels.tolist(), profile.mass.round(2).tolist()
+    ([0.0, 1.0, 2.0], [[0.33, 0.0], [0.33, 0.33], [1.0, 0.0]])
     """
     if levels < 2:
         raise ValueError(f"levels: need at least 2, got {levels}")
@@ -46,7 +74,7 @@ def landscape_profile(values: ArrayLike, edges: ArrayLike, *, levels: int = 100)
 
 
 def _masses(tree: MergeTree, edges: np.ndarray, level: float) -> np.ndarray:
-    """Share of all vertices in each minimum's component; the oldest minimum of a component has it all."""
+    """Return the share (m,) of all vertices in each minimum's component at a level; its oldest minimum has it all."""
     count = len(tree.values)
     inside = np.isfinite(tree.values) & (tree.values <= level)
     kept = edges[inside[edges].all(axis=1)]

@@ -1,4 +1,4 @@
-"""Loss on a grid around a point of parameter space, along given directions."""
+"""Losses on a grid around a point of parameter space, along given directions."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,18 @@ _ROUNDINGS = 16  # units in the last place by which the sums behind a loss diffe
 
 @dataclass(frozen=True)
 class LossSurface:
-    """Losses float64 (n,) * k on a grid, and per axis the signed true ||delta theta||, float64 (n,).
+    """Losses on a grid; non-finite ones are kept.
 
-    Along several axes at once the distance from the centre is the root of the sum of squares of the
-    coordinates, because the directions are orthogonal. Non-finite losses are kept as they are. rounding: how far
-    two of the losses may differ by the precision they were computed in, in units of the loss.
+    The distance of a point from the centre is the norm of its coordinates, since the directions are orthogonal.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n,) * k
+        Losses, float64.
+    coordinates : tuple of ndarray of shape (n,)
+        Signed true ||delta theta|| along each axis, float64.
+    rounding : float
+        How far two losses may differ by the precision they were computed in, in the unit of the loss.
     """
 
     values: np.ndarray
@@ -31,7 +38,7 @@ class LossSurface:
 
     @property
     def points(self) -> np.ndarray:
-        """Coordinates of all grid points in C order, float64 (n^k, k)."""
+        """Return the coordinates (n^k, k) of all grid points in C order, float64."""
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.coordinates, indexing="ij")], axis=1)
 
 
@@ -45,17 +52,49 @@ def loss_surface(
     chunk: int | None = None,
     threads: int = 1,
 ) -> LossSurface:
-    """Loss at theta + a_1 d_1 + ... on a grid of `steps` points an axis, a_i evenly from -extent to extent.
+    """Evaluate a loss on a grid theta + a_1 d_1 + ..., with each a_i evenly from -extent to extent.
 
-    One to three directions, orthogonal to each other. An odd number of steps has theta itself in its centre. For random
-    directions extent 1 is a step as long as the weights themselves; for unit eigenvectors it is a distance of 1.
+    Each thread uses one thread for its tensor operations, so values do not depend on their number.
 
-    Points are dealt out to `threads` threads, each with one thread for its tensor operations, so the values do not
-    depend on the number of threads; `module_loss` and `probe_loss` may be called from several at once. `chunk` points
-    at a time go through torch.func.vmap where the loss allows it; by default one on the CPU, where batched products of
-    narrow matrices are slower than plain ones, and 16 elsewhere. See Li et al. (2018), Xie et al. (2024).
-    `ValueError`: a wrong number of directions, tensors that do not match the parameters, or steps, extent,
-    chunk or threads out of range; a loss that gives two values at one point, or other values from several threads.
+    Parameters
+    ----------
+    loss : callable
+        Function of a dict of tensors that returns a scalar tensor. `module_loss` and `probe_loss` are safe with
+        threads.
+    parameters : mapping of str to Tensor
+        Centre theta of the grid.
+    directions : sequence of mapping of str to Tensor
+        One to three orthogonal directions d_i.
+    steps : int
+        Points per axis; an odd number has theta in its centre.
+    extent : float
+        Largest coefficient: 1 is the norm of the weights for random directions, a distance of 1 for unit eigenvectors.
+    chunk : int, optional
+        Points at a time through torch.func.vmap where the loss allows it. By default 1 on the CPU, where batched
+        products of narrow matrices are slower, and 16 elsewhere.
+    threads : int
+        Number of threads.
+
+    Returns
+    -------
+    LossSurface
+        Losses and coordinates.
+
+    Raises
+    ------
+    ValueError
+        If the directions are of a wrong number or do not match the parameters, `steps`, `extent`, `chunk` or `threads`
+        is out of range, or the loss gives two values at one point, in one thread or in several.
+
+    References
+    ----------
+    Li et al., NeurIPS 2018, arXiv:1712.09913; Xie et al. 2024, arXiv:2411.09807.
+
+    Examples
+    --------
+    >>> surface = loss_surface(lambda p: p["w"] ** 2, {"w": torch.tensor(0.0)}, [{"w": torch.tensor(1.0)}], steps=3)
+    >>> surface.values.tolist(), surface.coordinates[0].tolist()
+    ([1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])
     """
     _check_directions(parameters, directions)
     if steps < 1:
@@ -70,8 +109,9 @@ def loss_surface(
 
 
 def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, steps: int) -> LossSurface:
-    """Loss at `steps` even points from `start` to `end`, both included; coordinates count from `start`.
-    `ValueError`: fewer than 2 steps, or tensors that do not match.
+    """Return losses at `steps` even points from `start` to `end`, both included; coordinates count from `start`.
+
+    ValueError: fewer than 2 steps, or tensors that do not match.
     """
     if steps < 2:
         raise ValueError(f"steps: a segment needs at least 2, got {steps}")
@@ -83,7 +123,7 @@ def segment_losses(loss: Loss, start: Mapping[str, Tensor], end: Mapping[str, Te
 
 
 def rounding_of(values: np.ndarray, parameters: Mapping[str, Tensor]) -> float:
-    """How far losses may differ by rounding alone: some units in the last place of the parameters' precision."""
+    """Return how far losses may differ by rounding: some units in the last place of the parameters' precision."""
     coarsest = max(torch.finfo(tensor.dtype).eps for tensor in parameters.values())
     return _ROUNDINGS * coarsest * float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
@@ -97,7 +137,7 @@ def losses_at(
     chunk: int | None = None,
     threads: int = 1,
 ) -> np.ndarray:
-    """Losses, float64 (m,), at points whose coefficients on the directions are the rows of `grid` (m, k)."""
+    """Return losses (m,) at points whose coefficients on the directions are the rows of `grid` (m, k), float64."""
     centre = detached(parameters)
     if chunk is None:
         chunk = 1 if all(tensor.device.type == "cpu" for tensor in centre.values()) else 16
@@ -121,7 +161,7 @@ def _check_repeatable(
     alone: Callable[[np.ndarray], np.ndarray],
     together: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
 ) -> None:
-    """`ValueError` if points one after another have other losses than the same points at once."""
+    """Raise a ValueError if points one after another have other losses than the same points at once."""
     first, again = np.concatenate(together(parts)), np.concatenate([alone(part) for part in parts])
     differ = np.flatnonzero(~((first == again) | (np.isnan(first) & np.isnan(again))))
     if len(differ):
@@ -135,7 +175,7 @@ def _check_repeatable(
 def _losses(
     loss: Loss, centre: Parameters, directions: Sequence[Mapping[str, Tensor]], coefficients: np.ndarray
 ) -> np.ndarray:
-    """Losses at a few points at once, in the calling thread."""
+    """Return the losses of a few points at once, in the calling thread."""
 
     def moved(coefficient: Sequence[float] | Tensor) -> Parameters:
         point = dict(centre)
@@ -170,5 +210,5 @@ def _check_directions(parameters: Mapping[str, Tensor], directions: Sequence[Map
 
 
 def norm(direction: Mapping[str, Tensor]) -> float:
-    """Length of a direction, in weight units."""
+    """Return the length of a direction, in weight units."""
     return float(np.sqrt(sum(float((tensor.double() ** 2).sum()) for tensor in direction.values())))

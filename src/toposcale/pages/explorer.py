@@ -15,7 +15,7 @@ from toposcale.analysis.series import with_metrics
 from toposcale.figures.landscape_comparison import counted_tree, loss_grid
 from toposcale.figures.style import model_appearances
 from toposcale.landscape import merge_tree_layout
-from toposcale.landscape.planes import most_telling
+from toposcale.landscape.planes import most_informative
 from toposcale.pages.columns import columns, described, keys_of, rounded
 
 MOST_BARS = 700_000
@@ -63,7 +63,7 @@ def parts(
     if surfaces is None or surfaces.empty:
         surfaces = pd.DataFrame(columns=["model", "step", "x", "y", "loss"])
     else:
-        surfaces = surfaces[surfaces["plane"] == most_telling(set(surfaces["plane"]))]
+        surfaces = surfaces[surfaces["plane"] == most_informative(set(surfaces["plane"]))]
     stride = int(np.ceil(np.sqrt(max(1.0, len(surfaces) / most_losses))))  # of the rows and columns of each surface
     sizes = models.drop_duplicates("model").set_index("model")["n_parameters"]
     made: dict[str, dict[str, Any]] = {
