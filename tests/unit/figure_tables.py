@@ -245,13 +245,6 @@ def landscape_features_table() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
 
 
-def landscape_information_table() -> pd.DataFrame:
-    """What of the table above is constant."""
-    table = landscape_features_table()[["model", "feature"]].drop_duplicates()
-    constant = table["feature"].isin(["n_saddles_random_1_grid8", "total_persistence_random_1_grid8"])
-    return table.assign(verdict=np.where(constant, "uninformative", "informative"))
-
-
 def profiles_table() -> pd.DataFrame:
     """Two basins on each of two lines; the younger ends where it meets the older."""
     rows = []
@@ -318,7 +311,6 @@ def landscape_tables() -> dict[str, pd.DataFrame]:
         "models": models_table(),
         "surfaces": surfaces_table(),
         "path_surfaces": path_surfaces_table(),
-        "landscape_information": landscape_information_table(),
         "trajectories": trajectories_table(),
         "densities": densities_table(),
         "profiles": profiles_table(),

@@ -287,10 +287,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "landscape_evolution": _landscape(
         "Loss landscape over training",
-        "Saddles and persistence of the loss surface on each plane, and its curvature, over training. A feature is "
-        "called uninformative if it is constant, or if it differs as much between random draws (of the probe batch and "
-        "the directions) as between checkpoints. tables/landscape_information has the numbers.",
-        tables=("features", "models", "landscape_information"),
+        "Saddles and persistence of the loss surface on each plane, and its curvature, over training.",
     ),
     "property_evaluation": _landscape(
         "Shape of the landscape against performance and curvature",

@@ -209,17 +209,15 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
     axes.grid(axis="x", visible=False)
 
 
-def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_information: pd.DataFrame) -> Figure:
-    """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
+def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Saddles and persistence on each plane, a row a plane, and the curvature over training."""
     planes, graph = _planes_of(features)
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
-    verdicts = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
     series, titles = [], []
     for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
         title = feature_name(shape, SOURCE)
         title += f"\n{plane_words(plane)}" if plane else ""
-        title += "\n(uninformative)" if verdicts.get(name) == {"uninformative"} else ""
         series.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
         titles.append(title)
     return grids.line_grid(models, series, titles, 3, title=f"shape by {graph}")
