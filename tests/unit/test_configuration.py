@@ -109,6 +109,11 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
     [
         ({"trainin": {}}, "config key trainin is unknown; did you mean training?"),
         ({"training": {"step": 5}}, "config key training.step is unknown; did you mean steps?"),
+        (
+            {"weights": {"layers": {"heads": False}}},
+            "config key weights.layers.heads was removed: cut the heads from the matrices and hand them to "
+            "toposcale.describe by name",
+        ),
         ({"training": {"steps": "abc"}}, 'config key training.steps holds "abc", but must be an integer'),
         ({"training": {"steps": 0}}, "config key training.steps holds 0, but must be an integer at least 1"),
         ({"training": {"steps": True}}, "config key training.steps holds true, but must be an integer"),

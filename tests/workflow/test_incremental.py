@@ -42,7 +42,6 @@ CHANGES = {
     "training.device": ("cpu", {"train"}),
     "weights.layers.include": (["*mlp*"], {"weight_features"}),
     "weights.layers.exclude": (["*mlp*"], {"weight_features"}),
-    "weights.layers.heads": (True, {"weight_features"}),
     "weights.features": (["norms"], {"weight_features"}),
     "weights.max_points": (7, {"weight_features"}),
     "weights.max_dimension": (0, {"weight_features"}),
