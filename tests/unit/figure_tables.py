@@ -168,13 +168,6 @@ def diagrams_table(steps: tuple[int, ...] | range = LOG_STEPS, source: str = "em
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "dimension", "birth", "death"])
 
 
-def last_diagrams_table() -> pd.DataFrame:
-    """Diagrams of three sources at the last step."""
-    sources = ("weights", "embeddings", "landscape")
-    table = pd.concat([diagrams_table((LAST_STEP,), source) for source in sources], ignore_index=True)
-    return table.assign(layer=table["layer"].where(table["source"] != "landscape", "negative_1"))
-
-
 def surfaces_table(points: int = 21) -> pd.DataFrame:
     """A bowl with bumps, so that there are several minima."""
     axis = np.linspace(-3, 3, points)
@@ -286,7 +279,6 @@ def all_tables() -> dict[str, pd.DataFrame]:
         **transition_tables(whole, metrics),
         "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
-        "last_diagrams": last_diagrams_table(),
         "forecasts": forecasts,
         "advice": advice_table(moments(histories)),
         "candidates": candidate_table(moments(histories)),

@@ -245,15 +245,6 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("surfaces", "models"),
         of="model",
     ),
-    "persistence_diagram": _weights(
-        "landscape",
-        "Persistence diagrams",
-        "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
-        "the texts that it embeds, and of its loss surface (H0: valleys; H1: enclosed hills). A class far from the "
-        "diagonal has a large persistence.",
-        tables=("last_diagrams", "models"),
-        of="model",
-    ),
     "landscape_comparison": FigureEntry(
         "Loss landscape",
         "landscape",

@@ -66,9 +66,6 @@ _DEFINITIONS = {
         number("value", "value of the feature, in the unit that docs/method.md gives"),
     ),
     "diagrams": table("the bars of the persistence diagrams", (MODEL, STEP, SOURCE, LAYER, *BAR)),
-    "last_diagrams": table(
-        "the same for the last checkpoint of every model, also for the weights", (MODEL, STEP, SOURCE, LAYER, *BAR)
-    ),
     "vectors": table(
         "persistence diagrams as vectors of one length",
         (MODEL, STEP, SOURCE, *ENTRY),
