@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.decisions import advice_table, candidate_table, moments
-from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 from toposcale.analysis.ranking import ranking_tables
 from toposcale.analysis.scaling import scaling_tables
@@ -277,7 +276,6 @@ def all_tables() -> dict[str, pd.DataFrame]:
         **analysed(features, metrics),
         **scaling_tables(whole, metrics, models, seed=1, resamples=20),
         **transition_tables(whole, metrics),
-        "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "forecasts": forecasts,
         "advice": advice_table(moments(histories)),

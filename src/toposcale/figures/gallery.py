@@ -174,15 +174,6 @@ FIGURES: dict[str, FigureEntry] = {
         "compute, if both started from scratch.",
         tables=("metrics", "models"),
     ),
-    "early_stopping": FigureEntry(
-        "Forecasts and decisions",
-        "weights",
-        "forecasting",
-        "Early stopping on a feature, against stopping on the validation loss",
-        "The rule stops a training once a feature has not improved for some checkpoints. It is compared with the "
-        "same rule on the validation loss: steps saved, and increase of the final loss.",
-        tables=("early_stopping_summary",),
-    ),
     "embedding_summary": _embeddings(
         "grids",
         "Embeddings over training",
