@@ -202,12 +202,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         tables=("features", "metrics", "models"),
     ),
-    "topology_and_spectra": _embeddings(
-        "embeddings",
-        "Embeddings: topology and spectra ranked by correlation",
-        "How closely topological and spectral features of the embeddings follow the metrics.",
-        tables=("ranking",),
-    ),
     "wasserstein_rate": _embeddings(
         "embeddings",
         "Rate of change of the diagrams of the embeddings",
