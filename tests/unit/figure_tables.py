@@ -9,7 +9,6 @@ from toposcale.analysis.decisions import advice_table, candidate_table, moments
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 from toposcale.analysis.ranking import ranking_tables
 from toposcale.analysis.scaling import scaling_tables
-from toposcale.analysis.transitions import transition_tables
 from toposcale.analysis.verdicts import verdict_tables
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
@@ -275,7 +274,6 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "training": training,
         **analysed(features, metrics),
         **scaling_tables(whole, metrics, models, seed=1, resamples=20),
-        **transition_tables(whole, metrics),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
         "forecasts": forecasts,
         "advice": advice_table(moments(histories)),

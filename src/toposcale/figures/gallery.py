@@ -141,13 +141,6 @@ FIGURES: dict[str, FigureEntry] = {
         "fitted power laws.",
         tables=("features", "metrics", "scaling", "models"),
     ),
-    "transitions": _statistics(
-        "statistics",
-        "Transitions during training",
-        "The step at which each series changes most, the step from which it changes little (by the published rule), "
-        "and the change points of its slope.",
-        tables=("transitions", "change_points", "models"),
-    ),
     "forecast_comparison": _forecasts(
         "Forecasts of the final loss from the first part of training",
         "Mean absolute error, over the models, of each forecast of the final validation loss from the "
