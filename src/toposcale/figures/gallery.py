@@ -223,16 +223,6 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("surfaces", "models"),
         of="model",
     ),
-    "landscape_comparison": FigureEntry(
-        "Loss landscape",
-        "landscape",
-        "landscape_comparison",
-        "Loss landscapes over training",
-        "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
-        "its persistence diagram, including the pair of the least and the largest loss.",
-        tables=("surfaces", "models"),
-        of="model",
-    ),
     "spectral_density": _landscape(
         "Spectral density of the Hessian",
         "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "

@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, metric_name
 from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.figures import grids, panels
-from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
+from toposcale.figures.surfaces import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_telling, plane_words
 
