@@ -146,7 +146,7 @@ def _advise(given: argparse.Namespace) -> None:
     else:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-        print("\n".join(filter(None, [advice.chart(min(64, max((width or 80) - 12, 20))), advice.text(width)])))
+        print(advice.text(width))
 
 
 def _amount(text: str) -> float:

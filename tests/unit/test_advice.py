@@ -90,15 +90,6 @@ def test_one_candidate_is_nothing_to_choose_between():
     assert "`kind: planned`" in advice.sentence
 
 
-def test_prices_follow_from_what_a_gpu_does():
-    live = run("100M", 100_000_000, until=0.5)
-    advice = advise_on(live, [], Request(sizes=(2,), gpu_flops=1e12, gpu_price=2.0))
-    finish = next(row for row in advice["candidates"] if row["candidate"] == "finish")
-    assert finish["gpu_hours"] == pytest.approx(live.compute_left / 1e12 / 3600)
-    assert finish["price"] == pytest.approx(2 * finish["gpu_hours"])
-    assert "GPU-hours" in str(advice)
-
-
 def test_one_size_says_little_of_another_and_two_say_more():
     live = run("100M", 100_000_000, until=0.3)
     width = []

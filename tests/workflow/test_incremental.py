@@ -105,9 +105,7 @@ CHANGES = {
     "forecasts.loss": ("task.ppl", {"scores"}),
     "decision.remaining": (1e9, {"decisions"}),
     "decision.sizes": ([8], {"decisions"}),
-    # They are read by the advice alone.
-    "decision.gpu_flops": (1e12, set()),
-    "decision.gpu_price": (2.0, set()),
+    # It is read by the advice alone.
     "decision.target_loss": (2.0, set()),
     "figures.dpi": (100, {"figures"}),
     "models.{name}.d_model": (8, {"train", "models_table"}),

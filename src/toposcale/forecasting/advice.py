@@ -73,17 +73,9 @@ class Advice(Mapping[str, Any]):
         return [(int(step), self.law.forecast(self.training, int(step))) for step in np.unique(np.rint(steps))]
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """A row for each option, with its price where the price of compute is known."""
+        """A row for each option."""
         options = self.decision.options if self.decision else ()
-        return [
-            option.as_row() | {"flop": option.candidate.compute} | self._price(option.candidate.compute)
-            for option in options
-        ]
-
-    def _price(self, flop: float) -> dict[str, float | None]:
-        speed, price = self.request.gpu_flops, self.request.gpu_price
-        hours = flop / speed / 3600 if speed else None
-        return {"gpu_hours": hours, "price": hours * price if hours is not None and price is not None else None}
+        return [option.as_row() | {"flop": option.candidate.compute} for option in options]
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -180,10 +172,6 @@ class Advice(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def chart(self, width: int = 64, height: int = 12) -> str:
-        """The curve with its forecast, as text of so many columns and lines."""
-        return words.chart(self.training, self.course, width, height)
-
     def __str__(self) -> str:
         """The advice, the last line of it what to do."""
         return self.text()
@@ -196,7 +184,7 @@ class Advice(Mapping[str, Any]):
         if self.law and self.end:
             lines.append(f"  At its end {words.end(self.end, self.law)}")
         if self.decision:
-            lines += ["", *words.table(self.decision, self.remaining, self._price_columns(), width), ""]
+            lines += ["", *words.table(self.decision, self.remaining, width), ""]
         if self["target_loss"] is not None:
             lines.append(f"  Target     {words.target(self['target_loss'], *self._target)}")
         if self["best_size"]:
@@ -207,14 +195,6 @@ class Advice(Mapping[str, Any]):
         if self._find_out_first:
             lines.append(f"  Find out first: {self._find_out_first}.")
         return words.fitted([*lines, f"  => {self.sentence}"], width)
-
-    def _price_columns(self) -> list[list[str]]:
-        rows = self.as_rows()
-        return [
-            [title, *(f"{row[name]:,.4g}" for row in rows)]
-            for name, title in (("gpu_hours", "GPU-hours"), ("price", "price"))
-            if rows[0][name] is not None
-        ]
 
 
 def advise_on(

@@ -33,14 +33,12 @@ class Request(NamedTuple):
     """What is asked of a training, with None for unknown.
 
     remaining: FLOP that will still be spent; by default what the plan needs. sizes: multiples of its size that could
-    be started. gpu_flops, gpu_price: the speed of one GPU in FLOP/s, and the price of an hour of it.
+    be started.
     """
 
     remaining: float | None = None
     sizes: Sequence[float] = MULTIPLES
     target_loss: float | None = None
-    gpu_flops: float | None = None
-    gpu_price: float | None = None
 
 
 USUAL = Request()

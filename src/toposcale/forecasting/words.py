@@ -111,17 +111,13 @@ def end(forecast: Prediction, law: Joint) -> str:
     return f"{forecast.value:.4g} ({forecast.low:.4g} to {forecast.high:.4g}){read}"
 
 
-def table(
-    decision: Decision, remaining: float, prices: Sequence[Sequence[str]] = (), width: int | None = None
-) -> list[str]:
-    """A line for each option under a line of titles; prices: further columns, each its title and a cell for each option.
+def table(decision: Decision, remaining: float, width: int | None = None) -> list[str]:
+    """A line for each option under a line of titles.
 
     Where that is wider than `width`, a line for each number under the name of its option.
     """
     head = [f"with {remaining:.3g} FLOP to come", "loss at the end", "better than finishing by"]
     rows = [[*head, "best", "at stake", "FLOP"], *(_cells(option) for option in decision.options)]
-    for row, further in zip(rows, zip(*prices, strict=True), strict=bool(prices)):
-        row += further
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  " + "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -241,33 +237,3 @@ def target(loss: float, reached_at: float | None, steps: Sequence[float], flop: 
     latest = f"{late:,.0f}" if np.isfinite(late) else "perhaps not at all"
     cost = f", {flop:.3g} FLOP in all" if np.isfinite(flop) else ""
     return f"{loss:g} at step {step:,.0f}{cost} ({early:,.0f} to {latest})"
-
-
-def chart(training: TrainingRun, course: Sequence[tuple[int, Prediction]], width: int, height: int) -> str:
-    """The losses seen (o), and the forecast of the plan (-) with its interval (.), over the logarithm of the step.
-
-    course: steps to come, each with its forecast.
-    """
-    steps, losses = training.loss_curve
-    if not course or len(steps) < 2:
-        return ""
-    left, right = np.log(steps[0]), np.log(training.final_step)
-    low = min(losses.min(), *(forecast.low for _, forecast in course))
-    high = losses.max()
-    grid = [[" "] * width for _ in range(height)]
-
-    def put(step: float, loss: float, sign: str) -> None:
-        column = round((np.log(step) - left) / (right - left) * (width - 1))
-        row = round((high - loss) / (high - low) * (height - 1))
-        if 0 <= row < height:
-            grid[row][column] = sign
-
-    for end_of, sign in (("low", "."), ("high", "."), ("value", "-")):
-        for step, forecast in course:
-            put(step, getattr(forecast, end_of), sign)
-    for at, loss in zip(steps, losses, strict=True):
-        put(float(at), float(loss), "o")
-    labels = [f"{high:.3f}", *[""] * (height - 2), f"{low:.3f}"]
-    rows = [f"  {label:>7s} |{''.join(cells).rstrip()}" for label, cells in zip(labels, grid, strict=True)]
-    axis = f"step {steps[0]:,.0f}".ljust(width - 12) + f"{training.final_step:,}".rjust(12)
-    return "\n".join([*rows, " " * 10 + "+" + "-" * width, " " * 11 + axis])
