@@ -94,7 +94,7 @@ def test_a_known_run_in_a_terminal(curve, tmp_path, capsys):
     pd.DataFrame(columns(400_000_000, until=1.0)).to_csv(other, index=False)
     status, text, _ = told(capsys, curve, *RUN, "--size", "4e8", "--known", f"{other}:4e8", "--json")
     assert (status, json.loads(text)["models_read"]) == (0, 2)
-    for wrong in (str(other), f"{other}:big", f"{other}:4e8:colour=3"):
+    for wrong in (str(other), "4e8", f"{other}:big", f"{other}:4e8:steps=3"):
         status, _, [line] = told(capsys, curve, *RUN, "--known", wrong)
         assert status == 1
         assert f"--known {wrong}" in line
@@ -473,7 +473,7 @@ def test_a_log_that_starts_in_mid_run_needs_no_peak():
 def test_a_known_run_is_called_by_its_file_whose_name_may_hold_colons(curve, tmp_path, capsys):
     other = tmp_path / "lr=3e-4:seed=1:done.csv"
     pd.DataFrame(columns(400_000_000, until=1.0)).to_csv(other, index=False)
-    status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e8:steps={FINAL}")
+    status, text, _ = told(capsys, curve, *RUN, "--known", f"{other}:4e8")
     assert status == 0
     assert "from this run and 1 other" in text
     assert f"start {other.name}" in text
