@@ -254,7 +254,7 @@ def analysed(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.Data
     whole = features[features["layer"] == "all"]
     tables = verdict_tables(whole, metrics, models_table(), seed=1, resamples=20)
     return {
-        **{name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts", "sensitivity", "power")},
+        **{name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts")},
         **ranking_tables(whole, metrics, seed=1, resamples=20),
     }
 

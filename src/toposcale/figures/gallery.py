@@ -68,15 +68,6 @@ FIGURES: dict[str, FigureEntry] = {
         'tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
     ),
-    "power": _overview(
-        "verdicts",
-        "Power: the effects that this run could have found",
-        "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
-        "those of the validation loss, in runs of this number and length, corrected for the number of features. Dotted "
-        "lines: a share of 80%, and the correlation at which it is reached. Small vertical lines: the measured features. "
-        "Diamond: the positive control, which is the loss itself with noise.",
-        tables=("power", "sensitivity", "verdicts"),
-    ),
     "loss_curves": _training(
         "training",
         "Loss over training",
