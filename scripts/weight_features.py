@@ -12,8 +12,6 @@ def measure(checkpoint, settings, model, noted):
     noted += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
-    if settings.heads:
-        matrices = checkpoints.with_heads(matrices, checkpoints.head_counts(path))
     return weights.compute_features(matrices, settings, model=model)
 
 

@@ -67,6 +67,9 @@ def explain(error: ValidationError) -> Iterator[str]:
     if error.validator == "additionalProperties":
         names = list(part["properties"])
         for key in sorted(set(map(str, value)) - set(names)):
+            if instead := part.get("removed", {}).get(key):
+                yield f"config key {join(*path, key)} was removed: {instead}"
+                continue
             what = f"has no meaning for kind {kind}" if kind else "is unknown"
             hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
             yield f"config key {join(*path, key)} {what}{hint}"

@@ -9,9 +9,6 @@ ANALYSIS_SETTINGS = {
     "score_metrics": config["forecasts"]["metrics"],
     "loss_metric": config["forecasts"]["loss"],
     "decision": {key: config["decision"][key] for key in ("remaining", "multiples")},
-    "graphs": config["landscape"]["graphs"],
-    "planes": config["landscape"]["planes"],
-    "repeats": config["landscape"]["repeats"],
     "training_settings": training_settings(config["training"]),
     "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
     "seeds": config["seeds"],
@@ -24,26 +21,21 @@ ANALYSIS_SETTINGS = {
         ),
     },
 }
-# A run without loss landscapes has no surface to read through graphs, and no draws of one; scores are forecast if asked for.
-NEEDED_BY = {
-    "graph_dependence": LANDSCAPED,
-    "landscape_information": LANDSCAPED,
-    "scores": config["forecasts"]["metrics"],
-}
+# Scores are forecast if asked for.
+NEEDED_BY = {"scores": config["forecasts"]["metrics"]}
 ANALYSED = {name: analysis for name, analysis in ANALYSES.items() if NEEDED_BY.get(name, True)}
 # Where each table lies: gathered, analysed, published, or of the run with fresh seeds, where that is there.
 TABLE_FILES = {
     **fresh_files(fresh.fresh_run(config)),
     "published": str(HOME / "workflow/published_values.csv"),
     "training": TRAINING_LOGS,
-    "all_features": f"{TABLES}/features.parquet",
     **{table: f"{TABLES}/{table}.parquet" for table in [*GATHERED, "vectors", "metrics", "models", "schedules"]},
     **{table: f"{TABLES}/{table}.parquet" for analysis in ANALYSED.values() for table in analysis.makes},
 }
 
 
 # rule correlations, rule findings, rule confirmation, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
-# rule decisions, rule comparison, rule summary, rule graph_dependence, rule landscape_information
+# rule decisions, rule comparison, rule summary
 for name, analysis in ANALYSED.items():
 
     rule:

@@ -3,8 +3,6 @@
 TABLES = f"{RUN}/tables"
 # A revision that serves another one's weights is no observation of its own.
 LEFT_OUT = expand(DUPLICATES, model=PUBLISHED) if config["hub"]["duplicates"] == "leave_out" else []
-# Diagrams of the last checkpoint of a model are shown of these sources.
-LAST = [(source, model) for source in ("weights", "embeddings", "landscape") for model in WORK[source].steps]
 # Sources whose diagrams are compared from checkpoint to checkpoint.
 MOVING = [source for source in MODELS_OF if source != "weights" or config["weights"]["distances"]]
 # Tables that only gather the files of producers, and these files.
@@ -17,7 +15,6 @@ GATHERED = {
     ],
     "diagrams": WORK["embeddings"].files(DIAGRAMS, source="embeddings")
     + WORK["landscape"].files(DIAGRAMS, source="landscape"),
-    "last_diagrams": [WORK[source].files(DIAGRAMS, [model], source=source)[-1] for source, model in LAST],
     "surfaces": WORK["landscape"].files(SURFACES),
     "densities": WORK["landscape"].files(DENSITIES),
     "profiles": WORK["landscape"].files(PROFILES) + expand(PATH_PROFILES, model=WITH_PATH),
@@ -28,8 +25,8 @@ GATHERED = {
 GATHERED = {table: parts for table, parts in GATHERED.items() if parts or table == "features"}
 
 
-# rule features_table, rule diagrams_table, rule last_diagrams_table, rule surfaces_table, rule densities_table,
-# rule profiles_table, rule path_surfaces_table, rule trajectories_table
+# rule features_table, rule diagrams_table, rule surfaces_table, rule densities_table, rule profiles_table,
+# rule path_surfaces_table, rule trajectories_table
 for table, parts in GATHERED.items():
 
     rule:
@@ -49,8 +46,6 @@ for table, parts in GATHERED.items():
             mem_mb=on_attempt(2000),
         params:
             table=table,
-            # One job's file may hold all checkpoints: of each part, the step whose rows count.
-            only=([WORK[source].steps[model][-1] for source, model in LAST] if table == "last_diagrams" else []),
             code=code_of("gather.py"),
         message:
             "Gathering {params.table}"

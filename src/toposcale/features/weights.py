@@ -4,7 +4,6 @@ The entry is `compute_features`: named matrices in, features and persistence dia
 matrix is one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,9 +28,6 @@ CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 # Of feed-forward blocks whose second matrix was not read yet; in a model of another layout it may never come.
 _MOST_WAITING = 4
 
-# One head of an attention matrix. The whole matrix is measured too, so heads stay out of the value of the model.
-_HEAD = re.compile(r"\.head-\d+(\.weight)?$")
-
 # The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
 # one it is the branch without the gate.
 _PROJECTION_OF = {
@@ -51,7 +47,6 @@ class WeightSettings:
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    heads: bool = False
     features: tuple[str, ...] = tuple(CHOOSABLE_GROUPS)
     max_points: int = 200
     max_dimension: int = 1
@@ -145,8 +140,7 @@ def compute_features(
     Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
     depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
     NaN bar a diagram, and a RuntimeWarning that names it. What two matrices of a feed-forward block give together stands
-    with the second one, the projection. Heads are layers of their own, and do not enter the aggregates: the matrix that
-    they are cut from does.
+    with the second one, the projection.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -174,13 +168,8 @@ def compute_features(
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
-    features[ALL_LAYERS] = aggregate({layer: values for layer, values in features.items() if not is_head(layer)})
+    features[ALL_LAYERS] = aggregate(features)
     return features, diagrams
-
-
-def is_head(layer: str) -> bool:
-    """Whether a layer is one head of an attention matrix, cut from it."""
-    return _HEAD.search(layer) is not None
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str) -> np.ndarray:
