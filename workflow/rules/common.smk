@@ -89,6 +89,12 @@ wildcard_constraints:
 environment.prepare(HOME)
 
 
+onstart:
+    # What is locked now: profiles/slurm/run.sh unlocks this, and nothing else, when its job comes again.
+    if "TOPOSCALE_LOCKED" in os.environ:
+        shell("ls -il --full-time .snakemake/locks > $TOPOSCALE_LOCKED")
+
+
 onerror:
     # Snakemake ends with this line, and not with lines of its own below the cause.
     sys.exit(environment.cause(RUN, START))
