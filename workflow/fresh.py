@@ -33,7 +33,7 @@ def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> 
     """
     swept, first = config["sweep"]["seeds"], config["sweep"]["first_seed"]
     in_landscape = not {"landscape", "gradients"}.isdisjoint(sources)
-    switched = {
+    switched: dict[str, dict[str, Any]] = {
         "embeddings": {"enabled": config["embeddings"]["enabled"] and "embeddings" in sources},
         "landscape": {"enabled": config["landscape"]["enabled"] and in_landscape},
         "trajectory": {"enabled": config["trajectory"]["enabled"] and "trajectory" in sources},
