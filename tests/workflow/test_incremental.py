@@ -46,6 +46,7 @@ CHANGES = {
     "weights.max_points": (7, {"weight_features"}),
     "weights.max_dimension": (0, {"weight_features"}),
     "weights.null_draws": (2, {"weight_features"}),
+    "weights.surrogate_draws": (2, {"weight_features"}),
     "weights.whole_layers": (True, {"weight_features"}),
     "weights.threads": (2, set()),
     "weights.seed": (7, {"weight_features"}),

@@ -51,6 +51,7 @@ class WeightSettings:
     max_points: int = 200
     max_dimension: int = 1
     null_draws: int = 0
+    surrogate_draws: int = 0
     whole_layers: bool = False
     seed: int = 42
 
@@ -177,6 +178,14 @@ def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str)
     return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, model, layer))
 
 
+def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> list[Features]:
+    """Return the H0 features of `settings.surrogate_draws` surrogates of a matrix, each of the rows that its own has."""
+    rows = rows_of_cloud(len(weight), layer, settings, model)
+    seeds = ((settings.seed, model, layer, draw) for draw in range(settings.surrogate_draws))
+    surrogates = (homology.spectrum_surrogate(weight, seed=seed) for seed in seeds)
+    return [homology.cloud_features(surrogate[rows], maxdim=0)[0] for surrogate in surrogates]
+
+
 def _feed_forward_pair(
     layer: str, weight: np.ndarray, waiting: dict[tuple[str, str], tuple[str, np.ndarray]]
 ) -> tuple[str, np.ndarray, np.ndarray] | None:
@@ -218,6 +227,9 @@ def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, m
                 seed=(settings.seed, model, layer),
                 observed=_compared_with_nulls(features),
             )
+        if settings.surrogate_draws:
+            drawn = [values["h0_total"] for values in h0_of_surrogates(weight, layer, settings, model)]
+            features["h0_surrogate_z"] = homology.z_score(features["h0_total"], drawn)
         if settings.whole_layers:  # of all rows, without a subsample: exact by a spanning tree
             lifetimes = homology.h0_lifetimes(weight)
             summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))
