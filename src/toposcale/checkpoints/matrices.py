@@ -17,7 +17,7 @@ import numpy as np
 
 from toposcale.io.errors import UserError, listed
 from toposcale.io.files import parse_json
-from toposcale.io.tensor_files import check_content, opened, rows_of, tensor
+from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
@@ -162,7 +162,7 @@ def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]
     """Whether two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
     (file, shape), (other_file, _) = named[one], named[other]
     with opened(file) as tensors, opened(other_file) as others:
-        matrices = rows_of(tensors, one, file), rows_of(others, other, other_file)
+        matrices = tensors.rows(one), others.rows(other)
         blocks = (slice(row, min(row + 1024, shape[0])) for row in range(0, shape[0], 1024))
         return all(matrices[0][block].tobytes() == matrices[1][block].tobytes() for block in blocks)
 
@@ -190,7 +190,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
     if file.suffix != ".safetensors":
         return {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
     with opened(file) as tensors:
-        return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+        return {name: tensors.shape(name) for name in tensors.names}
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
@@ -262,9 +262,9 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
     if file.suffix == ".safetensors":
         check_content(file)
         with opened(file) as tensors:
-            for name in tensors.keys():  # noqa: SIM118
+            for name in tensors.names:
                 if not is_buffer(name):
-                    yield name, exact(tensor(tensors, name, file))
+                    yield name, exact(tensors.tensor(name))
     else:
         for name, stored in _load_bin(file).items():
             if not is_buffer(name):
@@ -274,13 +274,13 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
 def _torch_values(name: str, tensor: Any, where: str = "") -> np.ndarray:
     """A tensor of PyTorch as an array; bfloat16 and float8 as float32, which holds them exactly."""
     if reason := _not_plain(tensor):
-        raise UserError(f"{where}{name} {reason}, which is not read")
+        raise UserError(f"{where}{name} {reason}, which is not supported")
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     in_numpy = not plain.is_floating_point() or plain.itemsize > 2 or str(plain.dtype) == "torch.float16"
     try:
         return (plain if in_numpy else plain.float()).numpy()
     except (TypeError, RuntimeError) as error:
-        raise UserError(f"{where}{name} is {plain.dtype}, which is not read") from error
+        raise UserError(f"{where}{name} is {plain.dtype}, which is not supported") from error
 
 
 def _not_plain(tensor: Any) -> str:
@@ -303,7 +303,7 @@ def _check_plain(file: Path, tensors: Any) -> None:
         if not isinstance(name, str):
             raise UserError(f"{file}: a tensor in it is called {name!r}, which is not a text")
         if reason := _not_plain(value):
-            raise UserError(f"{file}: {name} {reason}, which is not read")
+            raise UserError(f"{file}: {name} {reason}, which is not supported")
         # One stored entry may stand for any number of them, which no memory holds.
         if value.numel() * value.element_size() > size and not is_buffer(name):
             shape = " x ".join(map(str, value.shape))

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str
 def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
     """Arrays and metadata of a file that was written here; a `UserError` names one that is missing or damaged."""
     with opened(path) as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = _metadata(file, path)
+        arrays = {name: file.tensor(name) for name in file.names}
+        metadata = file.metadata()
     if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
         raise UserError(f"{path}: damaged (it does not fit its checksum); {WHEN_DAMAGED}")
     return arrays, metadata
@@ -67,48 +68,70 @@ def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
 def read_metadata(path: str | Path) -> dict[str, str]:
     """The metadata of a file that was written here, its content not read; empty for a file of another program."""
     with opened(path) as file:
-        return {key: value for key, value in _metadata(file, path).items() if key != _DIGEST}
+        return {key: value for key, value in file.metadata().items() if key != _DIGEST}
 
 
 def check_content(path: str | Path) -> None:
     """Hold a file that was written here against its checksum; files of other programs state none and pass."""
     with opened(path) as file:
-        ours = bool(_metadata(file, path))
+        ours = bool(file.metadata())
     if ours:
         read(path)
 
 
+class TensorFile:
+    """Read tensors by name from an open safetensors file, bfloat16 and float8 as types of ml_dtypes."""
+
+    def __init__(self, handle: Any, path: str | Path) -> None:
+        self._handle, self.path = handle, Path(path)
+        self.names: list[str] = handle.keys()
+
+    @cached_property
+    def _header(self) -> tuple[dict[str, Any], int]:
+        """Return the header, parsed once for all tensors, and the offset of the data after it in bytes."""
+        with self.path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            return parse_json(stream.read(size)), 8 + size
+
+    def shape(self, name: str) -> list[int]:
+        """Return the shape of a tensor without reading its values."""
+        return self._handle.get_slice(name).get_shape()
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """Return a tensor; raise UserError if its type is not supported."""
+        kind = self._handle.get_slice(name).get_dtype()
+        if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
+            return self._handle.get_tensor(name)
+        if kind not in _NOT_IN_NUMPY:
+            raise UserError(f"{self.path}: {name} is of type {kind}, which is not supported")
+        header, start = self._header
+        shape, offset = header[name]["shape"], start + header[name]["data_offsets"][0]
+        return np.fromfile(self.path, _NOT_IN_NUMPY[kind], math.prod(shape), offset=offset).reshape(shape)
+
+    def rows(self, name: str) -> Any:
+        """Return an object whose slices `[start:stop]` are rows of a tensor, read lazily but for bfloat16 and float8."""
+        stored = self._handle.get_slice(name)
+        return self.tensor(name) if stored.get_dtype() in _NOT_IN_NUMPY else stored
+
+    def metadata(self) -> dict[str, str]:
+        """Return the metadata that `write` stored; empty for a file of another program."""
+        try:
+            return dict(parse_json((self._handle.metadata() or {}).get(_ENTRY, "{}")))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error
+
+
 @contextmanager
-def opened(path: str | Path) -> Iterator[Any]:
-    """The open file; reading its header already compares the length that it states with the file's."""
+def opened(path: str | Path) -> Iterator[TensorFile]:
+    """Open a safetensors file; raise UserError if its length is not the one that its header states."""
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            yield file
+        with safe_open(str(path), framework="numpy") as handle:
+            yield TensorFile(handle, path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (SafetensorError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a whole safetensors file ({reason}); {WHEN_DAMAGED}") from error
-
-
-def tensor(file: Any, name: str, path: str | Path) -> NDArray[Any]:
-    """One tensor of an open file, bfloat16 and float8 as types of ml_dtypes. UserError: of a type that is not read."""
-    kind = file.get_slice(name).get_dtype()
-    if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
-        return file.get_tensor(name)
-    if kind not in _NOT_IN_NUMPY:
-        raise UserError(f"{path}: {name} is of type {kind}, which is not read")
-    with Path(path).open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        entry = parse_json(stream.read(size))[name]
-        stream.seek(8 + size + entry["data_offsets"][0])
-        return np.fromfile(stream, _NOT_IN_NUMPY[kind], math.prod(entry["shape"])).reshape(entry["shape"])
-
-
-def rows_of(file: Any, name: str, path: str | Path) -> Any:
-    """What gives rows of a tensor by `[start:stop]`: read when they are asked for, but bfloat16 and float8 at once."""
-    stored = file.get_slice(name)
-    return tensor(file, name, path) if stored.get_dtype() in _NOT_IN_NUMPY else stored
 
 
 def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> bytes:
@@ -117,10 +140,3 @@ def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> b
 
 def _digest(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> str:
     return hashlib.sha256(_serialised(arrays, metadata)).hexdigest()
-
-
-def _metadata(file: Any, path: str | Path) -> dict[str, str]:
-    try:
-        return dict(parse_json((file.metadata() or {}).get(_ENTRY, "{}")))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error
