@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
-from toposcale.io.errors import LeftOutError, UserError, is_shared, reason_of
+from toposcale.io.errors import LeftOutError, UserError, is_shared, one_line, reason_of
 from toposcale.io.files import read_json, write_text
 from toposcale.io.notes import gaps, note, repeated
 
@@ -159,10 +159,11 @@ def _alone(log: Path) -> Iterator[None]:
 
 
 def _fail(rule: str, message: str, log: Path) -> None:
+    message = one_line(message)
     logging.error(message)
     with suppress(OSError), log.open("a") as file:
         traceback.print_exc(file=file)
-    cause = f"toposcale: {rule}: {' '.join(message.split())}"
+    cause = f"toposcale: {rule}: {message}"
     with suppress(OSError):
         log.with_suffix(CAUSE).write_text(cause + "\n", encoding="utf-8")  # for the last line of the run
     if rule != "advice":  # `make advice` prints nothing but the last line, which is the cause

@@ -16,7 +16,7 @@ import httpx2
 from huggingface_hub import constants, errors, get_session, hf_raise_for_status
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
-from toposcale.io.errors import NO_ROOM, DownloadError, SharedError, UserError
+from toposcale.io.errors import NO_ROOM, DownloadError, SharedError, UserError, one_line
 from toposcale.io.files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -157,4 +157,4 @@ def _date(text: str) -> datetime | None:
 
 
 def _text(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__

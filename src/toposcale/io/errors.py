@@ -57,10 +57,17 @@ def is_shared(error: BaseException) -> bool:
 
 def reason_of(error: BaseException) -> str:
     """What an error says, in one line: as it is where it is written for the user, else with the name of its kind."""
-    message, kind = " ".join(str(error).split()), type(error).__name__
+    message, kind = one_line(error), type(error).__name__
     if isinstance(error, UserError):
         return message
     return f"{kind}: {message[:300]}" if message else kind
+
+
+def one_line(text: object) -> str:
+    """Return a text for a terminal: white space joined, control characters escaped (`\\x1b`)."""
+    # A name in a file of weights could otherwise move the cursor, clear the screen or hide what follows it.
+    joined = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
 
 def listed(names: Iterable[str], most: int) -> str:

@@ -10,7 +10,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, one_line
 from toposcale.io.files import parse_json
 from toposcale.io.step_names import steps_by_name
 
@@ -94,7 +94,7 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         results = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{file}: not readable JSON ({' '.join(str(error).split())})") from error
+        raise UserError(f"{file}: not readable JSON ({one_line(error)})") from error
     sections = [results.get(key) for key in ("results", "config")] if isinstance(results, dict) else []
     if not sections or not all(isinstance(section, dict) for section in sections):
         raise UserError(f"{file}: not a result of lm-evaluation-harness: no `results` and `config`")
