@@ -17,7 +17,7 @@ from torch import Tensor
 
 from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shapes, weight_files
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.tensor_files import read_metadata
 from toposcale.training.gpt import GPT, GPTShape
 from toposcale.training.trainer import load_weights
@@ -109,6 +109,7 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
     from transformers import AutoTokenizer
 
     with _errors_of(folder, "no readable tokenizer"):
+        regular_files(folder)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), **_LOCAL)
         # A tokenizer that is written in Python has none, and no steps that a file could choose.
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -214,7 +215,7 @@ def _check_sizes(folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     shapes = tensor_shapes(folder)
-    _check_counts(folder, parse_json((folder / "config.json").read_text(encoding="utf-8")), shapes)
+    _check_counts(folder, parse_json(read_text(folder / "config.json")), shapes)
     config = AutoConfig.from_pretrained(str(folder), **_LOCAL)
     with torch.device("meta"):  # shapes without values
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toposcale.io.errors import UserError, listed
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
@@ -68,11 +68,12 @@ def weight_files(checkpoint: str | Path) -> list[Path]:
     if path.is_file():
         files = [path]
     elif path.is_dir():
-        if not (chosen := choose_weight_files(entry.name for entry in path.iterdir())):
+        # All of them: a model is loaded with the configuration and the tokenizer beside its weights.
+        if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
             raise UserError(f"{path}: none of {', '.join(_FORMATS)} is there")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
-        raise UserError(f"{path}: no such checkpoint")
+        raise UserError(f"{regular_file(path)}: no such checkpoint")
     for file in files:
         _check_whole(file)
     return files
@@ -233,7 +234,7 @@ def is_buffer(name: str) -> bool:
 def _shards(index: Path) -> list[Path]:
     """The shards that an index file names, all there, and nowhere but beside it."""
     try:
-        names = sorted(set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:

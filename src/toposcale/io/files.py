@@ -39,6 +39,25 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def regular_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file to read; raise UserError for a pipe, a socket or a device, which may never end."""
+    path = Path(path)
+    # A missing file and a folder are left to the reader, whose message says what it expected.
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path}: not a regular file (a pipe, a socket or a device); copy its content to a file")
+    return path
+
+
+def regular_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the entries of a folder, each checked as in `regular_file`."""
+    return [regular_file(entry) for entry in Path(folder).iterdir()]
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a regular file in UTF-8."""
+    return regular_file(path).read_text(encoding="utf-8")
+
+
 def parse_json(text: str | bytes) -> Any:
     """What a text in JSON says. ValueError: it is none, or nested deeper than any file that is meant to be read."""
     try:
@@ -50,6 +69,6 @@ def parse_json(text: str | bytes) -> Any:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """What a small JSON file of the run holds; a `UserError` names one that is damaged."""
     try:
-        return parse_json(Path(path).read_text(encoding="utf-8"))
+        return parse_json(read_text(path))
     except ValueError as error:
         raise UserError(f"{path}: not a whole JSON file ({error}); {WHEN_DAMAGED}") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toposcale.io.errors import UserError, one_line
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text
 from toposcale.io.step_names import steps_by_name
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def _measures(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        results = parse_json(file.read_text(encoding="utf-8"))
+        results = parse_json(read_text(file))
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: not readable JSON ({one_line(error)})") from error
     sections = [results.get(key) for key in ("results", "config")] if isinstance(results, dict) else []

@@ -18,7 +18,7 @@ from pyarrow import csv
 
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError
-from toposcale.io.files import atomic_write
+from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.schemas import Table
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -91,7 +91,7 @@ def read_checked(path: str | Path) -> pa.Table:
     """Read one Parquet file, its content held against the checksums in it; a `UserError` names one that is damaged."""
     try:
         # Not `pq.read_table`: it imports pyarrow.dataset, and that pandas, 0.2 s in every job.
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(regular_file(path), page_checksum_verification=True) as file:
             data = file.read()
         data.validate(full=True)
         if not all(name.isprintable() for name in data.schema.names):
@@ -164,7 +164,7 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
 
 def open_plain_or_gzip(path: Path) -> BinaryIO:
     """A file of the user's to be read, with or without gzip around it."""
-    with path.open("rb") as file:
+    with regular_file(path).open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
     return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed else path.open("rb")
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from toposcale.io.errors import WHEN_DAMAGED, UserError
-from toposcale.io.files import atomic_write, parse_json
+from toposcale.io.files import atomic_write, parse_json, regular_file
 
 _ENTRY = "toposcale"
 _DIGEST = "sha256"
@@ -125,7 +125,7 @@ class TensorFile:
 def opened(path: str | Path) -> Iterator[TensorFile]:
     """Open a safetensors file; raise UserError if its length is not the one that its header states."""
     try:
-        with safe_open(str(path), framework="numpy") as handle:
+        with safe_open(str(regular_file(path)), framework="numpy") as handle:
             yield TensorFile(handle, path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
+from toposcale.io.files import regular_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -167,7 +168,7 @@ def read_files(patterns: str | Sequence[str], split: str) -> str:
 
 
 def _matches(pattern: str, split: str) -> list[Path]:
-    path = Path(pattern)
+    path = regular_file(pattern)
     if path.is_file():
         return [path]
     if not glob.has_magic(pattern):
