@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from toposcale import checkpoints
 from toposcale.checkpoints import sources
 from toposcale.io import files, tensor_files
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, reason_of
 
 RNG = np.random.default_rng(0)
 MATRIX = RNG.standard_normal((3, 4)).astype(np.float32)
@@ -402,6 +402,24 @@ def test_nothing_in_a_bin_file_is_run(tmp_path, torch, monkeypatch):
         with pytest.raises(UserError, match="contains Python objects other than tensors, which are not loaded"):
             matrices(tmp_path)
     assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch.jit
+def test_no_message_advises_to_run_what_is_in_a_file(tmp_path, torch):
+    file = tmp_path / "pytorch_model.bin"
+
+    def saved_as_script():
+        torch.jit.script(torch.nn.Linear(2, 2)).save(str(file))
+
+    for save in (lambda: torch.save({"w": Harmful()}, file), saved_as_script):
+        save()
+        with pytest.raises(Exception, match="weights_only") as advice:
+            torch.load(file, weights_only=True)
+        with pytest.raises(UserError, match="which are not loaded") as caught:
+            matrices(tmp_path)
+        for line in (str(caught.value), reason_of(advice.value)):
+            assert "weights_only" not in line
+            assert "Python objects other than tensors, which are not loaded" in line
 
 
 UNREADABLE = {

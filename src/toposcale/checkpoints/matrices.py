@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.io.errors import UserError, listed
+from toposcale.io.errors import NOT_TENSORS, UserError, listed
 from toposcale.io.files import parse_json, read_text, regular_file, regular_files
 from toposcale.io.tensor_files import check_content, opened
 
@@ -321,9 +321,10 @@ def _load_bin(file: Path) -> dict[str, Any]:
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{file}: contains Python objects other than tensors, which are not loaded") from error
-    except Exception as error:  # a file that is no .bin at all fails anywhere in the reader
+    except Exception as error:  # a file that is not a .bin fails anywhere in the reader
+        # PyTorch would advise `weights_only=False`, which runs what the file says.
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
+            raise UserError(f"{file}: contains {NOT_TENSORS}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
     _check_plain(file, tensors)

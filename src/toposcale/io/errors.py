@@ -10,6 +10,9 @@ WHEN_DAMAGED = "was it copied or downloaded whole? If the workflow made it, dele
 """What a message about a damaged file ends with, where the file may be the user's own: that is not to be deleted."""
 
 
+NOT_TENSORS = "Python objects other than tensors, which are not loaded"
+
+
 class UserError(Exception):
     """A mistake in what the user gave: one line that names the thing and says what would be right.
 
@@ -60,6 +63,8 @@ def reason_of(error: BaseException) -> str:
     message, kind = one_line(error), type(error).__name__
     if isinstance(error, UserError):
         return message
+    if "weights_only" in message and "False" in message:  # advice of PyTorch that would run code from the file
+        message = f"it contains {NOT_TENSORS}"
     return f"{kind}: {message[:300]}" if message else kind
 
 
