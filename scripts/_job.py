@@ -21,7 +21,7 @@ from toposcale.checkpoints.sources import moved, readable
 from toposcale.io import schemas, tables
 from toposcale.io.errors import LeftOutError, UserError, is_shared, one_line, reason_of
 from toposcale.io.files import read_json, write_text
-from toposcale.io.notes import gaps, note, repeated
+from toposcale.io.notes import missing, note, repeated
 
 # Packages whose version can change a number.
 PACKAGES = ("numpy", "scipy", "gudhi", "torch", "pandas", "pyarrow", "persim", "ruptures", "transformers", "tokenizers")
@@ -96,7 +96,7 @@ def measured(
                 raise
             reason = readable(reason_of(error), checkpoint)
             logging.warning("%s", reason, exc_info=not isinstance(error, UserError))
-            noted += gaps(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
+            noted += missing(model, {step: reason}, concerns, remedy=_remedy(model, checkpoint))
         yield step, measurements
 
 

@@ -50,7 +50,7 @@ def test_checkpoints_are_found_under_their_usual_names(tmp_path, name):
 def test_no_folder_and_no_checkpoints(tmp_path):
     with pytest.raises(UserError, match="no such folder of checkpoints"):
         checkpoints.FolderSource(tmp_path / "none").steps()
-    with pytest.raises(UserError, match="no name there matches this pattern, so there is no checkpoint"):
+    with pytest.raises(UserError, match="no name matches this pattern, so there is no checkpoint"):
         checkpoints.FolderSource(tmp_path).steps()
 
 
@@ -332,7 +332,7 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
     whole = file.read_bytes()
     file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
     for read in (matrices, checkpoints.matrices.weight_files, checkpoints.count_parameters):
-        with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
+        with pytest.raises(UserError, match=r"model\.safetensors: not a complete safetensors file"):
             read(folder)
 
 
@@ -342,7 +342,7 @@ def test_a_cut_safetensors_file_is_named_wherever_it_is_cut(tmp_path_factory, da
 def test_what_is_no_safetensors_file_is_named(tmp_path, content):
     file = tmp_path / "step-00000001.safetensors"
     file.write_bytes(content)
-    with pytest.raises(UserError, match=r"step-00000001\.safetensors: not a whole"):
+    with pytest.raises(UserError, match=r"step-00000001\.safetensors: not a complete"):
         matrices(file)
 
 
@@ -350,7 +350,7 @@ def test_a_longer_file_than_its_header_says_is_refused(tmp_path):
     file = tmp_path / "model.safetensors"
     save_file({"w": MATRIX}, file)
     file.write_bytes(file.read_bytes() + b"\0")
-    with pytest.raises(UserError, match="not a whole safetensors file"):
+    with pytest.raises(UserError, match="not a complete safetensors file"):
         matrices(file)
 
 

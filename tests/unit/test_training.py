@@ -223,7 +223,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
     with pytest.raises(UserError, match="weights of another model"):
         load_state(weights, optimiser, GPTShape(17, 12, 8, 1, 2), CPU)
     later_optimiser.write_bytes(later_optimiser.read_bytes()[:-7])
-    with pytest.raises(UserError, match=r"step-2\.state: not a whole safetensors file"):
+    with pytest.raises(UserError, match=r"step-2\.state: not a complete safetensors file"):
         load_state(later_weights, later_optimiser, SHAPE, CPU)
     tensor_files.write(optimiser, {"first_moment": np.zeros(3, np.float32)}, {"model": "tiny", "step": "0"})
     with pytest.raises(UserError, match=f"no optimiser state of a model of {SHAPE.n_parameters} parameters"):

@@ -239,7 +239,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     models = pd.read_parquet(tables / "models.parquet").set_index("model")
     assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
     noted = noted[noted["model"] == "tiny"].set_index("steps")
-    reasons = {"0": "does not have the content", "10": "no weights in safetensors", "100": "not a whole safetensors"}
+    reasons = {"0": "does not have the content", "10": "no weights in safetensors", "100": "not a complete safetensors"}
     assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(reasons, True)
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.

@@ -253,7 +253,7 @@ def _check_whole(file: Path) -> None:
     if not head:
         raise UserError(f"{file}: empty; fetch it again")
     if head == _ARCHIVE and not zipfile.is_zipfile(file):
-        raise UserError(f"{file}: not a whole .bin file (its end is missing); fetch it again")
+        raise UserError(f"{file}: not a complete .bin file (its end is missing); fetch it again")
     if head != _ARCHIVE and head[:1] != _PICKLE:
         raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
 
@@ -326,7 +326,7 @@ def _load_bin(file: Path) -> dict[str, Any]:
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
             raise UserError(f"{file}: contains {NOT_TENSORS}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
+        raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
     _check_plain(file, tensors)
     places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
     first = {place: name for name, place in reversed(places.items())}

@@ -1,7 +1,7 @@
-"""Safetensors files that are the same bytes for the same content, and in which damage is found.
+"""Safetensors files with deterministic bytes and a checksum.
 
-Any safetensors reader opens them. The package keeps metadata in a hash map of random order, so all metadata stand in one
-entry, as JSON with sorted keys; with it stands the SHA-256 of the file as it is without it.
+Any safetensors reader opens them. The package keeps metadata in a hash map of random order, so all metadata are in one
+entry, as JSON with sorted keys, with the SHA-256 of the file without that checksum.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from toposcale.io.files import atomic_write, parse_json, regular_file
 
 _ENTRY = "toposcale"
 _DIGEST = "sha256"
-# What NumPy has no type for, and old releases of safetensors do not read into arrays. Scales (F8_E8M0) and what is packed
-# in less than a byte are no weights on their own.
+# Types that NumPy lacks, and that old releases of safetensors do not read into arrays. Scales (F8_E8M0) and types of less
+# than a byte are not weights on their own.
 _NOT_IN_NUMPY = {
     "BF16": ml_dtypes.bfloat16,
     "F8_E4M3": ml_dtypes.float8_e4m3fn,
@@ -38,13 +38,10 @@ _TYPES = ("uint8", "uint16", "int32", "int64", "float16", "float32", "float64")
 
 
 def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write arrays and metadata to a temporary name, then rename: a file that is there is whole.
-
-    Raises ValueError for an array of a type that is not stored, or metadata that is not text.
-    """
+    """Write arrays and metadata atomically; raise ValueError for an unsupported type, or metadata that are not text."""
     for name, array in arrays.items():
         if array.dtype.name not in _TYPES:
-            raise ValueError(f"arrays: {name} is {array.dtype}, but only {', '.join(_TYPES)} are stored")
+            raise ValueError(f"arrays: {name} is {array.dtype}, but only {', '.join(_TYPES)} are supported")
     for key, value in metadata.items():
         if not isinstance(value, str):
             raise ValueError(f"metadata: {key} is {value!r}, but safetensors metadata is text")
@@ -56,23 +53,23 @@ def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str
 
 
 def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
-    """Arrays and metadata of a file that was written here; a `UserError` names one that is missing or damaged."""
+    """Return arrays and metadata of a file of `write`; raise UserError if it is missing or damaged."""
     with opened(path) as file:
         arrays = {name: file.tensor(name) for name in file.names}
         metadata = file.metadata()
     if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
-        raise UserError(f"{path}: damaged (it does not fit its checksum); {WHEN_DAMAGED}")
+        raise UserError(f"{path}: damaged (its checksum does not match); {WHEN_DAMAGED}")
     return arrays, metadata
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """The metadata of a file that was written here, its content not read; empty for a file of another program."""
+    """Return the metadata of a file of `write` without reading its tensors; empty for a file of another program."""
     with opened(path) as file:
         return {key: value for key, value in file.metadata().items() if key != _DIGEST}
 
 
 def check_content(path: str | Path) -> None:
-    """Hold a file that was written here against its checksum; files of other programs state none and pass."""
+    """Verify the checksum of a file of `write`; files of other programs have none and pass."""
     with opened(path) as file:
         ours = bool(file.metadata())
     if ours:
@@ -131,7 +128,7 @@ def opened(path: str | Path) -> Iterator[TensorFile]:
         raise UserError(f"{path}: no such file") from error
     except (SafetensorError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a whole safetensors file ({reason}); {WHEN_DAMAGED}") from error
+        raise UserError(f"{path}: not a complete safetensors file ({reason}); {WHEN_DAMAGED}") from error
 
 
 def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> bytes:
