@@ -276,7 +276,7 @@ def test_a_branch_that_moved_between_two_fetches_is_said(hub, published):
     published.snakemake("--", target)
     [row] = pd.read_parquet(warnings).to_dict("records")
     assert f"{REPO}, revision step10: it was commit" in row["warning"]
-    assert "what is measured now is of the second" in row["warning"]
+    assert "the second one is measured" in row["warning"]
     assert not before.equals(pd.read_parquet(features))
 
 
