@@ -113,7 +113,7 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
     tokens = trainer.share_of_text(text.train, settings["data_fraction"], shape.context)
     both = text.validation, tokens
     small, large = (
-        [trainer.validation_windows(one, shape.context, count) for one in both]
+        [trainer.validation_sequences(one, shape.context, count) for one in both]
         for count in (settings["validation_windows"], GAP_WINDOWS)
     )
     state = trainer.initial_state(run.name, shape, schedule, torch.device("cpu"))
