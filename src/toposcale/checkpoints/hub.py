@@ -113,10 +113,7 @@ class HubSource:
             raise SharedError(str(error)) from error
 
     def listing(self, revision: str, commit: str = "") -> Listing:
-        """Return commit, weight files and small files of a revision, or of an earlier `commit` of it.
-
-        Raise UserError if the revision does not exist or has no weights.
-        """
+        """Return the files of a revision, or of an earlier `commit` of it; raise UserError if it has no weights."""
         if not _REVISION.fullmatch(revision):
             raise UserError(f"{self.repo}: {revision!r} is not a valid name of a revision")
 

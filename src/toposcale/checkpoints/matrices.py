@@ -92,10 +92,8 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
 
     Yields
     ------
-    name : str
-        Name of the tensor.
-    matrix : ndarray of shape (n_out, n_in)
-        Values, float64, float32 or float16 as stored; bfloat16 and float8 as float32, which holds them exactly.
+    tuple of (str, ndarray of shape (n_out, n_in))
+        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact.
 
     Raises
     ------

@@ -21,10 +21,7 @@ class UserError(Exception):
 
 
 class SharedError(UserError):
-    """Error that every checkpoint of a run shares, such as an unreachable server, a full disk or too short a text.
-
-    It ends the run, and the checkpoint at which it occurred is not recorded as unusable.
-    """
+    """Error that all checkpoints share (an unreachable server, a full disk, too short a text), so that the run ends."""
 
 
 class DownloadError(UserError):
@@ -44,10 +41,7 @@ class NoForecast(ValueError):
 
 
 def is_shared(error: BaseException) -> bool:
-    """Return True if every checkpoint would meet the error: an interrupt, no memory, no disk space, no Hub.
-
-    Any other exception concerns one checkpoint alone.
-    """
+    """Return True for an error that all checkpoints would meet: an interrupt, no memory, no disk space, no Hub."""
     if isinstance(error, OSError):
         return error.errno in _OF_THE_MACHINE
     kind, message = type(error).__name__, str(error)

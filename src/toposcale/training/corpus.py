@@ -113,11 +113,7 @@ def build_corpus(
                 f"at least {context + 1}; give more text or a shorter context"
             )
     return Corpus(
-        source=source,
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        train=encoded["train"][0],
-        validation=encoded["validation"][0],
+        *(source, tokenizer, vocab_size, encoded["train"][0], encoded["validation"][0]),
         dropped={split: dropped for split, (_, dropped) in encoded.items()},
         sha256={split: hashlib.sha256(text.encode()).hexdigest() for split, text in texts.items()},
         probe_texts=tuple(probe_texts(texts["validation"], count=probes)),
@@ -158,10 +154,7 @@ def _encode_bpe(tokenizer: Tokenizer, text: str) -> NDArray[np.uint16]:
 
 
 def read_files(patterns: str | Sequence[str], split: str) -> str:
-    """Read files in UTF-8, given by paths or globs, sorted and joined by line ends.
-
-    Raise UserError for a missing file, a glob without a match, or bytes that are not UTF-8.
-    """
+    """Read files by path or glob, sorted and joined by line ends; raise UserError if one is missing or not UTF-8."""
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     if not patterns:
         raise UserError(f"corpus.{split}: no file is named; give a path or a glob")
@@ -247,10 +240,7 @@ def _docstrings(source: bytes) -> Iterator[str]:
 
 
 def wikitext_2() -> dict[str, str]:
-    """Return raw WikiText-2 (Merity et al. 2016, arXiv 1609.07843), from the Hugging Face Hub or its local cache.
-
-    Raise UserError, which says how to use files instead, if it can neither be fetched nor found.
-    """
+    """Fetch raw WikiText-2 (Merity et al. 2016, arXiv 1609.07843) from the Hub or its cache, or raise UserError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from huggingface_hub import hf_hub_download

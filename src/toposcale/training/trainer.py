@@ -222,10 +222,7 @@ def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row
 
 
 def validation_sequences(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
-    """Return at most `count` sequences (n, context + 1), evenly spaced over the text and the same at every checkpoint.
-
-    They do not overlap if the text is long enough. Raise ValueError if it is shorter than one sequence.
-    """
+    """Return at most `count` evenly spaced sequences (n, context + 1) of a text; they overlap only if it is short."""
     return _sequences(tokens, context, lambda n: np.unique(np.linspace(0, n - 1, count).astype(np.int64)))
 
 
@@ -269,10 +266,7 @@ def load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> GPT
 def load_state(
     weights_path: str | Path, optimiser_path: str | Path, shape: GPTShape, device: torch.device
 ) -> TrainingState:
-    """Return the state that was saved as weights and optimiser moments.
-
-    Raise UserError if a file is damaged or of another shape of model, or if the two are of different models or steps.
-    """
+    """Return the saved state; raise UserError if a file is damaged or of another shape, model or step than expected."""
     model, origin = load_weights(weights_path, shape, device), tensor_files.read_metadata(weights_path)
     moments, moments_origin = tensor_files.read(optimiser_path)
     for key in ("model", "step"):
