@@ -1,4 +1,4 @@
-"""Many files of one table into one, rows sorted; checkpoints that only repeat another one are left out."""
+"""Concatenate the files of one table, sorted, without the checkpoints that repeat another one."""
 
 import _job
 from toposcale.io import schemas, tables

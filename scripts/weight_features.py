@@ -1,4 +1,4 @@
-"""The weight matrices of checkpoints of one model into feature rows and persistence diagrams."""
+"""Compute features and persistence diagrams of the weight matrices of checkpoints of one model."""
 
 import _job
 from toposcale import checkpoints
@@ -7,7 +7,7 @@ from toposcale.io import notes, tables
 
 
 def measure(checkpoint, settings, model, noted):
-    """Features and diagrams of a checkpoint by layer; matrices without an entry are noted."""
+    """Return the features and diagrams of a checkpoint by layer, and note its empty matrices."""
     path = checkpoints.locate(checkpoint)
     noted += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)

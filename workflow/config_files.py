@@ -10,6 +10,7 @@ import yaml
 
 from config_schema import Schema, join, of_its_kind, of_key, schema, shown
 from toposcale.io.errors import UserError
+from toposcale.io.files import read_text
 
 MOST_VALUES = 1_000_000
 """Values that a file may stand for: a few lines of aliases to aliases stand for more than any memory holds."""
@@ -22,7 +23,7 @@ def read(file: str | Path) -> dict[str, Any]:
     out, gives one key twice, or asks Snakemake to run code (`__use_yte__`).
     """
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = read_text(file)
         if node := yaml.compose(text, yaml.SafeLoader):
             _count(node, file, {})
         content = yaml.safe_load(text) or {}

@@ -11,7 +11,7 @@ import sweep
 from paths import Paths
 from toposcale.checkpoints import FolderSource, missing_parts
 from toposcale.io import model_kinds
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 
 STEP_DIGITS = 8
@@ -146,7 +146,7 @@ def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
 def _architecture(checkpoint: str) -> str:
     """Return the architecture that a checkpoint's config.json names: what is known of a folder's family."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(parse_json((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
+        return str(parse_json(read_text(Path(checkpoint) / "config.json"))["model_type"])
     return "folder"
 
 

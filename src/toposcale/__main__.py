@@ -12,7 +12,7 @@ import numpy as np
 
 from toposcale import __version__
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, one_line
 from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
@@ -31,7 +31,7 @@ Measure a training while it goes on: toposcale.monitor. A whole study, with repo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; the exit status is 1 for what is wrong with a checkpoint, 2 for a wrong command."""
     options = _parser().parse_args(arguments)
-    warnings.showwarning = lambda message, *_: print(f"toposcale: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         if options.command == "watch":
             _watch(options)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"toposcale: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"toposcale: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("toposcale: interrupted", file=sys.stderr)
@@ -228,7 +228,7 @@ def _show(table: Any, *, csv: bool) -> None:
             is_distance = len(values) == 3 and all(np.isnan(values[:2])) and not np.isnan(values[2])
             numbers = [f"{value:.6g}" for value in values]
             numbers = ["", "", numbers[2]] if is_distance else numbers
-            shown.add_row(*map(Text, ["" if layer == last else layer, feature, *numbers]))
+            shown.add_row(*map(Text, ["" if layer == last else one_line(layer), feature, *numbers]))
             last = layer
         Console(width=None if sys.stdout.isatty() else 200).print(shown)
     sys.stdout.flush()

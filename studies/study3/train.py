@@ -147,7 +147,7 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
     shape = state.model.shape
     both = text.validation, tokens
     small, large = (
-        [trainer.validation_windows(one, shape.context, count) for one in both]
+        [trainer.validation_sequences(one, shape.context, count) for one in both]
         for count in (run.training["validation_windows"], GAP_WINDOWS)
     )
     series, early, gaps = [], pd.DataFrame(), []
