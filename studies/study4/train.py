@@ -47,7 +47,7 @@ def trained(run: Any, config: Mapping[str, Any], text: Corpus) -> third.Rows:
     """Train a run of the plan, and return its row."""
     state, schedule, tokens = third.begin(run, text)
     shape = state.model.shape
-    sequences = trainer.validation_windows(text.validation, shape.context, run.training["validation_windows"])
+    sequences = trainer.validation_sequences(text.validation, shape.context, run.training["validation_windows"])
     row = third.facts(run, shape, text)
     for share in LOSS_SHARES:
         trainer.train(state, schedule, tokens, third.checkpoint_at(run, share))
