@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The last line that a command prints is its own, also when another make calls this one.
 MAKEFLAGS += --no-print-directory
 
-.PHONY: run confirm advice watch unlock docs test quick planted-faults coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
+.PHONY: run confirm advice watch unlock docs test quick planted-faults coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 study-4 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
 # With AGAIN="FILE ..." those files are made anew, and what depends on them.
 run: config-is-there $(VENV)/.runtime
@@ -136,6 +136,14 @@ ifneq ($(ONLY),analysis)
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3.train studies/study3/tables results/study-3
 endif
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3 studies/study3/tables
+
+# The fourth study, docs/study-4.md, in the same way: finished runs are kept in results/study-4.
+study-4: $(VENV)/.runtime
+ifneq ($(ONLY),analysis)
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4.train studies/study4/tables results/study-4
+endif
+	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study4 studies/study4/tables
+
 # The paper's experiment with eight seeds, docs/reproduction.md: one seed more at a time, so that what is finished is kept. It needs
 # the text of WikiText-2 in results/wikitext-2. With ONLY=analysis, computes from the tables that are there.
 paper-seeds: $(VENV)/.runtime

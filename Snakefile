@@ -34,8 +34,6 @@ with environment.mistakes_in_a_line():
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/resources.smk"
-include: "workflow/rules/inputs.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/checkpoints.smk"
@@ -55,4 +53,4 @@ rule all:
         rules.report.output.page,
         rules.explorer.output,
     message:
-        f"{RUN}: report, explorer, figures and tables"
+        f"{PATHS.run}: report, explorer, figures and tables"

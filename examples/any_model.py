@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
-from toposcale.figures.landscape_comparison import compare_landscapes
+from landscapes_figure import compare_landscapes
 from toposcale.landscape import LandscapeSettings, measure_landscape, module_loss
 
 

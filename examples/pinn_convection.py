@@ -15,8 +15,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
+from landscapes_figure import compare_landscapes
 from measures_figure import measures_by_condition
-from toposcale.figures.landscape_comparison import compare_landscapes
 from toposcale.landscape import LandscapeSettings, measure_landscape, module_loss
 
 BETAS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)

@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
+from landscapes_figure import compare_landscapes
 from measures_figure import measures_by_condition
-from toposcale.figures.landscape_comparison import compare_landscapes
 from toposcale.landscape import LandscapeSettings, measure_landscape, module_loss
 
 CONDITIONS = {"residual": True, "plain": False}

@@ -1,4 +1,4 @@
-"""Tables of a run as pandas frames, read by name, and what an analysis makes, written."""
+"""Read the tables of a run as pandas frames, and write the results of an analysis."""
 
 from pathlib import Path
 
@@ -11,25 +11,25 @@ from toposcale.io import schemas, tables
 
 
 def read(path):
-    """One Parquet table, its content checked."""
+    """Read a Parquet table and verify its checksums."""
     return tables.read_checked(path).to_pandas()
 
 
 def read_features(path):
-    """The features table without the spreads: they say how sure a feature is, and are not features themselves."""
+    """Read the features table without the uncertainties of features."""
     features = read(path)
     return features[~features["feature"].map(is_uncertainty).astype(bool)]
 
 
 def read_training(paths):
-    """The training logs, a file a model, as one frame with the model's name in a column."""
+    """Read the training logs, one file per model, as one frame with a column for the model."""
     logs = {Path(path).stem: read(path) for path in paths}
-    nothing = schemas.TABLES["training"].schema.empty_table().to_pandas().assign(model="")
-    return pd.concat([nothing, *(log.assign(model=model) for model, log in logs.items())], ignore_index=True)
+    empty = schemas.TABLES["training"].schema.empty_table().to_pandas().assign(model="")
+    return pd.concat([empty, *(log.assign(model=model) for model, log in logs.items())], ignore_index=True)
 
 
 def read_published(path):
-    """The published values: a CSV file in which values are text ("<1e-24" is one)."""
+    """Read the published values, a CSV file whose values are texts, such as "<1e-24"."""
     return pd.read_csv(path, dtype={"value": str, "table": str})
 
 
@@ -37,19 +37,16 @@ _READERS = {"features": read_features, "training": read_training, "published": r
 
 
 def read_inputs(snakemake, names):
-    """The inputs of those names as frames; empty for a table of the fresh run while that is not there."""
+    """Read the named inputs as frames; a table of a fresh run that does not exist yet is empty."""
     frames = {}
     for name in names:
-        read_it, path = _READERS.get(name.removeprefix("fresh_"), read), snakemake.input[name]
-        frames[name] = read_it(path) if path or not name.startswith("fresh_") else pd.DataFrame()
+        reader, path = _READERS.get(name.removeprefix("fresh_"), read), snakemake.input[name]
+        frames[name] = reader(path) if path or not name.startswith("fresh_") else pd.DataFrame()
     return frames
 
 
 def write(snakemake, frames, **more):
-    """Each frame as Parquet, and the same rows as CSV for people: the outputs `{name}` and `{name}_csv`.
-
-    more: what else stands in the metadata of the Parquet files.
-    """
+    """Write each frame as Parquet (output `{name}`, with `more` in its metadata) and as CSV (`{name}_csv`)."""
     metadata = _job.provenance(snakemake) | more
     for name, frame in frames.items():
         table = schemas.TABLES[name]

@@ -1,4 +1,4 @@
-"""One analysis of `toposcale.analysis`, by name: read its tables, call it, write what it makes."""
+"""Run one analysis of `toposcale.analysis`: read its tables, call it, write its results."""
 
 import _job
 import _tables
@@ -12,6 +12,6 @@ def main(snakemake):
     analysis = ANALYSES[name]
     frames = _tables.read_inputs(snakemake, analysis.reads)
     results = load(name)(**frames, **snakemake.params.settings)
-    # In a run of loss curves alone there is no feature to analyse: a table that is left out is empty.
-    nothing = {table: schemas.TABLES[table].frame([]) for table in analysis.makes}
-    _tables.write(snakemake, nothing | results)
+    # A run of loss curves alone has no features to analyse; a table that is left out is empty.
+    empty = {table: schemas.TABLES[table].frame([]) for table in analysis.makes}
+    _tables.write(snakemake, empty | results)

@@ -1,4 +1,4 @@
-"""The text, tokenised; and in a small file for people, what it is and what was dropped from it."""
+"""Tokenize the text, and describe it in a small file for people."""
 
 import logging
 
@@ -19,13 +19,8 @@ def main(snakemake):
     )
     if dropped := {split: count for split, count in text.dropped.items() if count}:
         logging.warning("characters that are not ASCII were dropped: %s", dropped)
-    facts = {
-        "source": text.source,
-        "tokenizer": text.tokenizer,
-        "vocab_size": text.vocab_size,
-        "tokens": {"train": len(text.train), "validation": len(text.validation)},
-        "dropped_characters": dict(text.dropped),
-        "sha256": dict(text.sha256),
-    }
+    facts = {name: getattr(text, name) for name in ("source", "tokenizer", "vocab_size")}
+    facts["tokens"] = {"train": len(text.train), "validation": len(text.validation)}
+    facts |= {"dropped_characters": dict(text.dropped), "sha256": dict(text.sha256)}
     _job.write_json(snakemake.output.description, facts, indent=2)
     corpus.save_corpus(text, snakemake.output.tokens)

@@ -1,4 +1,4 @@
-"""How far the embedded texts of one model move from each checkpoint to the next, as features of the later one."""
+"""Compute divergences between the embedded texts of consecutive checkpoints, as features of the later one."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ def main(snakemake):
     parts = []
     for (_, earlier), (step, later) in pairwise(clouds):
         if not len(earlier.texts) or not len(later.texts):
-            continue  # a gap
+            continue  # a missing checkpoint
         features = divergence(earlier, later, repeats=params.repeats, seed=(42, model, "divergence subsets"))
         where = {"model": model, "step": step, "source": "embeddings"}
         parts.append(tables.feature_rows({schemas.ALL_LAYERS: features}, **where))

@@ -1,4 +1,4 @@
-"""Which revisions of a published model serve the weights of another one, told by their checksums before any download."""
+"""Find revisions of a published model that serve the weights of another one, by checksums before any download."""
 
 import logging
 

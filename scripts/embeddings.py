@@ -1,4 +1,4 @@
-"""Checkpoints of one model over the probe texts: embeddings, their topology and spectra, and the perplexity."""
+"""Embed the probe texts with checkpoints of one model; compute topology, spectra and perplexity."""
 
 import logging
 from functools import partial
@@ -15,16 +15,16 @@ from toposcale.io.errors import SharedError, UserError
 from toposcale.training import corpus
 from toposcale.training.trainer import configure_torch
 
-# What is written of a checkpoint that could not be measured: no texts, no features, no diagrams, no perplexity.
+# Results of a checkpoint that could not be measured: no texts, no features, no diagrams, no perplexity.
 NOTHING = (Cloud(np.empty((0, 1)), np.empty(0, np.int64)), {}, {}, None)
 
 
 def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
-    """The embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
+    """Return the embedded texts of a checkpoint, their features and diagrams by layer, and its perplexity."""
     path, device = checkpoints.locate(checkpoint), configure_torch(settings["device"], threads)
     loaded = language_models.load_model(path, dtype=settings["dtype"], device=str(device))
     tokenizer = None
-    if path.is_dir():  # else it was trained here, on the corpus' own
+    if path.is_dir():  # otherwise it was trained here, with the corpus' tokenizer
         tokenizer = language_models.load_tokenizer(tokenizer_folder or path, loaded.vocab_size)
     tokens = tokens_of(loaded, tokenizer, text, settings)
     passed = embeddings.forward_pass(
@@ -42,7 +42,7 @@ def measure(checkpoint, settings, tokenizer_folder, text, model, threads):
 
 
 def tokens_of(model, tokenizer, text, settings):
-    """The probe texts by number, by the model's own tokenizer: the corpus' for a model that was trained here."""
+    """Return the tokens of the probe texts by number; a model that was trained here uses the corpus' tokenizer."""
     texts = text.probe_texts[: settings["texts"]]
     if len(texts) < settings["texts"]:
         logging.warning("%d probe texts, not %d: the validation text has no more", len(texts), settings["texts"])
@@ -56,13 +56,13 @@ def tokens_of(model, tokenizer, text, settings):
         tokens = embeddings.tokenize(texts, tokenizer, tokens=length)
     else:
         tokens = [text.encode(probe)[:length].tolist() for probe in texts]
-    readable = {number: read for number, read in enumerate(tokens) if len(read) >= 2}
-    if len(readable) < 5:
+    long_enough = {number: text_tokens for number, text_tokens in enumerate(tokens) if len(text_tokens) >= 2}
+    if len(long_enough) < 5:
         raise UserError(
-            f"its tokenizer makes two tokens or more of {len(readable)} of the {len(texts)} probe texts, "
+            f"its tokenizer gives two tokens or more for {len(long_enough)} of the {len(texts)} probe texts, "
             "but embeddings need 5"
         )
-    return readable
+    return long_enough
 
 
 @_job.script

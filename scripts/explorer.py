@@ -1,4 +1,4 @@
-"""One page in which a slider over the checkpoints moves diagrams, merge trees, surfaces and the loss together."""
+"""Write the explorer: a page with a slider over the checkpoints for diagrams, merge trees, surfaces and the loss."""
 
 import _job
 import _tables
@@ -16,7 +16,7 @@ def main(snakemake):
         models=_tables.read(inputs.models),
         metrics=_tables.read(inputs.metrics),
         features=features,
-        # Revisions that are left out of the tables are left out here as well.
+        # Revisions that the tables leave out are left out here as well.
         diagrams=diagrams.merge(features[["model", "step"]].drop_duplicates()),
         surfaces=_tables.read(inputs.surfaces) if inputs.surfaces else None,
     )

@@ -1,6 +1,6 @@
-"""Fetch one published checkpoint into the cache, check every file of it, and note where it is and how large.
+"""Fetch one published checkpoint into the cache, verify its files, and write its location and size.
 
-The file of its size stays from one attempt to the next: it also holds the commit, and how many downloads were damaged.
+The size file persists between attempts: it also holds the commit, and the number of damaged downloads.
 """
 
 from contextlib import suppress
@@ -12,7 +12,7 @@ from toposcale.io import files
 
 
 def commit_in(size):
-    """The commit that the attempt before fetched; empty where there was none."""
+    """Return the commit that the previous attempt fetched; empty if there was none."""
     with suppress(OSError, ValueError):
         return files.parse_json(Path(size).read_text(encoding="utf-8")).get("commit", "")
     return ""

@@ -1,4 +1,4 @@
-"""The figures of one subject, from the tables that they read, as SVG and PNG."""
+"""Draw the figures of one subject from their tables, as SVG and PNG."""
 
 from inspect import signature
 
@@ -21,7 +21,7 @@ def main(snakemake):
         if "metric" in signature(draw).parameters:
             measured = set().union(*(table["metric"] for table in drawn.values() if "metric" in table))
             chosen = headline_metric(measured, snakemake.params.tasks)
-            # Where there is no loss, the answers are about the first chosen task, and so is the figure.
+            # Without a loss the verdicts are about the first chosen task, and so is the figure.
             if chosen != headline_metric(measured):
                 drawn["metric"] = chosen
         figure = draw(**drawn)

@@ -1,4 +1,4 @@
-"""What the search of a run found, with its direction: written down before fresh runs are trained to confirm it."""
+"""Record the findings of a run and their direction before fresh runs are trained to confirm them."""
 
 import _job
 import _tables

@@ -1,4 +1,4 @@
-"""The loss landscape around one checkpoint: its surface, shape, curvature and gradients."""
+"""Measure the loss landscape around checkpoints of one model: surface, topology, curvature and gradients."""
 
 import _job
 import _landscape
@@ -12,7 +12,7 @@ NOTHING = landscape.LandscapeDescription({}, {}, {}, {}, surfaces={}, profiles={
 
 
 def measure(checkpoint, tokenizer_folder, text, snakemake):
-    """The landscape around one checkpoint."""
+    """Return the description of the landscape around one checkpoint."""
     settings, model = snakemake.params.settings, snakemake.wildcards.model
     loaded, tokenizer = _landscape.load(checkpoint, settings, tokenizer_folder)
     losses = _landscape.probe_losses(loaded, tokenizer, text, settings)
@@ -27,7 +27,7 @@ def measure(checkpoint, tokenizer_folder, text, snakemake):
 
 
 def rows_of(description, **where):
-    """The rows of one checkpoint, by the rule's outputs."""
+    """Return the rows of one checkpoint by output of the rule."""
     rows = {}
     for source, features, diagrams in (
         ("landscape", description.features, description.diagrams),

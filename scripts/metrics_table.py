@@ -1,4 +1,4 @@
-"""Every metric of every checkpoint: measured here, the training loss from the logs, and what the user joins in."""
+"""Gather the metrics of all checkpoints: measured here, training losses of the logs, and tables of the user."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from toposcale.io.notes import note
 
 
 def each_once(rows):
-    """Rows without repetitions; UserError where a metric has two values at one checkpoint."""
+    """Return rows without repetitions; raise UserError if a metric has two values at one checkpoint."""
     keys = ["model", "step", "metric"]
     counted = rows.group_by(keys, use_threads=False).aggregate([("value", "count_distinct"), ("value", "first")])
     twice = counted.filter(pc.greater(counted["value_count_distinct"], 1))
@@ -26,20 +26,20 @@ def each_once(rows):
 
 
 def unknown_models(table, path, models):
-    """Warnings: the models that a table of the user's names, and the run does not have."""
+    """Return warnings on the models of a user's table that are not in the run."""
     return [
         note(
             name,
             f"metrics.tables: {path}",
-            f"no model of this run is called {name!r}, so its rows are left out; there are {', '.join(models)}",
-            "write the name that the model has under `models:` into the table",
+            f"this run has no model {name!r}, so its rows are left out; its models are {', '.join(models)}",
+            "use the names under `models:` in the table",
         )
         for name in sorted(set(table["model"].to_pylist()) - set(models))
     ]
 
 
 def training_losses(path, steps):
-    """The loss of each checkpoint's weights on the batch of its step."""
+    """Return the loss of each checkpoint on the batch of its step."""
     log = tables.read(schemas.TABLES["training"], path)
     log = log.filter(pc.is_in(log["step"], pa.array(steps)))
     where = {"model": Path(path).stem, "metric": "training_loss"}

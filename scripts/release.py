@@ -1,4 +1,4 @@
-"""Remove the weights of one published checkpoint from the cache, once everything was computed of them."""
+"""Remove the weights of one published checkpoint from the cache after the last measurement."""
 
 import _job
 from toposcale.checkpoints import manifests

@@ -1,4 +1,4 @@
-"""One page that shows the run: what was run, the answers, figures, tables, warnings, and how to make it again."""
+"""Write the report of a run: configuration, verdicts, figures, tables, warnings, and how to reproduce it."""
 
 import hashlib
 import subprocess
@@ -14,12 +14,12 @@ from toposcale.pages import provenance, report
 
 
 def uncommitted(home):
-    """The changes of the workflow since its last commit, as `git apply` takes them; empty where there are none."""
+    """Return the uncommitted changes of the workflow as a patch for `git apply`; empty if there are none."""
     command = ["git", "-C", str(home), "diff", "HEAD", "--binary", "--no-ext-diff"]
     try:
         return subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return b""  # no git, or no clone
+        return b""  # no git, or not a clone
 
 
 def picture(path):

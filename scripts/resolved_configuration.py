@@ -1,4 +1,4 @@
-"""The configuration with every default filled in: with it and the revision, a run can be made again."""
+"""Write the configuration with all defaults: with it and the revision, a run can be reproduced."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A few diagrams of the weights of one checkpoint, held against those that ripser computes of the same rows."""
+"""Compare some diagrams of the weights of one checkpoint with those of ripser for the same rows."""
 
 from importlib import metadata
 
@@ -13,7 +13,7 @@ def main(snakemake):
     model, [step] = snakemake.wildcards.model, snakemake.params.steps
     rows = dict(tables.by_step(tables.read(schemas.TABLES["diagrams"], snakemake.input.diagrams)))
     record = {"model": model, "step": step, "ripser": metadata.version("ripser"), "clouds": []}
-    if step in rows:  # else the checkpoint is a gap
+    if step in rows:  # otherwise the checkpoint is missing
         matrices = checkpoints.iterate_matrices(checkpoints.locate(snakemake.input.checkpoint))
         diagrams = diagram_distances.by_layer_and_dimension(rows[step])
         settings = weights.WeightSettings(**snakemake.params.settings)

@@ -1,4 +1,4 @@
-"""Train one model: from the checkpoint before to this one, or from the start through every checkpoint."""
+"""Train one model through one checkpoint or through all of them."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def plan_of(params):
 
 
 class TrainingJob:
-    """One job: from the checkpoint before, or from the start, through every checkpoint of its span."""
+    """Training job: from the previous checkpoint, or from the start, through all checkpoints of its span."""
 
     def __init__(self, snakemake):
         self.snakemake, params = snakemake, snakemake.params
@@ -38,19 +38,19 @@ class TrainingJob:
         if params.sketch:
             self.sketch = callbacks.WeightSketch(self.shape.n_parameters, seed=params.seed, **params.sketch)
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], self.shape.context)
-        self.windows, self.seen = (
-            trainer.validation_windows(tokens, self.shape.context, training["validation_windows"])
+        self.unseen, self.seen = (
+            trainer.validation_sequences(tokens, self.shape.context, training["validation_windows"])
             for tokens in (text.validation, self.tokens)
         )
-        # What is done lies in a folder of its own, from which a killed job goes on.
+        # Finished parts are kept in a folder of their own, from which a killed job is resumed.
         self.folder = Path(snakemake.output.checkpoints[0]).parent / "unfinished"
         self.optimiser = self.folder / "optimiser"
 
     def run(self):
-        """Train through the checkpoints that are left, and write the outputs."""
+        """Train through the remaining checkpoints and write the outputs."""
         outputs = self.snakemake.output
-        state, left = self.resume()
-        for step in left:
+        state, remaining = self.resume()
+        for step in remaining:
             self.advance(state, step)
         for step, checkpoint in zip(self.steps, outputs.checkpoints, strict=True):
             os.replace(self.part("checkpoint", step), checkpoint)
@@ -66,14 +66,14 @@ class TrainingJob:
         shutil.rmtree(self.folder)
 
     def part(self, kind, step):
-        """The file of one checkpoint that is done, until the job is."""
+        """Return the file of a finished checkpoint until the job is complete."""
         return self.folder / f"{kind}-{step}"
 
     def parts(self, kind):
         return [self.part(kind, step) for step in self.steps]
 
     def resume(self):
-        """The state that a killed job left, and the checkpoints that come after it; without one those of the whole job."""
+        """Return the state that a killed job left, or the initial one, and the remaining checkpoints."""
         try:
             metadata = tensor_files.read(self.optimiser)[1]
             if metadata["job"] == self.signature():
@@ -81,7 +81,7 @@ class TrainingJob:
                 state = trainer.load_state(self.part("checkpoint", step), self.optimiser, self.shape, self.device)
                 return state, self.steps[self.steps.index(step) + 1 :]
         except (UserError, KeyError, ValueError):
-            pass  # nothing usable was left: begin anew
+            pass  # nothing usable was left: start again
         inputs = self.snakemake.input
         if inputs.checkpoint:
             state = trainer.load_state(inputs.checkpoint, inputs.optimiser, self.shape, self.device)
@@ -90,12 +90,12 @@ class TrainingJob:
         return state, self.steps
 
     def signature(self):
-        """What a job that goes on has in common with the one that was killed."""
+        """Return a hash of the settings that a resumed job shares with the killed one."""
         params = self.snakemake.params
         return _job.digest([self.metadata["configuration"], params.steps, params.sketch])
 
     def advance(self, state, until):
-        """Train up to `until`, then write its weights, the log, sketches on the way if asked for, and the losses."""
+        """Train up to `until`, and write the weights, the log, the sketches if asked for, and the losses."""
         with Path(str(self.snakemake.log)).open("a") as file:
             watching = [callbacks.ProgressLog(file, until), self.sketch]
             _, rows = trainer.train(state, self.plan, self.tokens, until, filter(None, watching))
@@ -103,14 +103,14 @@ class TrainingJob:
         if self.sketch:
             self.sketch.save(self.part("sketch", until), self.metadata)
         tables.write(tables.from_rows(schemas.TABLES["training"], rows), self.part("log", until))
-        loss = trainer.validation_loss(state.model, self.windows)
+        loss = trainer.validation_loss(state.model, self.unseen)
         gap = loss - trainer.validation_loss(state.model, self.seen)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}
             for metric, value in (("generalisation_gap", gap), ("validation_loss", loss))
         ]
         tables.write(tables.from_rows(schemas.TABLES["metrics"], rows), self.part("metrics", until))
-        # Last: what it belongs to is whole.
+        # Written last: all it belongs to is complete.
         trainer.save_optimiser(self.optimiser, state, self.metadata | {"job": self.signature()})
 
 

@@ -1,4 +1,4 @@
-"""The training trajectory of one model: in its principal plane, and the landscape along its segments."""
+"""Project the training trajectory of one model to its principal plane; profile the loss along its segments."""
 
 import logging
 from itertools import pairwise
@@ -24,11 +24,11 @@ def main(snakemake):
     try:
         plane = path.principal_plane(list(points.values()))
     except ValueError as error:
-        logging.warning("no plane of the path: %s", error)
-        window, trajectory = [], []
+        logging.warning("the trajectory has no principal plane: %s", error)
+        grid, trajectory = [], []
     else:
         around = path.path_surface(loss, points[last], plane, steps=settings["path_resolution"])
-        window = _landscape.surface_rows(around, model=name, step=last)
+        grid = _landscape.surface_rows(around, model=name, step=last)
         columns = zip(points, plane.coordinates.tolist(), plane.distance.tolist(), strict=True)
         trajectory = [
             {"model": name, "step": step, "x": x, "y": y, "distance": distance} for step, (x, y), distance in columns
@@ -38,6 +38,6 @@ def main(snakemake):
         line = surface.segment_losses(loss, points[earlier], points[later], steps=settings["resolution"])
         where = {"model": name, "step": later}
         profiles += _landscape.profile_rows(profile_of(line), "from the checkpoint before", **where)
-    rows_of = {"path_surfaces": window, "trajectories": trajectory, "profiles": profiles}
+    rows_of = {"path_surfaces": grid, "trajectories": trajectory, "profiles": profiles}
     parts = {name: [tables.from_rows(schemas.TABLES[name], rows)] for name, rows in rows_of.items()}
     _job.write(snakemake, parts)

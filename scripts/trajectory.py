@@ -1,4 +1,4 @@
-"""Topology of the training trajectory of one model, at each of its checkpoints, from the sketches of its weights."""
+"""Compute the topology of the training trajectory of one model at its checkpoints, from sketches of its weights."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Persistence diagrams of the weights as vectors of one length, for the forecasts."""
+"""Vectorize the persistence diagrams of the weights for the forecasts."""
 
 import _job
 from toposcale.features.vectors import diagram_vectors

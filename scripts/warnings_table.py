@@ -1,4 +1,4 @@
-"""What a reader has to know before trusting a number, each with its remedy: gaps, NaN, duplicates, unknown names."""
+"""Gather the warnings of a run with their remedies: missing checkpoints, NaN, duplicates, unknown names."""
 
 import _job
 import _tables
@@ -14,7 +14,7 @@ def not_runnable(model, reason):
 
 
 def dropped(characters):
-    """Warnings: characters of the corpus that the tokenizer does not know."""
+    """Return warnings on the characters of the corpus that the tokenizer dropped."""
     remedy = "set corpus.tokenizer: bpe, which keeps them, or take them out of the text"
     return [
         notes.note("", f"corpus: the {name} text", f"{count} characters are not ASCII and were dropped", remedy)
@@ -26,7 +26,7 @@ def dropped(characters):
 @_job.script
 def main(snakemake):
     inputs, params = snakemake.input, snakemake.params
-    noted = [row for model, reasons in params.gaps.items() for row in notes.gaps(model, reasons)]
+    noted = [row for model, reasons in params.gaps.items() for row in notes.missing(model, reasons)]
     noted += [not_runnable(model, reason) for model, reason in params.not_runnable.items()]
     noted += tables.read_warnings(inputs.features) + tables.read_warnings(inputs.metrics)
     noted += [

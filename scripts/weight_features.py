@@ -1,4 +1,4 @@
-"""The weight matrices of checkpoints of one model into feature rows and persistence diagrams."""
+"""Compute features and persistence diagrams of the weight matrices of checkpoints of one model."""
 
 import _job
 from toposcale import checkpoints
@@ -7,13 +7,11 @@ from toposcale.io import notes, tables
 
 
 def measure(checkpoint, settings, model, noted):
-    """Features and diagrams of a checkpoint by layer; matrices without an entry are noted."""
+    """Return the features and diagrams of a checkpoint by layer, and note its empty matrices."""
     path = checkpoints.locate(checkpoint)
     noted += [notes.note(model, "weights", empty, "nothing to do") for empty in checkpoints.empty_matrices(path)]
     matrices = checkpoints.iterate_matrices(path)
     matrices = _job.progress(matrices, checkpoints.stored_sizes(path).n_matrices, "matrices")
-    if settings.heads:
-        matrices = checkpoints.with_heads(matrices, checkpoints.head_counts(path))
     return weights.compute_features(matrices, settings, model=model)
 
 

@@ -10,20 +10,22 @@ import yaml
 
 from config_schema import Schema, join, of_its_kind, of_key, schema, shown
 from toposcale.io.errors import UserError
+from toposcale.io.files import read_text
 
 MOST_VALUES = 1_000_000
 """Values that a file may stand for: a few lines of aliases to aliases stand for more than any memory holds."""
 
 
 def read(file: str | Path) -> dict[str, Any]:
-    """The content of a configuration file.
+    """Return the content of a configuration file.
 
-    Raises `UserError` for a file that is missing, is no YAML, holds itself, holds too much once its aliases are written
+    Raises `UserError` for a file that is missing, is not YAML, holds itself, holds too much once its aliases are written
     out, gives one key twice, or asks Snakemake to run code (`__use_yte__`).
     """
     try:
-        text = Path(file).read_text(encoding="utf-8")
-        _count(yaml.compose(text, yaml.SafeLoader), file, {})
+        text = read_text(file)
+        if node := yaml.compose(text, yaml.SafeLoader):
+            _count(node, file, {})
         content = yaml.safe_load(text) or {}
     except OSError as error:
         raise UserError(f"{file}: no readable configuration ({error.strerror or error})") from None
@@ -45,8 +47,8 @@ def read(file: str | Path) -> dict[str, Any]:
     return content
 
 
-def _count(node: yaml.Node | None, file: str | Path, counted: dict[int, int]) -> int:
-    """How many values a part of a file stands for, those behind an alias as often as it is used."""
+def _count(node: yaml.Node, file: str | Path, counted: dict[int, int]) -> int:
+    """Count the values that a part of a file stands for, those behind an alias as often as it is used."""
     if id(node) in counted:
         if not counted[id(node)]:
             raise UserError(f"{file}, line {node.start_mark.line + 1}: what begins there holds itself, by an alias")
@@ -70,7 +72,7 @@ def _count(node: yaml.Node | None, file: str | Path, counted: dict[int, int]) ->
 
 
 def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str, Any]:
-    """`config` with the paths that one of its files names made relative to the folder of that file, and with a name.
+    """Return a configuration with the paths of its files made relative to their folders, and with a name.
 
     What no file holds, such as a path from the command line, stays relative to the working directory. A configuration
     without `run` has the name of its file. Raises what `read` does.
@@ -89,12 +91,12 @@ def rebased(config: Mapping[str, Any], files: Sequence[str | Path]) -> dict[str,
 
 
 def with_paths_from(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """`config` with every path written as it is found from `folder`, for a file that lies elsewhere."""
+    """Return a configuration with every path written as it is found from `folder`, for a file that lies elsewhere."""
     return _rebased(dict(config), dict(config), schema(), folder)
 
 
 def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
-    """A value, in which every path is changed that is still the one of the file."""
+    """Return a value in which every path is changed that is still the one of the file."""
     part = of_its_kind(part, value)
     if isinstance(value, dict) and isinstance(of_file, dict):
         return {
@@ -109,7 +111,7 @@ def _rebased(value: Any, of_file: Any, part: Schema, folder: str) -> Any:
 
 
 def check_files(config: Mapping[str, Any]) -> None:
-    """Raise `UserError` where a resolved configuration names a file that is not there, or a loss file with no losses."""
+    """Raise `UserError` where a resolved configuration names a file that does not exist, or a loss file without losses."""
     from toposcale.io import loss_curves
 
     models = config["models"].items()

@@ -1,9 +1,12 @@
-"""The schema of the configuration: what it means by its types, and what is wrong with a key, in one line."""
+"""The schema of the configuration, its types, and one line for each mistake.
+
+`snakemake.utils.validate` would stop at the first mistake and print the schema with it: 1,600 lines for a key of a model.
+"""
 
 import difflib
 import json
-import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -18,12 +21,12 @@ Schema = Mapping[str, Any]
 
 @cache
 def schema() -> dict[str, Any]:
-    """The schema, read once."""
+    """Return the schema, read once."""
     return yaml.safe_load((Path(__file__).parent / "schemas/config.schema.yaml").read_text(encoding="utf-8"))
 
 
 def of_its_kind(part: Schema, value: Any) -> Schema:
-    """The schema of a value; for an entry of `models:`, which has a schema for each kind (`oneOf`), the one of its kind."""
+    """Return the schema of a value; of an entry of `models:`, which has one for each kind (`oneOf`), that of its kind."""
     if "oneOf" not in part:
         return part
     kinds = {entry["properties"]["kind"]["const"]: entry for entry in part["oneOf"]}
@@ -32,41 +35,38 @@ def of_its_kind(part: Schema, value: Any) -> Schema:
 
 
 def of_key(part: Schema, key: str) -> Schema:
-    """The schema of a key in a section; empty for a key that is not known there."""
+    """Return the schema of a key in a section; empty for a key that is not known there."""
     return part.get("properties", {}).get(key) or part.get("additionalProperties") or {}
 
 
-def _is_finite_number(_checker: Any, value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:
-        return False  # an integer that is too large for a float
+def _is_number(_: Any, value: Any) -> bool:
+    """Return whether a value is a finite number: YAML has NaN and infinity, and NaN is within every bound."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _of_its_kind(validator: Any, _entries: Any, value: Any, part: Schema) -> Iterator[Any]:
-    yield from validator.descend(value, of_its_kind(part, value))
-
-
-# YAML has NaN and infinity, which JSON does not have, and NaN is within every bound. No path may contain a NUL character or
-# half of a surrogate pair.
+# No path may contain a NUL character or half of a surrogate pair.
 TYPES = Draft202012Validator.TYPE_CHECKER.redefine_many(
     {
-        "number": _is_finite_number,
-        "integer": lambda checker, value: _is_finite_number(checker, value) and value == int(value),
+        "number": _is_number,
+        "integer": lambda _, value: _is_number(_, value) and value == int(value),
         "string": lambda _, value: isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value),
     }
 )
 # The errors of an entry of `models:` are those of its own kind, not those of all kinds.
-Validator = extend(Draft202012Validator, {"oneOf": _of_its_kind}, type_checker=TYPES)
+_ONE_OF = {"oneOf": lambda validator, _, value, part: validator.descend(value, of_its_kind(part, value))}
+Validator = extend(Draft202012Validator, _ONE_OF, type_checker=TYPES)
 
 
 def explain(error: ValidationError) -> Iterator[str]:
-    """One line for a mistake: where it is, what is there, what would be right."""
+    """Yield a line for a mistake: where it is, what is there, what is allowed."""
     path, part, value = error.absolute_path, error.schema, error.instance
     kind = part.get("properties", {}).get("kind", {}).get("const")
     if error.validator == "additionalProperties":
         names = list(part["properties"])
         for key in sorted(set(map(str, value)) - set(names)):
+            if instead := part.get("removed", {}).get(key):
+                yield f"config key {join(*path, key)} was removed: {instead}"
+                continue
             what = f"has no meaning for kind {kind}" if kind else "is unknown"
             hint = did_you_mean(key, names) or f"; known here: {', '.join(names)}"
             yield f"config key {join(*path, key)} {what}{hint}"
@@ -82,19 +82,19 @@ def explain(error: ValidationError) -> Iterator[str]:
 
 
 def did_you_mean(word: Any, names: Iterable[str]) -> str:
-    """The end of a line: the name that is nearest to a word that is none of them, or nothing."""
+    """Return the end of a line: the name that is nearest to a word that is none of them, or nothing."""
     near = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) else []
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
 
 def join(*parts: Any) -> str:
-    """A dotted path; a name that would not print as it is, is shown escaped."""
+    """Return a dotted path; a name that would not print as it is, is shown escaped."""
     names = [str(part) for part in parts if part != ""]
     return ".".join(name if re.fullmatch(r"[\w.{}-]+", name, re.ASCII) else json.dumps(name) for name in names)
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """A value as text of at most 80 characters, or as many as asked for."""
+    """Return a value as text of at most so many characters."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, TypeError, RecursionError):
@@ -121,7 +121,7 @@ _BOUNDS = {
 
 
 def allowed(part: Mapping[str, Any]) -> str:
-    """What a key may hold, in words."""
+    """Return what a key may hold, in words."""
     if "allowed" in part:
         return part["allowed"]
     if "enum" in part:

@@ -16,7 +16,7 @@ from toposcale.io.errors import UserError
 
 
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration that a run uses: texts of `--config` read, defaults filled in, everything checked.
+    """Return the configuration that a run uses: texts of `--config` read, defaults filled in, everything checked.
 
     Raises `UserError`; its text has one line for every key that is wrong.
     """
@@ -36,7 +36,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete(part: Schema, value: Any) -> Any:
-    """`value` with texts turned into what the schema asks for, and missing keys filled with their defaults."""
+    """Return a value with texts turned into what the schema asks for, and absent keys filled with their defaults."""
     part = of_its_kind(part, value)
     types = part.get("type", [])
     types = [types] if isinstance(types, str) else types
@@ -57,7 +57,7 @@ def _complete(part: Schema, value: Any) -> Any:
 
 
 def _read_text(text: str, types: Sequence[str]) -> Any:
-    """What a text from `--config` stands for, where its key holds no text; the text itself where that is wrong too."""
+    """Return what a text from `--config` stands for where its key holds no text; the text itself where that is wrong."""
     if "string" in types:
         return None if text == "null" and "null" in types else text
     try:
@@ -70,7 +70,7 @@ def _read_text(text: str, types: Sequence[str]) -> Any:
 
 
 def keys_of(part: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
-    """Every key of a section, those that must be given first: its dotted path, its schema, and whether it must be given."""
+    """Yield every key of a section, required ones first: its dotted path, its schema, and whether it is required."""
     for entry in part.get("oneOf", [part]):
         needed = entry.get("required", [])
         for key, inner in sorted(entry.get("properties", {}).items(), key=lambda item: item[0] not in needed):
@@ -81,7 +81,7 @@ def keys_of(part: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
 
 
 def reference() -> str:
-    """config/README.md: the keys of each section, and of each kind of model, with meaning, values and default."""
+    """Return config/README.md: the keys of each section and kind of model, with meaning, values and default."""
     sections = schema()["properties"]
     alone = {key: part for key, part in sections.items() if part["type"] != "object"}
     lines = [
@@ -108,7 +108,7 @@ def reference() -> str:
 
 
 def _group(heading: str, text: str, part: Schema, path: str) -> list[str]:
-    """The lines of a section of the reference."""
+    """Return the lines of a section of the reference."""
     lines = ["", heading, "", text, "", "| key | meaning | holds | if left out |", "| --- | --- | --- | --- |"]
     for key, inner, needed in keys_of(part, path):
         if "const" in inner or ".schedule." in key:
@@ -121,7 +121,7 @@ def _group(heading: str, text: str, part: Schema, path: str) -> list[str]:
 
 
 def outputs(path: str) -> str:
-    """Where the run of a configuration file left what people look at, and how many checkpoints are in none of it."""
+    """Return where a run left what people look at, and how many checkpoints are in none of it."""
     from toposcale.io import tables
 
     run = Path("results", resolve(rebased(read(path), [path]))["run"])

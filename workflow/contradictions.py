@@ -1,4 +1,4 @@
-"""What no schema can say of a configuration: keys that are each right and do not go together."""
+"""Contradictions, which no schema can state: keys of a configuration that are each right and do not go together."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ MOST_CHECKPOINTS = 100_000
 
 
 def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each of them."""
+    """Yield a line for each contradiction of a completed configuration."""
     for name, model in config["models"].items():
         where, schedule = join("models", name), model.get("schedule")
         if model["kind"] != "gpt":
@@ -31,7 +31,7 @@ def contradictions(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[str]:
-    """What is wrong with a whole schedule; nothing where there is none, or where it is a file."""
+    """Yield what is wrong with a whole schedule; nothing where there is none, or where it is a file."""
     from toposcale.io.errors import UserError
     from toposcale.training.schedules import schedule_of
 
@@ -46,6 +46,7 @@ def _of_schedule(where: str, schedule: Any, final_step: int | None) -> Iterator[
 
 
 def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with `sweep:`."""
     for name in swept["models"]:
         if name not in models or models[name]["kind"] != "gpt":
             hint = did_you_mean(name, models)
@@ -61,7 +62,7 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
-    """Of each cell of the sweep and each model that is trained on its own; and of the checkpoints of all together."""
+    """Yield what is wrong with the training of a cell of the sweep or of another model, and with too many checkpoints."""
     models, swept = config["models"], config["sweep"]
     cells = {run.cell: run for run in sweep.runs({**swept, "seeds": 1})}
     alone = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]

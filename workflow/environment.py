@@ -1,4 +1,4 @@
-"""The environment that every job inherits: the copy of the library and its revision; and how a mistake ends a run."""
+"""The environment that every job inherits, and the last line of a run that failed."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ NONE_LEFT = (
 
 
 def cause(run: str, since: float) -> str:
-    """The last line of a run that failed: what its first job to fail after a time says, and how many more did."""
+    """Return the last line of a run that failed: what its first job to fail after a time says, and how many more did."""
     # scripts/_job.py writes them beside the logs.
     files = [path for path in Path(run, "logs").rglob("*.cause.txt") if path.stat().st_mtime >= since - 1]
     files.sort(key=lambda path: (path.stat().st_mtime, path))
@@ -26,7 +26,7 @@ def cause(run: str, since: float) -> str:
 
 @contextmanager
 def mistakes_in_a_line() -> Iterator[None]:
-    """A mistake of the user's ends the run with what it says, and without a traceback."""
+    """End the run with what a mistake of the user's says, without a traceback."""
     try:
         yield
     except UserError as error:
@@ -34,14 +34,14 @@ def mistakes_in_a_line() -> Iterator[None]:
 
 
 def prepare(home: Path) -> None:
-    """Set it for this process and all that it starts; `home` is the folder of the Snakefile."""
+    """Set the environment of this process and all that it starts; `home` is the folder of the Snakefile."""
     # Scripts import the library from this copy, whatever is installed beside it: what runs is what is fingerprinted.
     path = os.pathsep.join(filter(None, [str(home / "src"), os.environ.get("PYTHONPATH")]))
     os.environ.update(PYTHONPATH=path, TOPOSCALE_REVISION=revision(home))
 
 
 def refuse_space(python: str) -> None:
-    """A `UserError` for a Python whose path has a space: Snakemake does not quote it when it runs a script."""
+    """Raise `UserError` for a Python whose path has a space: Snakemake does not quote it when it runs a script."""
     if " " in python:
         raise UserError(
             f"{python}: Snakemake cannot run scripts with a Python whose path has a space; "
@@ -50,7 +50,7 @@ def refuse_space(python: str) -> None:
 
 
 def refuse_read_only(folder: Path) -> None:
-    """A `UserError` where nothing can be written in `folder`, or in what is there of the path to it."""
+    """Raise `UserError` where nothing can be written in `folder`, or in what exists of the path to it."""
     there = next(path for path in (folder, *folder.parents, Path()) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         raise UserError(
@@ -60,7 +60,7 @@ def refuse_read_only(folder: Path) -> None:
 
 
 def revision(home: Path) -> str:
-    """The git revision of the workflow, with -dirty behind it if files were changed.
+    """Return the git revision of the workflow, with -dirty behind it if files were changed.
 
     Where git gives none, that of the process that started this one, or "unknown".
     """

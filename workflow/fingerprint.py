@@ -6,10 +6,13 @@ module of the library that it can reach by imports. Comments, layout and docstri
 
 import ast
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from paths import ROOT
+
 LIBRARY = ROOT / "src"
 SCRIPTS = ROOT / "scripts"
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -17,7 +20,7 @@ _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @cache
 def fingerprint(script: str, *modules: str) -> str:
-    """Hash of the modules that `scripts/{script}` imports, directly or through others, by their syntax trees.
+    """Return the hash of the modules that `scripts/{script}` imports, directly or through others, by their syntax trees.
 
     `modules` names those that it loads by name, where no import shows them.
     """
@@ -33,9 +36,14 @@ def fingerprint(script: str, *modules: str) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
+def code_of(script: str, *modules: str) -> Callable[[Any], str]:
+    """Return a params function: the fingerprint of a rule's code. Only the rules that are asked for are read."""
+    return lambda wildcards: fingerprint(script, *modules)
+
+
 @cache
 def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
-    """The hash of a module's code, and the project's modules that it imports."""
+    """Return the hash of a module's code, and the project's modules that it imports."""
     tree = ast.parse(path.read_bytes())
     names: list[str] = []
     for node in ast.walk(tree):
@@ -51,7 +59,7 @@ def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
 
 @cache
 def _files(module: str) -> list[Path]:
-    """The files that `import module` runs, packages above it included; none where it is not the project's."""
+    """Return the files that `import module` runs, packages above it included; none where it is not the project's."""
     parts = module.split(".")
     stems = [base.joinpath(*parts[:depth]) for base in (LIBRARY, SCRIPTS) for depth in range(1, len(parts) + 1)]
     return [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]

@@ -22,18 +22,18 @@ SUFFIX = "-confirm"
 
 
 def fresh_run(config: Mapping[str, Any]) -> str:
-    """The name of the run that confirms a run: the one that the user named, or its own with `SUFFIX`."""
+    """Return the name of the run that confirms a run: the one that the user named, or its own with `SUFFIX`."""
     return config["confirm"]["run"] or config["run"] + SUFFIX
 
 
 def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> dict[str, Any]:
-    """A resolved configuration with fresh seeds, which measures no more than the features of `sources`.
+    """Return a resolved configuration with fresh seeds, which measures no more than the features of `sources`.
 
     Every cell has as many runs as before. Tables of metrics are about the old runs, so they are left out.
     """
     swept, first = config["sweep"]["seeds"], config["sweep"]["first_seed"]
     in_landscape = not {"landscape", "gradients"}.isdisjoint(sources)
-    switched = {
+    switched: dict[str, dict[str, Any]] = {
         "embeddings": {"enabled": config["embeddings"]["enabled"] and "embeddings" in sources},
         "landscape": {"enabled": config["landscape"]["enabled"] and in_landscape},
         "trajectory": {"enabled": config["trajectory"]["enabled"] and "trajectory" in sources},
@@ -51,14 +51,14 @@ def fresh_configuration(config: Mapping[str, Any], sources: Collection[str]) -> 
 
 
 def _fresh(seeds: list[int]) -> list[int]:
-    """As many seeds, all above those of a list."""
+    """Return as many seeds, all above those of a list."""
     return [max(seeds) + number for number in range(1, len(seeds) + 1)]
 
 
 def write(file: str) -> str:
-    """The file with the configuration of the fresh runs; "" where nothing is to be trained.
+    """Write the configuration of the fresh runs of a run and return its file; "" where nothing is to be trained.
 
-    UserError: a configuration that is wrong, or fresh runs whose keys are not allowed.
+    Raises `UserError` for a configuration that is wrong, or fresh runs whose keys are not allowed.
     """
     config = resolve(rebased(read(file), [file]))
     folder = Path("results", config["run"])

@@ -1,23 +1,24 @@
-"""Which models and checkpoints a configuration asks for, under which names, and what they cost."""
+"""The plan of a run: its models and checkpoints, under which names, and how the work on them is cut into jobs."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sweep
+from paths import Paths
 from toposcale.checkpoints import FolderSource, missing_parts
 from toposcale.io import model_kinds
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text
 from toposcale.monitor.folder import Folder
 
 STEP_DIGITS = 8
 ALL = "all"
-# What the models table says of a model, as far as it is known before anything is read.
+# Columns of the models table that may be known before anything is read.
 _FACTS = ("d_model", "n_layers", "n_heads", "tokens_per_step", "n_parameters", "final_step", "schedule", "warmup_steps")
-# A size in a repository's name: -70m, _1.4B.
+# A number of parameters in a repository's name: -70m, _1.4B.
 _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 
 
@@ -25,8 +26,8 @@ _SIZE = re.compile(r"[-_.]?\b\d+(\.\d+)?[kmbt]\b", re.IGNORECASE)
 class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
-    gaps: why the checkpoints of other steps that are there are left out. not_runnable: why the checkpoints cannot read a
-    text, so that only their weights can be measured; empty where they can. cell: what the model shares with all others that
+    missing: why checkpoints of other steps are left out, by step. not_runnable: why the checkpoints cannot read a text, so
+    that only their weights can be measured; empty where they can. cell: what the model shares with its replicates, which
     differ from it by their seeds alone. training: how a model of kind gpt is trained: `training:`, then what its entry and
     the sweep say.
     """
@@ -36,31 +37,31 @@ class Model:
     seed: int
     settings: Mapping[str, Any]
     steps: tuple[int, ...]
-    gaps: Mapping[int, str] = field(default_factory=dict)
+    missing: Mapping[int, str] = field(default_factory=dict)
     not_runnable: str = ""
     cell: str = ""
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def loss_curve(self) -> str | None:
-        """The user's file with the losses of the training, where there is one."""
+        """Return the user's file with the losses of the training, where there is one."""
         return self.settings.get("path" if self.kind == model_kinds.TABLE else "trainer_state")
 
     @property
     def kind(self) -> model_kinds.ModelKind:
-        """Where it comes from."""
+        """Return where it comes from."""
         return model_kinds.MODEL_KINDS[self.settings["kind"]]
 
     @property
     def family(self) -> str:
-        """Models of one family are sizes of one another: what is trained here, repositories but for a size."""
+        """Return its family: models that differ in the number of parameters, such as repositories named but for that."""
         default = _SIZE.sub("", self.settings["repo"]) if self.kind == model_kinds.HUB else self.kind.name
         return self.settings.get("family", default)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the configuration, the plan and a monitor say of it: a row of the models table, None for unknown."""
-        facts = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
+        """Return what the configuration and a monitor say of it: a row of the models table, None for unknown."""
+        facts: dict[str, Any] = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
         facts |= {key: self.settings.get(key) for key in _FACTS}
         schedule = facts["schedule"]
         if self.kind == model_kinds.GPT:
@@ -68,41 +69,41 @@ class Model:
             facts["final_step"] = self.steps[-1]
             facts |= {key: self.training[key] for key in sweep.SIZES}
             facts["shape"] = schedule if isinstance(schedule, str) else schedule["shape"]
-        # A plan tells its own warm-up, where there is one.
+        # A schedule states its own warm-up, where there is one.
         if isinstance(schedule, Mapping) and "warmup_steps" in schedule:
             facts["warmup_steps"] = schedule["warmup_steps"]
         return {**facts, "last_checkpoint": max(self.steps, default=None)}
 
     def remaining_cost(self, step: int) -> float:
-        """Work that is left from `step` to the end of training, in arbitrary units: the longest chain goes first."""
+        """Return the work from `step` to the end of training, in arbitrary units: the longest chain goes first."""
         width, layers = self.settings["d_model"], self.settings["n_layers"]
         return layers * (width + 64) * self.training["batch_size"] * (self.steps[-1] - step + 1)
 
     def previous_step(self, step: int) -> int | None:
-        """The checkpoint before `step`; None before the first."""
+        """Return the checkpoint before `step`; None before the first."""
         index = self.steps.index(step)
         return self.steps[index - 1] if index else None
 
     def every(self, nth: int) -> tuple[int, ...]:
-        """The first and the last checkpoint and every nth between."""
+        """Return the first and the last checkpoint and every nth between."""
         return tuple(dict.fromkeys([*self.steps[::nth], *self.steps[-1:]]))
 
 
 def models(config: Mapping[str, Any]) -> dict[str, Model]:
-    """Every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
+    """Return every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
 
     An entry that is swept stands for the runs of the sweep, and is no model itself.
     """
     by_name = {}
-    for position, seed in enumerate(config["seeds"]):
+    for index, seed in enumerate(config["seeds"]):
         for entry, settings in config["models"].items():
             if entry in config["sweep"]["models"]:
                 continue
             if settings["kind"] == model_kinds.GPT.name:
                 # The first seed keeps the plain name: adding a seed retrains nothing.
-                name = entry if position == 0 else f"{entry}.seed{seed}"
+                name = entry if index == 0 else f"{entry}.seed{seed}"
                 by_name[name] = _trained(sweep.Run(name, entry, entry, seed, {}), config)
-            elif position == 0:
+            elif index == 0:
                 by_name[entry] = _from_elsewhere(entry, seed, settings)
     by_name |= {run.name: _trained(run, config) for run in sweep.runs(config["sweep"])}
     planned = {name: model for name, model in by_name.items() if model.kind == model_kinds.PLANNED}
@@ -114,16 +115,16 @@ def models(config: Mapping[str, Any]) -> dict[str, Model]:
 
 
 def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
-    """A model that is trained here."""
+    """Return a model that is trained here."""
     training = sweep.training_of(config, run)
-    plan = training.get("schedule", sweep.trained_schedule({}, training))
-    settings = {**config["models"][run.entry], "schedule": plan}
+    schedule = training.get("schedule", sweep.trained_schedule({}, training))
+    settings = {**config["models"][run.entry], "schedule": schedule}
     steps = checkpoint_steps(training)
     return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
 
 
 def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
-    """A model that is not trained here, with its checkpoints, ascending: those asked for, or all that are there."""
+    """Return a model from elsewhere with its checkpoints, ascending: those asked for, or all that are there."""
     asked = tuple(sorted(settings.get("steps", ())))
     seed, cell = settings.get("seed", seed), settings.get("cell", name)
     model = Model(name, name, seed, settings, asked, cell=cell)
@@ -133,31 +134,31 @@ def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
     if model.kind == model_kinds.FOLDER:
         source = FolderSource(Path(settings["path"]), settings.get("pattern", ""), asked)
         source.check_one_training()
-        steps, gaps = source.usable_steps()
+        steps, missing = source.usable_steps()
         paths = {step: str(source.checkpoint(step)) for step in steps}
         last = paths[steps[-1]]
         facts = {"family": _architecture(last), "checkpoints": paths, "trainer_state": source.trainer_state()}
         not_runnable = missing_parts(last, tokenizer="tokenizer" not in settings)
-        return replace(model, settings={**facts, **settings}, steps=steps, gaps=gaps, not_runnable=not_runnable)
+        return replace(model, settings={**facts, **settings}, steps=steps, missing=missing, not_runnable=not_runnable)
     return model
 
 
 def _architecture(checkpoint: str) -> str:
-    """The architecture that a checkpoint's config.json names: what is known of a folder's family."""
+    """Return the architecture that a checkpoint's config.json names: what is known of a folder's family."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(parse_json((Path(checkpoint) / "config.json").read_text(encoding="utf-8"))["model_type"])
+        return str(parse_json(read_text(Path(checkpoint) / "config.json"))["model_type"])
     return "folder"
 
 
 def checkpoint_steps(training: Mapping[str, Any]) -> tuple[int, ...]:
-    """Steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
+    """Return the steps with a checkpoint: 0, every `checkpoint_every`, and the last."""
     last = training["steps"]
     return (*range(0, last, training["checkpoint_every"]), last)
 
 
 @dataclass(frozen=True)
 class Producer:
-    """What a rule measures or trains: which checkpoints of which models, cut into jobs that write one file of each kind.
+    """The work of a rule that trains or measures, cut into jobs that write one file of each kind.
 
     The part of a model's checkpoints that a job does is its span, which stands in the names of its files: one checkpoint
     (`step-00000100`), or `all` of them. steps: the checkpoints, by model. whole: the models of which one job does all
@@ -171,17 +172,17 @@ class Producer:
     run: str = ""
 
     def steps_of(self, model: str, span: str) -> list[int]:
-        """The checkpoints that a job does."""
+        """Return the checkpoints that a job does."""
         return list(self.steps[model]) if span == ALL else [step_of(span)]
 
     def file(self, pattern: str, model: str, step: int, **wildcards: str) -> str:
-        """The file of a pattern with {model} and {span} that holds a checkpoint."""
+        """Return the file of a pattern with {model} and {span} that holds a checkpoint."""
         span = ALL if model in self.whole else span_of(step)
         name = pattern.removeprefix(self.run).format(model=model, span=span, **wildcards)
         return self.elsewhere.get(model, self.run) + name
 
     def files(self, pattern: str, models: Iterable[str] | None = None, **wildcards: str) -> list[str]:
-        """The files of all jobs, or of those on some models."""
+        """Return the files of all jobs, or of those on some models."""
         return [
             self.file(pattern, model, step, **wildcards)
             for model in (self.steps if models is None else models)
@@ -189,25 +190,125 @@ class Producer:
         ]
 
 
-def trainings(work: Producer) -> Iterator[tuple[str, list[str], list[str]]]:
-    """For each rule that trains: the span of its jobs, the spans of the checkpoints that a job leaves, and the models.
+class Plan:
+    """What a resolved configuration asks for: the models by name, lists of their names, and the work of each producer.
+
+    runnable: models that can read a text. loss_curves: the user's files with the losses of a training, by model; of some
+    models there is nothing but this file. schedule_files: schedules that the user wrote into a file, by model. embedded,
+    landscaped, diverging: the checkpoints, by model, whose embeddings are computed, whose loss landscape is, and whose
+    embeddings are compared with those of the checkpoint before. with_path: models whose training trajectory is studied in
+    its plane, which needs every checkpoint at once. work: the work of each producer. sources: the models of each source of
+    features. settings: what the features of a source depend on, beside the code.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self.paths = Paths.of(config["run"])
+        self.models = models(config)
+        self._swept = {run.name for run in sweep.runs(config["sweep"])}
+        self.trained = self.named(model_kinds.GPT)
+        self.published = self.named(model_kinds.HUB)
+        self.monitored = self.named(model_kinds.MONITOR)
+        kinds = model_kinds.MODEL_KINDS.values()
+        self.with_features = self.named(*(kind for kind in kinds if kind.has_features))
+        self.with_weights = self.named(*(kind for kind in kinds if kind.has_weights))
+        self.runnable = [name for name in self.with_weights if not self.models[name].not_runnable]
+        self.loss_curves = {name: model.loss_curve for name, model in self.models.items() if model.loss_curve}
+        schedules = {name: model.settings.get("schedule") for name, model in self.models.items()}
+        self.schedule_files = {name: schedule for name, schedule in schedules.items() if isinstance(schedule, str)}
+        embeds = [name for name in self.runnable if self.models[name].settings.get("embeddings", True)]
+        self.embedded = self._every(config["embeddings"], embeds)
+        self.landscaped = self._every(config["landscape"], self.runnable)
+        self.diverging = self.embedded if config["embeddings"]["divergence"] else {}
+        self.with_trajectory = self.trained if config["trajectory"]["enabled"] else []
+        self.with_path = self.trained if self.landscaped else []
+        self.settings = {
+            "weights": _without(config["weights"], "jobs", "distances", "threads"),
+            "embeddings": _without(config["embeddings"], "enabled", "every", "jobs", "threads", "divergence"),
+            "landscape": _without(config["landscape"], "enabled", "every", "jobs", "path_resolution"),
+        }
+        self.work = self._work()
+        self.sources = {
+            source: list(work.steps) for source, work in self.work.items() if source != "training" and work.steps
+        }
+
+    def named(self, *kinds: model_kinds.ModelKind) -> list[str]:
+        """Return the names of the models of some kinds."""
+        return [name for name, model in self.models.items() if model.kind in kinds]
+
+    def one_of(self, names: Iterable[str]) -> str:
+        """Return a wildcard constraint: one of some names, or nothing where there are none.
+
+        The replicates of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
+        """
+        names = list(names)
+        alone = [re.escape(name) for name in names if name not in self._swept]
+        swept = [re.escape(f"{self.models[name].cell}.seed") + r"\d+" for name in names if name in self._swept]
+        return "|".join(dict.fromkeys(alone + swept)) or "$."
+
+    def _every(self, section: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Return the checkpoints that a section asks for, by model."""
+        return {name: self.models[name].every(section["every"]) for name in names if section["enabled"]}
+
+    def _work(self) -> dict[str, Producer]:
+        """Return the work of each producer, cut into jobs."""
+        gradients = self.landscaped if self.config["landscape"]["gradients"] else {}
+        of_source: dict[str, tuple[str, Mapping[str, tuple[int, ...]]]] = {
+            "training": ("training", {name: self.models[name].steps for name in self.trained}),
+            "weights": ("weights", {name: self.models[name].steps for name in self.with_features}),
+            "embeddings": ("embeddings", self.embedded),
+            "landscape": ("landscape", self.landscaped),
+            "gradients": ("landscape", gradients),
+        }
+        elsewhere = {name: self.models[name].settings["path"] for name in self.monitored}
+        return {
+            source: Producer(
+                steps,
+                whole=set(self.trained) if self.config[section]["jobs"] == "model" else set(),
+                elsewhere=elsewhere,
+                run=self.paths.run,
+            )
+            for source, (section, steps) in of_source.items()
+        }
+
+
+def training_settings(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what shapes a trained model, without how the work is done and what is noted on the way."""
+    return _without(training, "jobs", "device", "sketch")
+
+
+def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return a section of the configuration without some keys: those that change no result of it."""
+    return {key: value for key, value in section.items() if key not in keys}
+
+
+class TrainingRule(NamedTuple):
+    """A rule that trains: the span of its jobs, the spans of the checkpoints that a job leaves, and the models."""
+
+    span: str
+    checkpoints: list[str]
+    models: list[str]
+
+
+def training_rules(work: Producer) -> Iterator[TrainingRule]:
+    """Yield the rules that train.
 
     A checkpoint a job, one rule serves all. A model a job, Snakemake wants a list of the checkpoints that the job makes, so
     models with different checkpoints have rules of their own.
     """
     if not work.whole:
-        yield "{span}", ["{span}"], list(work.steps)
+        yield TrainingRule("{span}", ["{span}"], list(work.steps))
         return
     for steps in sorted(set(work.steps.values())):
         alike = [model for model, checkpoints in work.steps.items() if checkpoints == steps]
-        yield ALL, list(map(span_of, steps)), alike
+        yield TrainingRule(ALL, [span_of(step) for step in steps], alike)
 
 
 def span_of(step: int) -> str:
-    """The span of one checkpoint; padded, so that names sort as numbers do."""
+    """Return the span of one checkpoint; padded, so that names sort as numbers do."""
     return f"step-{step:0{STEP_DIGITS}d}"
 
 
 def step_of(span: str) -> int:
-    """The checkpoint of a span that is not `all`."""
+    """Return the checkpoint of a span that is not `all`."""
     return int(span.removeprefix("step-"))

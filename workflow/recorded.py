@@ -21,7 +21,7 @@ _HOW = ("jobs", "threads", "device", "cache", "keep")
 
 
 def mark(results: Path) -> Path:
-    """The file that shows that Snakemake's records of a run are there: it lies beside them."""
+    """Return the file that shows that Snakemake's records of a run exist: it lies beside them."""
     return Path(".snakemake", "toposcale", results.name)
 
 
@@ -49,7 +49,7 @@ def check(config: Mapping[str, Any], results: Path) -> None:
 
 
 def _changes(recorded: Any, present: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys whose values differ, with the recorded ones; of models also those that only one of the two has."""
+    """Yield keys whose values differ, with the recorded ones; of models also those that only one of the two has."""
     if not isinstance(recorded, dict) or not isinstance(present, dict):
         if recorded != present:
             yield path, recorded

@@ -17,7 +17,7 @@ NAMES = {
 """What can be swept, and what stands before its value in a run's name."""
 
 SIZES = ("learning_rate", "weight_decay", "batch_size", "warmup_steps", "data_fraction")
-"""Those of them that are numbers in the models table."""
+"""Those that are numbers in the models table."""
 
 MOST_SEEDS = 1000
 
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 
 def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
-    """Every run of the section `sweep:`, cell by cell.
+    """Yield every run of the section `sweep:`, cell by cell.
 
     A cell is named after all keys of the section, those with one value too: a value that is added renames nothing.
     """
@@ -48,7 +48,7 @@ def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
 
 
 def seeds_of(cell: str, seeds: int | list[int], first: int) -> list[int]:
-    """The seeds of a cell: those of a list, or so many of its own, from number `first` on, that no other cell has.
+    """Return the seeds of a cell: those of a list, or so many of its own, from number `first` on, that no other cell has.
 
     Runs with one seed read the same text in the same order, so the cells of a sweep would not be independent.
     """
@@ -59,7 +59,7 @@ def seeds_of(cell: str, seeds: int | list[int], first: int) -> list[int]:
 
 
 def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """How a run is trained: `training:`, then what its entry of `models:` says, then what is swept; a schedule is whole."""
+    """Return how a run is trained: `training:`, then its entry of `models:`, then what is swept; a schedule is whole."""
     model = config["models"][run.entry]
     training = {**config["training"], **model.get("training", {})}
     schedule = model.get("schedule", training.get("schedule"))
@@ -72,6 +72,6 @@ def training_of(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 def trained_schedule(stated: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    """A schedule of a model that is trained here: what it leaves out is that of `training:`."""
+    """Return a schedule of a model that is trained here: what it leaves out is that of `training:`."""
     default = {"shape": "cosine", "peak": training["learning_rate"], "final": 0.0}
     return {**default, "warmup_steps": training["warmup_steps"], "steps": training["steps"], **stated}

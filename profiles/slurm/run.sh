@@ -19,9 +19,15 @@
 trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
 
 snakemake=${SNAKEMAKE:-.venv/bin/snakemake}
-# The lock that a job of this number left behind when it was ended is its own; another run's lock is respected.
-if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
+# A job that was ended leaves its lock behind. It removes that lock when it comes again; another run's lock is respected, so
+# nothing is noted where something else is locked at the start, and nothing is unlocked that is not as it was noted.
+locked=.snakemake/locked-by-$SLURM_JOB_ID
+if [ -s "$locked" ] && [ "$(ls -il --full-time .snakemake/locks 2> /dev/null)" = "$(cat "$locked")" ]; then
     "$snakemake" "$@" --unlock
+fi
+rm -f "$locked"
+if [ -z "$(ls .snakemake/locks 2> /dev/null)" ]; then
+    export TOPOSCALE_LOCKED=$locked
 fi
 "$snakemake" "$@" --cores "$SLURM_CPUS_PER_TASK" --resources "mem_mb=$SLURM_MEM_PER_NODE" --rerun-incomplete &
 wait $!

@@ -12,7 +12,7 @@ import numpy as np
 
 from toposcale import __version__
 from toposcale.io.amounts import number_of
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, one_line
 from toposcale.training.schedules import SHAPES
 
 _EXAMPLES = """commands:
@@ -31,7 +31,7 @@ Measure a training while it goes on: toposcale.monitor. A whole study, with repo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; the exit status is 1 for what is wrong with a checkpoint, 2 for a wrong command."""
     options = _parser().parse_args(arguments)
-    warnings.showwarning = lambda message, *_: print(f"toposcale: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: print(f"toposcale: {one_line(message)}", file=sys.stderr)
     try:
         if options.command == "watch":
             _watch(options)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # of `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"toposcale: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"toposcale: {one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("toposcale: interrupted", file=sys.stderr)
@@ -91,8 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--known",
-        metavar="CURVE:PARAMETERS[:KEY=VALUE...]",
-        help="another run of the family; what no KEY (an option above) states of it is as in this run; may be given again",
+        metavar="CURVE:PARAMETERS",
+        help="another run of the family, all else as in this run but for what its log tells; may be given again",
         **several,
     )
     command.add_argument("--remaining", type=_amount, metavar="FLOP", help="compute that will still be spent")
@@ -141,7 +141,7 @@ def _advise(given: argparse.Namespace) -> None:
         given.curve,
         **_arguments(options),
         sizes=given.size,
-        known=[_known(text, options) for text in given.known],
+        known=[_known(text) for text in given.known],
         remaining=given.remaining,
         target_loss=given.target,
     )
@@ -150,7 +150,7 @@ def _advise(given: argparse.Namespace) -> None:
     else:
         # Lines are as long as the terminal, or COLUMNS; in a file or a pipe they are not broken.
         width = shutil.get_terminal_size(fallback=(0, 0)).columns or None
-        print("\n".join(filter(None, [advice.chart(min(64, max((width or 80) - 12, 20))), advice.text(width)])))
+        print(advice.text(width))
 
 
 def _amount(text: str) -> float:
@@ -175,39 +175,20 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 
 _OF_A_SHAPE = ("decay_start", "peak", "final")
-# Those that a shape does not read.
-_IDLE = {"constant": ("decay_start", "final"), "linear": ("decay_start",), "cosine": ("decay_start",)}
 
 
-def _known(text: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Another run from CURVE:PARAMETERS[:KEY=VALUE...]; `options` are those of the run that is asked about.
-
-    It is read from its end, for the name of a file may hold colons.
-    """
-    parts = text.split(":")
-    pairs = []
-    while len(parts) > 2 and "=" in parts[-1]:
-        pairs.append(parts.pop().partition("="))
+def _known(text: str) -> dict[str, Any]:
+    """Another run from CURVE:PARAMETERS; the name of a file may hold colons."""
+    curve, _, size = text.rpartition(":")
     try:
-        stated = {
-            name: value if name in _TEXTS else _amount(value)
-            for key, _, value in reversed(pairs)
-            for name in [key.replace("-", "_")]
-        }
-        if len(parts) < 2 or set(stated) - set(_OF_A_RUN):
+        if not curve:
             raise ValueError
-        stated["parameters"] = _amount(parts[-1])
-    except (ValueError, argparse.ArgumentTypeError):
+        return {"curve": curve, "n_parameters": number_of(size)}
+    except ValueError:
         raise UserError(
-            f"--known {text}: it must be CURVE:PARAMETERS, then any of {', '.join(_OF_A_RUN)} as :KEY=VALUE"
+            f"--known {text}: it must be CURVE:PARAMETERS; a run whose plan differs is given in Python "
+            "(toposcale.advise) or under models in a configuration"
         ) from None
-    # A part of a schedule is read beside the parts of this run's.
-    if stated.keys() & set(_OF_A_SHAPE) and options.get("schedule") in SHAPES:
-        stated = {name: options[name] for name in ("schedule", *_OF_A_SHAPE) if name in options} | stated
-    elif stated.get("schedule") in SHAPES and options.get("schedule") in SHAPES:
-        idle = _IDLE.get(str(stated["schedule"]), ())
-        stated = {name: options[name] for name in _OF_A_SHAPE if name in options and name not in idle} | stated
-    return {"curve": ":".join(parts[:-1]), **_arguments(stated)}
 
 
 def _table(given: argparse.Namespace) -> Any:
@@ -247,7 +228,7 @@ def _show(table: Any, *, csv: bool) -> None:
             is_distance = len(values) == 3 and all(np.isnan(values[:2])) and not np.isnan(values[2])
             numbers = [f"{value:.6g}" for value in values]
             numbers = ["", "", numbers[2]] if is_distance else numbers
-            shown.add_row(*map(Text, ["" if layer == last else layer, feature, *numbers]))
+            shown.add_row(*map(Text, ["" if layer == last else one_line(layer), feature, *numbers]))
             last = layer
         Console(width=None if sys.stdout.isatty() else 200).print(shown)
     sys.stdout.flush()

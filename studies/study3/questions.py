@@ -5,7 +5,7 @@ docs/study-3.md says what is asked, and said so before a run was trained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -203,10 +203,10 @@ def groups(models: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield from ((str(name), own) for name, own in models.groupby(labels))
 
 
-def by_cell(tables: Tables) -> pd.DataFrame:
-    """The partial correlation of each primary question in each cell, which its test takes the weighted mean of."""
+def by_cell(tables: Tables, questions: Sequence[Question] = PRIMARY) -> pd.DataFrame:
+    """The partial correlation of each question in each cell, which its test takes the weighted mean of."""
     columns = {}
-    for question in PRIMARY:
+    for question in questions:
         correlations = partial_correlations(read_of(question, tables), [question.feature])
         columns[question.name] = {cell: values[question.feature] for cell, values in correlations.items()}
     return pd.DataFrame(columns).rename_axis("cell").reset_index()

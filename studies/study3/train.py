@@ -12,9 +12,10 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,32 +46,58 @@ GAP_SHARES = (EARLY, SHARE, 0.5, 1.0)
 """Shares of the training at which the gap is measured."""
 
 Rows = dict[str, pd.DataFrame]
+TrainOne = Callable[[plan.Model, Mapping[str, Any], corpus.Corpus], Rows]
+
+
+class Start(NamedTuple):
+    """A run before its first step, how it is trained, and the tokens that it is trained on."""
+
+    state: trainer.TrainingState
+    schedule: trainer.TrainingPlan
+    tokens: NDArray[np.uint16]
 
 
 def train_missing(plan_cells: Sequence[Cell], tables: Path, work: Path) -> None:
     """Train every cell that is not complete in `tables`."""
+    train_each(plan_cells, partial(cells.complete, tables), lambda cell: train_cell(cell, tables, work))
+
+
+def train_each(
+    plan_cells: Sequence[Cell], is_complete: Callable[[Cell], bool], train_one: Callable[[Cell], None]
+) -> None:
+    """Train every cell that is not complete, and say how many are."""
     trainer.configure_torch("cpu")
     for cell in plan_cells:
-        if cells.complete(tables, cell):
+        if is_complete(cell):
             print(f"{cell.name}: there", flush=True)
             continue
-        train_cell(cell, tables, work)
-        done = sum(cells.complete(tables, one) for one in plan_cells)
+        train_one(cell)
+        done = sum(map(is_complete, plan_cells))
         print(f"{cell.name}: {len(cell.runs)} runs; {done} of {len(plan_cells)} cells", flush=True)
 
 
 def train_cell(cell: Cell, tables: Path, work: Path) -> None:
     """Train the runs of a cell that `work` does not have, and write the cell to `tables`."""
+    train_runs(cell, tables, work, timed, cells.TABLES)
+
+
+def train_runs(cell: Cell, tables: Path, work: Path, train_one: TrainOne, names: Sequence[str]) -> None:
+    """Train the runs of a cell that `work` does not have, and write its tables of these names to `tables`."""
     text = text_of(cell, work)
     for name, run in cell.runs.items():
         if not (work / name).exists():
-            started = time.process_time()
-            rows = trained(run, cell.config, text)
-            rows["models"]["cpu_s"] = round(time.process_time() - started, 1)
-            write_run(rows, work / name)
-    for table in cells.TABLES:
+            write_run(train_one(run, cell.config, text), work / name)
+    for table in names:
         parts = [pd.read_csv(work / name / f"{table}.csv") for name in cell.runs]
         small_tables.write(pd.concat(parts, ignore_index=True), cells.file_of(tables, table, cell.name))
+
+
+def timed(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
+    """The rows of one run, with the seconds that it took."""
+    started = time.process_time()
+    rows = trained(run, config, text)
+    rows["models"]["cpu_s"] = round(time.process_time() - started, 1)
+    return rows
 
 
 def write_run(rows: Rows, folder: Path) -> None:
@@ -100,8 +127,8 @@ def text_of(cell: Cell, work: Path) -> corpus.Corpus:
     return corpus.load_corpus(path)
 
 
-def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
-    """The rows of one run: its tables of `cells.TABLES`."""
+def begin(run: plan.Model, text: corpus.Corpus) -> Start:
+    """A run of the plan, before its first step."""
     settings = run.training
     shape = GPTShape(
         text.vocab_size, settings["context"], *(int(run.settings[size]) for size in ("d_model", "n_layers", "n_heads"))
@@ -111,12 +138,18 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
         **{name: settings[name] for name in names}, clip=settings["gradient_clip"], seed=run.seed
     )
     tokens = trainer.share_of_text(text.train, settings["data_fraction"], shape.context)
+    return Start(trainer.initial_state(run.name, shape, schedule, torch.device("cpu")), schedule, tokens)
+
+
+def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
+    """The rows of one run: its tables of `cells.TABLES`."""
+    state, schedule, tokens = begin(run, text)
+    shape = state.model.shape
     both = text.validation, tokens
     small, large = (
-        [trainer.validation_windows(one, shape.context, count) for one in both]
-        for count in (settings["validation_windows"], GAP_WINDOWS)
+        [trainer.validation_sequences(one, shape.context, count) for one in both]
+        for count in (run.training["validation_windows"], GAP_WINDOWS)
     )
-    state = trainer.initial_state(run.name, shape, schedule, torch.device("cpu"))
     series, early, gaps = [], pd.DataFrame(), []
     for step in run.steps:
         trainer.train(state, schedule, tokens, step)
@@ -135,12 +168,20 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
 
 def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> weights.Features:
     """Every feature of the whole model, and some of every layer as feature/layer."""
-    chosen = {key: value for key, value in config["weights"].items() if key not in ("jobs", "distances", "threads")}
-    matrices = dict(iterate_arrays(dict(state.model.named_parameters())))
-    features, _ = weights.compute_features(
-        matrices.items(), weights.WeightSettings.from_mapping(chosen), model=state.name
-    )
+    matrices = matrices_of(state)
+    features, _ = weights.compute_features(matrices.items(), settings_of(config), model=state.name)
     return features[ALL_LAYERS] | measures.of_model(matrices, features) | measures.by_layer(features)
+
+
+def matrices_of(state: trainer.TrainingState) -> dict[str, np.ndarray]:
+    """The weight matrices of a model by name."""
+    return dict(iterate_arrays(dict(state.model.named_parameters())))
+
+
+def settings_of(config: Mapping[str, Any]) -> weights.WeightSettings:
+    """What a configuration says of the features of weights."""
+    chosen = {key: value for key, value in config["weights"].items() if key not in ("jobs", "distances", "threads")}
+    return weights.WeightSettings.from_mapping(chosen)
 
 
 def losses_of_parts(

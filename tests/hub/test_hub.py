@@ -222,7 +222,7 @@ def test_unknown_revision(tmp_path):
 
 @pytest.mark.parametrize("revision", ["../../etc", "/etc", "a b", ""])
 def test_a_revision_that_is_no_name_reaches_neither_disk_nor_network(tmp_path, revision):
-    with pytest.raises(UserError, match="is not the name of a revision"):
+    with pytest.raises(UserError, match="is not a valid name of a revision"):
         source(tmp_path).fetch(revision)
 
 
@@ -593,11 +593,11 @@ def test_a_hub_that_is_down_makes_no_gap(hub, tmp_path, place):
         written(tmp_path, 10)
 
 
-def test_damage_that_cannot_be_mended_now_is_no_gap(hub, tmp_path):
+def test_damage_that_cannot_be_repaired_now_ends_the_run(hub, tmp_path):
     manifest = written(tmp_path, 10)
     damage_weights(tmp_path / "cache", "changed")
     hub.faults = [Fault("500", "/api/")]
-    with pytest.raises(HubUnreachableError, match="damaged in the cache; run with the network"):
+    with pytest.raises(HubUnreachableError, match="damaged in the cache; run with network access"):
         read_manifest(manifest)
     hub.faults = []
     assert (read_manifest(manifest) / "model.safetensors").is_file()

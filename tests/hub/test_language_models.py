@@ -79,7 +79,7 @@ def test_weights_that_are_left_over_are_refused_and_buffers_are_not(folder):
     edit_weights(folder, lambda state: state.update({"gpt_neox.layers.0.attention.bias": torch.ones(2, 2)}))
     load_model(folder)
     edit_weights(folder, lambda state: state.update({"gpt_neox.layers.9.extra.weight": torch.ones(2, 2)}))
-    with pytest.raises(UserError, match=r"weights are left over: .*layers\.9\.extra\.weight"):
+    with pytest.raises(UserError, match=r"weights are unexpected: .*layers\.9\.extra\.weight"):
         load_model(folder)
 
 
@@ -256,11 +256,11 @@ WRONG_TOKENIZERS = {
     "a number that the model does not have": ({"model": words(the=10**6)}, "the model only 320"),
     "no token": (
         {"normalizer": replaced({"Regex": "."}, ""), "post_processor": None},
-        "makes not even two tokens of a sentence",
+        "splits a sentence into fewer than two tokens",
     ),
     "one token": (
         {"model": words(), "pre_tokenizer": None, "post_processor": None},
-        "makes not even two tokens of a sentence",
+        "splits a sentence into fewer than two tokens",
     ),
     "an unknown word": ({"model": words() | {"unk_token": "none"}}, "no readable tokenizer"),
 }

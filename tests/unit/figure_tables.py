@@ -6,11 +6,9 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.decisions import advice_table, candidate_table, decision_points
-from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.forecasts import evaluate, forecast_table, trainings_from_tables
 from toposcale.analysis.ranking import ranking_tables
 from toposcale.analysis.scaling import scaling_tables
-from toposcale.analysis.transitions import transition_tables
 from toposcale.analysis.verdicts import verdict_tables
 
 SIZES = {"tiny-3k": 2936, "small-7k": 7408, "med-21k": 20640, "large-46k": 46368, "xl-97k": 97200}
@@ -168,13 +166,6 @@ def diagrams_table(steps: tuple[int, ...] | range = LOG_STEPS, source: str = "em
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "dimension", "birth", "death"])
 
 
-def last_diagrams_table() -> pd.DataFrame:
-    """Diagrams of three sources at the last step."""
-    sources = ("weights", "embeddings", "landscape")
-    table = pd.concat([diagrams_table((LAST_STEP,), source) for source in sources], ignore_index=True)
-    return table.assign(layer=table["layer"].where(table["source"] != "landscape", "negative_1"))
-
-
 def surfaces_table(points: int = 21) -> pd.DataFrame:
     """A bowl with bumps, so that there are several minima."""
     axis = np.linspace(-3, 3, points)
@@ -245,13 +236,6 @@ def landscape_features_table() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "step", "source", "layer", "feature", "value"])
 
 
-def landscape_information_table() -> pd.DataFrame:
-    """What of the table above is constant."""
-    table = landscape_features_table()[["model", "feature"]].drop_duplicates()
-    constant = table["feature"].isin(["n_saddles_random_1_grid8", "total_persistence_random_1_grid8"])
-    return table.assign(verdict=np.where(constant, "uninformative", "informative"))
-
-
 def profiles_table() -> pd.DataFrame:
     """Two basins on each of two lines; the younger ends where it meets the older."""
     rows = []
@@ -270,7 +254,7 @@ def analysed(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.Data
     whole = features[features["layer"] == "all"]
     tables = verdict_tables(whole, metrics, models_table(), seed=1, resamples=20)
     return {
-        **{name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts", "sensitivity", "power")},
+        **{name: tables[name] for name in ("correlations", "pooled_correlations", "verdicts")},
         **ranking_tables(whole, metrics, seed=1, resamples=20),
     }
 
@@ -290,10 +274,7 @@ def all_tables() -> dict[str, pd.DataFrame]:
         "training": training,
         **analysed(features, metrics),
         **scaling_tables(whole, metrics, models, seed=1, resamples=20),
-        **transition_tables(whole, metrics),
-        "early_stopping_summary": early_stopping_summary(early_stopping_table(whole, metrics)),
         "forecast_evaluation": evaluate(forecasts, resamples=50),
-        "last_diagrams": last_diagrams_table(),
         "forecasts": forecasts,
         "advice": advice_table(decision_points(histories)),
         "candidates": candidate_table(decision_points(histories)),
@@ -318,7 +299,6 @@ def landscape_tables() -> dict[str, pd.DataFrame]:
         "models": models_table(),
         "surfaces": surfaces_table(),
         "path_surfaces": path_surfaces_table(),
-        "landscape_information": landscape_information_table(),
         "trajectories": trajectories_table(),
         "densities": densities_table(),
         "profiles": profiles_table(),

@@ -155,7 +155,6 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
     tables = {table: schemas.TABLES[table].frame([]) for name in ANALYSES for table in ANALYSES[name].makes}
     tables |= {
         "features": features,
-        "all_features": features,
         "metrics": metrics[:0],
         "models": arrow_tables.from_rows(
             schemas.TABLES["models"],
@@ -170,7 +169,6 @@ def test_weights_without_any_loss_go_through_every_analysis(run):
     config = configuration.resolve({"models": {"m": {"kind": "folder", "path": "."}}})
     settings = {
         **config["statistics"],
-        **{key: config["landscape"][key] for key in ("graphs", "planes", "repeats")},
         **{"score_metrics": [], "loss_metric": None},
         **{"fractions": [0.5], "decision": config["decision"], "tasks": config["metrics"]["tasks"]},
         **{"training_settings": config["training"], "corpus_settings": config["corpus"], "seeds": [0]},

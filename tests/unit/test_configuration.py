@@ -109,6 +109,15 @@ def test_a_number_in_place_of_a_name_is_refused_not_turned_into_text():
     [
         ({"trainin": {}}, "config key trainin is unknown; did you mean training?"),
         ({"training": {"step": 5}}, "config key training.step is unknown; did you mean steps?"),
+        (
+            {"weights": {"layers": {"heads": False}}},
+            "config key weights.layers.heads was removed: cut the heads from the matrices and hand them to "
+            "toposcale.describe by name",
+        ),
+        (
+            {"decision": {"gpu_flops": 1e14}},
+            "config key decision.gpu_flops was removed: divide the column flop of the candidates by the speed of your GPU",
+        ),
         ({"training": {"steps": "abc"}}, 'config key training.steps holds "abc", but must be an integer'),
         ({"training": {"steps": 0}}, "config key training.steps holds 0, but must be an integer at least 1"),
         ({"training": {"steps": True}}, "config key training.steps holds true, but must be an integer"),

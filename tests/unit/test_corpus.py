@@ -140,7 +140,7 @@ def test_saving_and_loading(files, tmp_path, tokenizer):
         assert getattr(loaded, field) == getattr(corpus, field)
     np.testing.assert_array_equal(loaded.encode("the fox"), corpus.encode("the fox"))
     (tmp_path / "one").write_bytes((tmp_path / "one").read_bytes()[:-3])
-    with pytest.raises(UserError, match="one: not a whole safetensors file"):
+    with pytest.raises(UserError, match="one: not a complete safetensors file"):
         load_corpus(tmp_path / "one")
 
 

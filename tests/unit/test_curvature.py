@@ -1,4 +1,4 @@
-"""Curvature against full Hessians, prescribed spectra and exact decision_points."""
+"""Curvature against full Hessians, prescribed spectra and exact moments."""
 
 import math
 import warnings

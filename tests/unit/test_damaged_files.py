@@ -68,7 +68,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, read):
 def test_a_damaged_small_file_is_named(tmp_path):
     path = tmp_path / "duplicates.json"
     path.write_text('{"model": "a", "dupl')
-    with pytest.raises(UserError, match=r"duplicates\.json: not a whole JSON file"):
+    with pytest.raises(UserError, match=r"duplicates\.json: not a complete JSON file"):
         files.read_json(path)
 
 

@@ -40,7 +40,7 @@ DRAWABLE = list(FIGURES)
 
 overview, loss_curves = load("overview"), load("loss_curves")
 correlation_heat_map, scaling = load("correlation_heat_map"), load("scaling")
-verdict, power = load("verdict"), load("power")
+verdict = load("verdict")
 forecast_comparison, forecast_fans = load("forecast_comparison"), load("forecast_fans")
 decision_candidates, loss_against_compute = load("decision_candidates"), load("loss_against_compute")
 
@@ -366,34 +366,6 @@ def test_the_verdict_keeps_the_norm_in_sight_and_answers_in_words(run, monkeypat
         expected = np.sort(whole.loc[whole["control"] == control, "spearman"])
         drawn = [np.sort(line.get_xdata()) for line in left.get_lines()]
         assert any(np.array_equal(points, expected, equal_nan=True) for points in drawn)
-
-
-def test_power_draws_the_curve_the_features_and_the_control(run):
-    figure = power(run["power"], run["sensitivity"], run["verdicts"])
-    tested = run["sensitivity"].query("found != 'not tested'")
-    panels = figure.axes
-    assert len(panels) == len(tested) == 1
-    for axes, own in zip(panels, tested.to_dict("records"), strict=True):
-        curve = run["power"][run["power"]["question"] == own["question"]]
-        lines = {(line.get_marker(), len(line.get_xdata())): line for line in axes.get_lines()}
-        np.testing.assert_array_equal(lines["o", len(curve)].get_xdata(), curve["measured"])
-        np.testing.assert_array_equal(lines["o", len(curve)].get_ydata(), 100 * curve["found"])
-        assert lines["D", 1].get_xdata() == [own["correlation"]]
-        pooled = verdicts.pooled_verdicts(run["verdicts"], "validation_loss")
-        seen = pooled[(pooled["question"] == own["question"]) & pooled["p"].notna()]["estimate"].abs()
-        marks = [line.get_xdata() for line in axes.get_lines() if line.get_marker() == "|"]
-        np.testing.assert_array_equal(np.sort(np.concatenate(marks)), np.sort(seen))
-        assert f"{own['n_tested']} features" in axes.get_title("left")
-    all_yes = run["verdicts"].assign(answer=run["verdicts"]["answer"].replace("no", "yes"))
-    colours = [
-        {line.get_color() for line in axes.get_lines() if line.get_marker() == "|" and len(line.get_xdata())}
-        for verdict_table in (run["verdicts"], all_yes)
-        for axes in power(run["power"], run["sensitivity"], verdict_table).axes
-    ]
-    assert [len(each) for each in colours] == [1, 1]
-    assert colours[0] != colours[1]
-    nothing = run["sensitivity"].assign(found="not tested", reason="too short")
-    assert "too short" in words(power(run["power"][:0], nothing, run["verdicts"]))
 
 
 def test_scaling_draws_the_law_of_the_table(run):

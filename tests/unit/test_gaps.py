@@ -112,6 +112,6 @@ def test_a_short_text_is_shared_and_a_tokenizer_that_reads_nothing_is_not():
     short = SimpleNamespace(probe_texts=Text.probe_texts[:4])
     with pytest.raises(SharedError, match="4 probe texts of at least 100 characters"):
         tokens(short, None)
-    with pytest.raises(UserError, match="its tokenizer makes two tokens or more of 0 of the 6") as caught:
+    with pytest.raises(UserError, match="its tokenizer gives two tokens or more for 0 of the 6") as caught:
         tokens(Text(), lambda texts, **_: {"input_ids": [[1]] * len(texts)})
     assert not is_shared(caught.value)

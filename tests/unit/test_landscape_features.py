@@ -4,19 +4,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from made_runs import changed
-from toposcale.analysis.graph_dependence import graph_dependence_tables
-from toposcale.analysis.landscape_information import intraclass_correlation, landscape_information_tables
 from toposcale.features import gradient_clouds
 from toposcale.features.gradient_clouds import GradientCloudSettings
 from toposcale.features.landscape import LandscapeFeatureSettings, compute_features, mean_and_spread
 from toposcale.landscape import LandscapeSettings
 from toposcale.landscape.measure import VECTORS
-from toposcale.landscape.measures import TREE_FEATURES
 
 MEASURED = LandscapeSettings(
     planes={"random": (1.0,), "negative": (1.0,)}, resolution=5, graphs=("grid8", "grid4"), trace_probes=4
@@ -36,11 +31,6 @@ def bowl(factor=1.0):
     return lambda point: (
         factor * torch.stack([STEEP[name] * (tensor**2).sum() / 2 for name, tensor in point.items()]).sum()
     )
-
-
-def dependence(features, graphs):
-    tables = graph_dependence_tables(features, planes={"random": [1.0]}, graphs=graphs)
-    return tables["graph_dependence"]
 
 
 def test_a_quadratic_has_the_curvature_it_was_made_of():
@@ -130,7 +120,7 @@ def test_the_ball_has_profiles_beside_its_bowl():
 def test_the_density_of_two_eigenvalues_has_two_peaks():
     # The bulk at 3 has 24 of 40 eigenvalues, 1 has 12, 1/2 has 4.
     grid, density, error = compute_features(
-        [bowl()], parameters(), changed(SETTINGS, density_runs=40), model="m"
+        [bowl()], parameters(), replace(SETTINGS, density_runs=40), model="m"
     ).density
     mass = [
         np.trapezoid(density[chosen], grid[chosen]) for chosen in (grid > 2, (grid > 0.75) & (grid < 2), grid < 0.75)
@@ -187,79 +177,3 @@ def test_a_gradient_that_is_not_finite_has_nan_features_under_the_same_names():
     assert not math.isfinite(found["all"]["gradient_norm"])
     assert math.isnan(found["all"]["h0_total"])
     assert np.isnan(diagrams["b"][0]).all()
-
-
-def rows(model, values):
-    """Features of two graphs at checkpoints 0, 1, ...: `values[graph]` for every shape feature."""
-    return [
-        (model, step, "landscape", "all", f"{shape}_random_1_{graph}", value)
-        for graph, series in values.items()
-        for shape in TREE_FEATURES
-        for step, value in enumerate(series)
-    ]
-
-
-def test_dependence_on_the_graph_by_hand():
-    values = {"grid8": [1.0, 2.0, 3.0, 4.0], "grid4": [3.0, 4.0, 5.0, 6.0], "grid8_spread": [0.5, 0.5, 0.5, 1.5]}
-    columns = ["model", "step", "source", "layer", "feature", "value"]
-    table = dependence(pd.DataFrame(rows("m", values), columns=columns), ["grid8", "grid4"])
-    row = table.set_index("feature").loc["n_minima_random_1"]
-    assert (row["lowest"], row["lowest_graph"]) == (2.5, "grid8")
-    assert (row["highest"], row["highest_graph"]) == (4.5, "grid4")
-    assert row["spread_over_graphs"] == pytest.approx(math.sqrt(2))
-    assert row["spread_over_repeats"] == pytest.approx(0.75)
-    assert row["spread_over_training"] == pytest.approx(np.std([1, 2, 3, 4], ddof=1))
-    assert row["agreement"] == pytest.approx(1)
-    values["grid4"][2] = math.nan
-    row = dependence(pd.DataFrame(rows("m", values), columns=columns), ["grid8", "grid4"]).iloc[0]
-    assert math.isnan(row["spread_over_graphs"])
-    assert math.isnan(row["agreement"])
-    assert row["lowest_graph"] == ""
-    alone = dependence(pd.DataFrame(rows("m", {"grid8": [1.0]}), columns=columns), ["grid8"]).iloc[0]
-    assert alone["lowest"] == 1.0
-    assert math.isnan(alone["spread_over_graphs"])
-
-
-def test_intraclass_correlation_against_analysis_of_variance():
-    """Draws made here in full: mean squares between and within the groups, by their definition."""
-    rng = np.random.default_rng(0)
-    draws = rng.normal(size=(7, 4)) + 2 * rng.normal(size=(7, 1))
-    groups, n = draws.shape
-    between = n * ((draws.mean(1) - draws.mean()) ** 2).sum() / (groups - 1)
-    within = ((draws - draws.mean(1, keepdims=True)) ** 2).sum() / (groups * (n - 1))
-    expected = (between - within) / (between + (n - 1) * within)
-    assert intraclass_correlation(draws.mean(1), draws.std(1, ddof=1), n) == pytest.approx(expected)
-    assert intraclass_correlation(np.arange(4.0), np.zeros(4), 3) == 1.0
-    assert intraclass_correlation(np.zeros(4), np.ones(4), 3) == pytest.approx(-0.5)  # its least: -1 / (n - 1)
-    assert math.isnan(intraclass_correlation(np.zeros(4), np.zeros(4), 3))
-
-
-def test_what_is_constant_or_noise_is_uninformative_and_what_is_unknown_is_not_tested():
-    series = {
-        "moves": ([1.0, 2.0, 3.0, 4.0], [0.1] * 4),
-        "noise": ([1.0, 1.1, 0.9, 1.0], [1.0] * 4),
-        "n_saddles_random_1_grid8": ([0.0] * 4, [0.0] * 4),
-        "broken": ([1.0, math.nan, 2.0, 3.0], [0.1, math.nan, 0.1, 0.1]),
-        "early": ([9.0, 1.0, 1.1, 0.9], [0.5] * 4),
-    }
-    table = pd.DataFrame(
-        [
-            ("m", step, "landscape", "all", name, value)
-            for feature, (means, spreads) in series.items()
-            for name, values in ((feature, means), (f"{feature}_spread", spreads))
-            for step, value in enumerate(values)
-        ],
-        columns=["model", "step", "source", "layer", "feature", "value"],
-    )
-    found = landscape_information_tables(table, repeats=2)["landscape_information"].set_index("feature")
-    assert found["verdict"].to_dict() == {
-        "moves": "informative",
-        "noise": "uninformative",
-        "n_saddles_random_1_grid8": "uninformative",
-        "broken": "not tested",
-        "early": "informative",
-    }
-    assert found.loc["n_saddles_random_1_grid8", "reason"] == "constant"
-    assert found.loc["early", "intraclass_correlation_trained"] < 0.5  # step 0 alone stands out
-    one = landscape_information_tables(table, repeats=0)["landscape_information"]
-    assert set(one["verdict"]) == {"not tested"}

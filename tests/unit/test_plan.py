@@ -73,9 +73,9 @@ def test_files_of_a_live_monitor_are_those_of_its_folder():
 
 def test_models_with_other_checkpoints_are_trained_by_a_rule_of_their_own():
     steps = {"a": (0, 2), "b": (0, 4), "c": (0, 2)}
-    [one] = plan.trainings(plan.Producer(steps))
+    [one] = plan.training_rules(plan.Producer(steps))
     assert one == ("{span}", ["{span}"], ["a", "b", "c"])
-    assert list(plan.trainings(plan.Producer(steps, set(steps)))) == [
+    assert list(plan.training_rules(plan.Producer(steps, set(steps)))) == [
         ("all", ["step-00000000", "step-00000002"], ["a", "c"]),
         ("all", ["step-00000000", "step-00000004"], ["b"]),
     ]
@@ -127,3 +127,46 @@ def test_trainings_from_elsewhere_that_name_a_cell_are_its_seeds():
         models={"one": {**table, "cell": "both", "seed": 7}, "two": {**hub, "cell": "both", "seed": 8}, "alone": table}
     )
     assert [(model.cell, model.seed) for model in found.values()] == [("both", 7), ("both", 8), ("alone", 42)]
+
+
+def plan_of(**keys):
+    return plan.Plan(configuration.resolve({"run": "mine", "models": {"a": GPT, "a.b": GPT}, **keys}))
+
+
+GPT = {"d_model": 8, "n_layers": 1, "n_heads": 1}
+
+
+def test_a_wildcard_is_one_of_the_names_and_nothing_else():
+    found = plan_of(sweep={"models": ["a"], "learning_rate": [0.1, 0.2], "seeds": [1, 2]})
+    runs = [name for name in found.models if name != "a.b"]
+    assert len(runs) == 4
+    pattern = re.compile(found.one_of(found.models))
+    assert all(pattern.fullmatch(name) for name in found.models)
+    assert not any(pattern.fullmatch(name) for name in ("a", "axb", "a.lr0.1", "a.lr0.3.seed1"))
+    assert found.one_of(runs).count("|") == 1
+    assert not re.fullmatch(found.one_of([]), "")
+
+
+def test_every_source_measures_the_models_that_have_what_it_needs():
+    models = {
+        "a": GPT,
+        "b": {**GPT, "embeddings": False},
+        "t": {"kind": "table", "path": "losses.csv", "n_parameters": 9},
+        "h": {"kind": "hub", "repo": "a/b", "revisions": "step{step}", "steps": [0, 7]},
+    }
+    found = plan_of(models=models, landscape={"enabled": True, "gradients": False, "every": 1000})
+    assert found.sources == {"weights": ["a", "b", "h"], "embeddings": ["a", "h"], "landscape": ["a", "b", "h"]}
+    assert found.landscaped["h"] == (0, 7)
+    assert (found.trained, found.published, list(found.loss_curves)) == (["a", "b"], ["h"], ["t"])
+    assert plan_of(embeddings={"enabled": False}).sources == {"weights": ["a", "a.b"]}
+
+
+def test_how_the_work_is_done_is_no_setting_of_what_is_measured():
+    one, other = plan_of(), plan_of(weights={"jobs": "model", "threads": 2}, embeddings={"every": 2, "threads": 3})
+    assert one.settings == other.settings
+    assert one.settings != plan_of(weights={"max_points": 9}).settings
+    assert plan.training_settings(one.config["training"]).keys() == one.config["training"].keys() - {
+        "jobs",
+        "device",
+        "sketch",
+    }

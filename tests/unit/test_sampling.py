@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from toposcale.homology import neural_persistence, null_z_scores, seeded_generator, subsample_rows
+from toposcale.homology import (
+    neural_persistence,
+    null_z_scores,
+    seeded_generator,
+    spectrum_surrogate,
+    subsample_rows,
+    z_score,
+)
 
 
 def test_rows_are_distinct_sorted_and_a_function_of_the_seed_parts():
@@ -80,6 +87,40 @@ def test_no_spread_is_nan_with_one_warning():
         scores = null_z_scores(np.eye(3), lambda matrix: {"size": matrix.size}, draws=3, seed=(0,))
     assert len(caught) == 1
     assert all(map(math.isnan, scores.values()))
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40), (12, 12), (1, 5)])
+def test_a_surrogate_has_the_singular_values_and_the_right_gram_matrix(shape):
+    weight = np.random.default_rng(3).standard_normal(shape) * np.linspace(1, 5, shape[1])
+    surrogate = spectrum_surrogate(weight, seed=(42, "a", 0))
+    values = np.linalg.svd(weight, compute_uv=False)
+    np.testing.assert_allclose(np.linalg.svd(surrogate, compute_uv=False), values, rtol=1e-12)
+    np.testing.assert_allclose(surrogate.T @ surrogate, weight.T @ weight, atol=1e-12 * values[0] ** 2)
+    np.testing.assert_array_equal(surrogate, spectrum_surrogate(weight, seed=(42, "a", 0)))
+    assert shape[0] == 1 or not np.allclose(surrogate, spectrum_surrogate(weight, seed=(42, "a", 1)))
+
+
+def test_a_surrogate_of_a_matrix_without_full_rank_has_its_rank():
+    weight = np.outer(np.arange(1.0, 9.0), [1.0, -2.0, 3.0])
+    surrogate = spectrum_surrogate(weight, seed=(1,))
+    np.testing.assert_allclose(surrogate.T @ surrogate, weight.T @ weight, atol=1e-10)
+    assert np.linalg.matrix_rank(surrogate) == 1
+
+
+def test_the_left_vectors_of_surrogates_are_uniform():
+    # A column of a Haar matrix (3, 1) is uniform on the sphere: mean 0, each squared entry 1/3.
+    left = np.array([spectrum_surrogate(np.ones((3, 1)), seed=(draw,))[:, 0] for draw in range(4000)]) / np.sqrt(3)
+    np.testing.assert_allclose(np.linalg.norm(left, axis=1), 1, rtol=1e-12)
+    # Standard errors sqrt(1/3 / 4000) = .0091 and sqrt(4/45 / 4000) = .0047; four of them.
+    np.testing.assert_allclose(left.mean(axis=0), 0, atol=0.037)
+    np.testing.assert_allclose((left**2).mean(axis=0), 1 / 3, atol=0.019)
+
+
+def test_z_scores_by_hand():
+    assert z_score(5.0, [1.0, 2.0, 3.0]) == 3.0
+    for value, draws in ((5.0, [0.1, 0.1 + 1e-16]), (math.nan, [1.0, 2.0]), (1.0, [1.0, math.inf])):
+        with pytest.warns(RuntimeWarning, match="no z-score"):
+            assert math.isnan(z_score(value, draws))
 
 
 def test_bad_input_is_refused_by_name():

@@ -108,7 +108,7 @@ def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
     )
     assert cell.config["training"]["gradient_clip"] == schedule.clip
     state = trainer.initial_state(name, shape, schedule, trainer.configure_torch("cpu"))
-    windows = [trainer.validation_windows(one, 8, 4) for one in (text.validation, text.train)]
+    windows = [trainer.validation_sequences(one, 8, 4) for one in (text.validation, text.train)]
     series, early = rows["series"].set_index("step"), rows["early"].iloc[0]
     for step in range(11):
         trainer.train(state, schedule, text.train, step)

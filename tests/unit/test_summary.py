@@ -333,7 +333,10 @@ def advised(model, choice, sentence, **more):
 
 
 def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
-    rows = [advised("a", "continue", "Continue; 95%, confident.", confident=True), advised("b", "", "over", is_live=False)]
+    rows = [
+        advised("a", "continue", "Continue; 95%, confident.", confident=True),
+        advised("b", "", "over", is_live=False),
+    ]
     texts = answers(VERDICTS[:0], advice=pd.DataFrame(rows))
     assert list(texts)[:2] == ["In one sentence", "What should be done with the runs under way?"]
     assert texts["In one sentence"].startswith(". Continue.")
@@ -342,7 +345,10 @@ def test_a_run_of_loss_curves_leads_with_the_runs_under_way():
 
 
 def test_runs_under_way_are_told_in_the_words_of_the_advice():
-    rows = [advised("a", "scale up to b", "Scale up to b; 50%, not confident."), advised("b", "", "No advice: it rises.")]
+    rows = [
+        advised("a", "scale up to b", "Scale up to b; 50%, not confident."),
+        advised("b", "", "No advice: it rises."),
+    ]
     rows += [advised("c", "continue", "Continue: there is nothing to choose between.", probability=np.nan)]
     text = answers(VERDICTS[:0], advice=pd.DataFrame(rows))["What should be done with the runs under way?"]
     assert text.startswith("Train another size (low confidence) 1, no advice 1, continue 1. ")

@@ -63,7 +63,7 @@ def test_damaged_and_missing_files_are_named_in_one_line(tmp_path):
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole[:20], b"", b"\xff" * 100):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"weights\.safetensors: not a whole safetensors file") as caught:
+        with pytest.raises(UserError, match=r"weights\.safetensors: not a complete safetensors file") as caught:
             tensor_files.read(path)
         assert "\n" not in str(caught.value)
 

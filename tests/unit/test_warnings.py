@@ -44,7 +44,7 @@ def test_a_metric_that_is_not_finite_is_named():
 
 
 def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
-    noted = notes.gaps("m", {40: "cut short", 50: "cut short", 60: "another shape"})
+    noted = notes.missing("m", {40: "cut short", 50: "cut short", 60: "another shape"})
     noted.append({"model": "n", "step": None, "concerns": "embeddings", "warning": "w", "remedy": "r"})
     table = warnings.warning_table(features(), METRICS[:0], noted)
     assert list(table.columns) == list(schemas.TABLES["warnings"].names)
@@ -57,8 +57,8 @@ def test_gaps_and_notes_stand_in_the_table_with_a_remedy():
 
 
 def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_another_are_not():
-    noted = notes.gaps("m", {40: "cut short", 50: "cut short"}, "weights")
-    noted += notes.gaps("m", {40: "cut short"}, "embeddings") + notes.gaps("n", {40: "cut short"})
+    noted = notes.missing("m", {40: "cut short", 50: "cut short"}, "weights")
+    noted += notes.missing("m", {40: "cut short"}, "embeddings") + notes.missing("n", {40: "cut short"})
     noted.append(notes.repeated("m", 60, "step100", leave_out=True))
     noted.append(notes.note("n", "embeddings", "w", "r"))
     assert notes.left_out(noted) == 3
@@ -66,7 +66,7 @@ def test_checkpoints_that_are_left_out_are_counted_once_and_those_that_repeat_an
 
 
 def test_many_steps_are_a_span():
-    noted = notes.gaps("m", dict.fromkeys(range(0, 70, 10), "cut short"))
+    noted = notes.missing("m", dict.fromkeys(range(0, 70, 10), "cut short"))
     assert warnings.warning_table(features(), METRICS[:0], noted)["steps"].item() == "0 to 60 (7 checkpoints)"
 
 

@@ -110,6 +110,30 @@ def test_random_matrices_look_like_their_nulls_and_a_circle_does_not():
     assert features["circle"]["h1_max_z_permuted"] > 5
 
 
+def test_h0_of_a_surrogate_lies_among_surrogates_and_h0_of_clusters_does_not():
+    weight = np.random.default_rng(6).standard_normal((40, 6)) * np.linspace(1, 3, 6)
+    clusters = np.repeat(np.random.default_rng(7).standard_normal((4, 6)), 10, axis=0)
+    clusters += 0.01 * np.random.default_rng(8).standard_normal(clusters.shape)
+    surrogate = homology.spectrum_surrogate(weight, seed=(0, "another"))
+    features, _ = describe([("surrogate", surrogate), ("clusters", clusters)], surrogate_draws=20)
+    assert abs(features["surrogate"]["h0_surrogate_z"]) < 4
+    assert features["clusters"]["h0_surrogate_z"] < -8
+    assert features["all"]["h0_surrogate_z"] == pytest.approx(
+        (features["surrogate"]["h0_surrogate_z"] + features["clusters"]["h0_surrogate_z"]) / 2
+    )
+    drawn = weights.h0_of_surrogates(clusters, "clusters", weights.WeightSettings(surrogate_draws=20), "m")
+    first = homology.spectrum_surrogate(clusters, seed=(42, "m", "clusters", 0))
+    assert drawn[0]["h0_total"] == homology.cloud_features(first)[0]["h0_total"]
+    assert len(drawn) == 20
+    assert "h0_surrogate_z" not in describe([("a", weight)])[0]["a"]
+
+
+def test_a_square_orthogonal_matrix_has_no_score_among_its_surrogates():
+    with pytest.warns(RuntimeWarning, match="no z-score"):
+        features, _ = describe([("a", np.linalg.qr(matrices()[0][1][:5])[0])], surrogate_draws=5)
+    assert np.isnan(features["a"]["h0_surrogate_z"])
+
+
 def test_half_precision_is_computed_in_double():
     matrix = np.random.default_rng(3).standard_normal((20, 8)).astype(np.float16)
     half, _ = describe([("layer", matrix)])

@@ -50,7 +50,8 @@ def _load() -> None:
     import snakemake.report
 
     import configuration
-    import plan  # noqa: F401
+    import run_tables  # noqa: F401
+    import turns  # noqa: F401
     from fingerprint import LIBRARY, SCRIPTS, fingerprint
     from toposcale import checkpoints  # noqa: F401
     from toposcale.io import lm_eval, loss_curves, notes  # noqa: F401

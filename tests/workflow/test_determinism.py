@@ -8,7 +8,7 @@ from workspace import with_landscapes
 
 pytestmark = [pytest.mark.workflow, pytest.mark.xdist_group("faults")]
 
-TABLES = [f"results/small/tables/{name}.parquet" for name in ("diagrams", "last_diagrams", "scaling")]
+TABLES = [f"results/small/tables/{name}.parquet" for name in ("diagrams", "scaling")]
 STARTED = ("Training one", "Topology of the weights", "Embeddings and perplexity", "Loss landscape")
 
 
@@ -25,7 +25,7 @@ def test_the_same_bytes_whatever_the_cores_and_jobs(tmp_path):
         found = {path.name: path.read_bytes() for path in workspace.results.glob("checkpoints/one/*")}
         log = pd.read_parquet(workspace.results / "training/one.parquet")
         made[jobs] = workspace.tables() | found | {"log": log.to_csv()}
-    names = {"features", "metrics", "models", "surfaces", "diagrams", "last_diagrams", "scaling"}
+    names = {"features", "metrics", "models", "surfaces", "diagrams", "scaling"}
     assert {f"{name}.parquet" for name in names} <= set(made["model"])
     assert made["model"] == made["checkpoint"]
 

@@ -174,7 +174,7 @@ def test_a_checkpoint_that_is_damaged_inside_is_a_gap(trained, tmp_path):
     assert 20 not in set(table(own, "features")["step"])
     assert tables.read_metadata(own.results / "tables" / "warnings.parquet")["left_out"] == "1"
     # The words of its remedy.
-    assert "mend the checkpoint and run again" in warnings.loc["20", "remedy"]
+    assert "fix the checkpoint and run again" in warnings.loc["20", "remedy"]
     shutil.copy(path / "gpt2" / "checkpoint-20" / "model.safetensors", index)
     own.snakemake("results/small/tables/warnings.parquet")
     assert 20 in set(table(own, "features")["step"])

@@ -239,7 +239,7 @@ def test_gaps_heal_by_the_words_of_their_remedies(hub, published):
     models = pd.read_parquet(tables / "models.parquet").set_index("model")
     assert models["n_parameters"].isna().to_dict() == {"tiny": False, "gguf": True}
     noted = noted[noted["model"] == "tiny"].set_index("steps")
-    reasons = {"0": "does not have the content", "10": "no weights in safetensors", "100": "not a whole safetensors"}
+    reasons = {"0": "does not have the content", "10": "no weights in safetensors", "100": "not a complete safetensors"}
     assert {step: reason in noted["warning"][step] for step, reason in reasons.items()} == dict.fromkeys(reasons, True)
 
     # A damaged download is tried again by the next run of the same command, and by the one after it.
@@ -276,7 +276,7 @@ def test_a_branch_that_moved_between_two_fetches_is_said(hub, published):
     published.snakemake("--", target)
     [row] = pd.read_parquet(warnings).to_dict("records")
     assert f"{REPO}, revision step10: it was commit" in row["warning"]
-    assert "what is measured now is of the second" in row["warning"]
+    assert "the second one is measured" in row["warning"]
     assert not before.equals(pd.read_parquet(features))
 
 

@@ -22,8 +22,6 @@ def test_a_run_makes_every_table_and_figure(finished):
     assert set(features["source"]) == {"weights", "embeddings", "landscape", "gradients", "trajectory"}
     figures = {path.stem for path in (finished.results / "figures").glob("*.svg")}
     assert {"overview", "crocker", "surface_and_merge_tree", "contour_with_path"} <= figures
-    dependence = pd.read_parquet(finished.results / "tables" / "graph_dependence.parquet")
-    assert set(dependence["n_graphs"]) == {2}
     features = features[features["source"] == "weights"]
     whole = features[features["layer"] == "all"].set_index(["model", "step", "feature"])["value"]
     layers = features[features["layer"] != "all"].groupby(["model", "step", "feature"])["value"]

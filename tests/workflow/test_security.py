@@ -45,7 +45,7 @@ def test_a_malicious_checkpoint_is_refused_and_never_run(tmp_path):
 
 
 def test_malicious_checkpoints_beside_a_good_one_are_gaps(tmp_path):
-    """The good one has a matrix without an entry, which is left out and said."""
+    """The good one has an empty matrix, which is left out with a warning."""
     torch = pytest.importorskip("torch")
     workspace = faults.smallest(tmp_path / "work")
     owned = tmp_path / "owned"
@@ -59,7 +59,7 @@ def test_malicious_checkpoints_beside_a_good_one_are_gaps(tmp_path):
     million = 1 << 20
     odd = {
         "has 1048576 x 1048576 entries": {"weight": torch.ones(1).expand(million, million)},
-        "is called 5": {5: torch.eye(4)},
+        "is named 5": {5: torch.eye(4)},
         "is sparse or nested": {"weight": torch.eye(4).to_sparse()},
     }
     for folder, content in zip(folders[2:], odd.values(), strict=True):
@@ -71,7 +71,7 @@ def test_malicious_checkpoints_beside_a_good_one_are_gaps(tmp_path):
     warnings = pd.read_parquet(workspace.results / "tables" / "warnings.parquet")["warning"]
     for reason in (*odd, "contains Python objects other than tensors, which are not loaded"):
         assert warnings.str.contains(reason).sum() == 1
-    assert warnings.str.startswith("empty: a matrix of 0 x 96 has no entry").sum() == 1
+    assert warnings.str.startswith("empty: an empty matrix (0 x 96) is left out").sum() == 1
     assert len(warnings) == 6  # the last one says that the model cannot read a text
 
 

@@ -1,60 +1,20 @@
 # Analyses: from tables to tables. `toposcale.analysis.ANALYSES` lists them, with what each reads, makes and is set by.
-from toposcale.analysis import ANALYSES
-
-# What an analysis may be set by, by the name of its argument.
-ANALYSIS_SETTINGS = {
-    **config["statistics"],
-    "tasks": config["metrics"]["tasks"],
-    "fractions": config["forecasts"]["fractions"],
-    "score_metrics": config["forecasts"]["metrics"],
-    "loss_metric": config["forecasts"]["loss"],
-    "decision": {key: config["decision"][key] for key in ("remaining", "multiples")},
-    "graphs": config["landscape"]["graphs"],
-    "planes": config["landscape"]["planes"],
-    "repeats": config["landscape"]["repeats"],
-    "training_settings": training_settings(config["training"]),
-    "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
-    "seeds": config["seeds"],
-    "confirm": {
-        "run": fresh.fresh_run(config),
-        "obstacle": (
-            "not all of its models are trained here, so name another run as confirm.run"
-            if set(WITH_FEATURES) != set(TRAINED) and not config["confirm"]["run"]
-            else ""
-        ),
-    },
-}
-# A run without loss landscapes has no surface to read through graphs, and no draws of one; scores are forecast if asked for.
-NEEDED_BY = {
-    "graph_dependence": LANDSCAPED,
-    "landscape_information": LANDSCAPED,
-    "scores": config["forecasts"]["metrics"],
-}
-ANALYSED = {name: analysis for name, analysis in ANALYSES.items() if NEEDED_BY.get(name, True)}
-# Where each table lies: gathered, analysed, published, or of the run with fresh seeds, where that is there.
-TABLE_FILES = {
-    **fresh_files(fresh.fresh_run(config)),
-    "published": str(HOME / "workflow/published_values.csv"),
-    "training": TRAINING_LOGS,
-    "all_features": f"{TABLES}/features.parquet",
-    **{table: f"{TABLES}/{table}.parquet" for table in [*GATHERED, "vectors", "metrics", "models", "schedules"]},
-    **{table: f"{TABLES}/{table}.parquet" for analysis in ANALYSED.values() for table in analysis.makes},
-}
+ANALYSIS_SETTINGS = run_tables.analysis_settings(PLAN)
 
 
 # rule correlations, rule findings, rule confirmation, rule ranking, rule scaling, rule transitions, rule early_stopping, rule forecasts, rule scores,
-# rule decisions, rule comparison, rule summary, rule graph_dependence, rule landscape_information
-for name, analysis in ANALYSED.items():
+# rule decisions, rule comparison, rule summary
+for name, analysis in TABLES.analyses.items():
 
     rule:
         name:
             name
         input:
-            **{table: TABLE_FILES[table] for table in analysis.reads},
+            **{table: TABLES.files[table] for table in analysis.reads},
         output:
-            **twins(TABLES, analysis.makes, "parquet", "csv"),
+            **twins(PATHS.tables, analysis.makes, "parquet", "csv"),
         log:
-            f"{LOGS}/{name}.log",
+            f"{PATHS.logs}/{name}.log",
         localrule: True
         conda:
             "../../envs/toposcale.yaml"
@@ -73,17 +33,17 @@ for name, analysis in ANALYSED.items():
 
 rule findings_file:
     input:
-        TABLE_FILES["findings"],
+        TABLES.files["findings"],
     output:
-        f"{RUN}/confirm.json",
+        PATHS.findings,
     log:
-        f"{LOGS}/findings_file.log",
+        f"{PATHS.logs}/findings_file.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
         run=config["run"],
-        seeds={name: MODELS[name].seed for name in WITH_FEATURES},
+        seeds={name: PLAN.models[name].seed for name in PLAN.with_features},
         confirm=ANALYSIS_SETTINGS["confirm"],
         code=code_of("findings.py"),
     message:
@@ -96,18 +56,18 @@ rule warnings_table:
     input:
         features=rules.features_table.output[0],
         metrics=rules.metrics_table.output[0],
-        duplicates=expand(DUPLICATES, model=PUBLISHED),
-        corpus=rules.corpus.output.description if RUNNABLE else [],
+        duplicates=each(PATHS.duplicates, PLAN.published),
+        corpus=rules.corpus.output.description if PLAN.runnable else [],
     output:
-        **twins(TABLES, ["warnings"], "parquet", "csv"),
+        **twins(PATHS.tables, ["warnings"], "parquet", "csv"),
     log:
-        f"{LOGS}/warnings_table.log",
+        f"{PATHS.logs}/warnings_table.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
-        gaps={name: dict(model.gaps) for name, model in MODELS.items() if model.gaps},
-        not_runnable={name: model.not_runnable for name, model in MODELS.items() if model.not_runnable},
+        gaps={name: dict(model.missing) for name, model in PLAN.models.items() if model.missing},
+        not_runnable={name: model.not_runnable for name, model in PLAN.models.items() if model.not_runnable},
         leave_out=config["hub"]["duplicates"] == "leave_out",
         code=code_of("warnings_table.py"),
     message:
@@ -119,19 +79,19 @@ rule warnings_table:
 # On a run as far as it has come: it reads what is there, so it has no inputs, and it is asked for by name alone.
 rule advice:
     log:
-        f"{LOGS}/advice.log",
+        f"{PATHS.logs}/advice.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
-        run=RUN,
-        models={name: model.facts for name, model in MODELS.items()},
-        files=lambda wildcards: {name: files_so_far(name) for name in WITH_FEATURES},
-        curves=CURVES,
-        planned=names_of(model_kinds.PLANNED),
+        run=PATHS.run,
+        models={name: model.facts for name, model in PLAN.models.items()},
+        files=lambda wildcards: {name: INPUTS.so_far(name) for name in PLAN.with_features},
+        curves=PLAN.loss_curves,
+        planned=PLAN.named(model_kinds.PLANNED),
         tables=config["metrics"]["tables"],
         decision=config["decision"],
-        output=f"{RUN}/advice.json",
+        output=PATHS.advice,
         seed=config["statistics"]["seed"],
     message:
         "Finish, extend, or stop and start another size?"
@@ -141,11 +101,11 @@ rule advice:
 
 rule tables:
     input:
-        f"{RUN}/config.yaml",
-        [path for table, path in TABLE_FILES.items() if table not in ("published", "training", *FRESH)],
-        [f"{TABLES}/{table}.csv" for analysis in ANALYSED.values() for table in analysis.makes],
-        TRAINING_LOGS,
+        PATHS.record,
+        [path for table, path in TABLES.files.items() if table not in ("published", "training", *run_tables.FRESH)],
+        [f"{PATHS.tables}/{table}.csv" for table in TABLES.made],
+        TABLES.files["training"],
         rules.landscape.input,
         rules.warnings_table.output,
         rules.findings_file.output,
-        [] if config["hub"]["keep"] else WORK["weights"].files(RELEASED, PUBLISHED),
+        [] if config["hub"]["keep"] else PLAN.work["weights"].files(PATHS.released, PLAN.published),

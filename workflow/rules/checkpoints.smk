@@ -2,29 +2,15 @@
 # The keys of `hub:` say how files are fetched, not which. The scripts read them from the configuration: if they were
 # params, a changed timeout would fetch every checkpoint again.
 
-MANIFEST = f"{RUN}/checkpoints/{{model}}/{{span}}.json"
-DUPLICATES = f"{RUN}/checkpoints/{{model}}/duplicates.json"
-SIZE = f"{RUN}/checkpoints/{{model}}/{{span}}.size.json"
-TURN = f"{RUN}/checkpoints/{{model}}/{{span}}.turn"
-RELEASED = f"{RUN}/checkpoints/{{model}}/{{span}}.released"
-
-# What published checkpoints, {model}/{span}, are needed for; those that must be fetched for it; and all that need room in
-# the cache, in the order in which they get it.
-PURPOSES = {
-    f"{model}/{plan.span_of(step)}": purpose_of(model, step) for model in PUBLISHED for step in MODELS[model].steps
-}
-TO_FETCH = [checkpoint for checkpoint, purpose in PURPOSES.items() if is_due(checkpoint, purpose)]
-IN_TURN = [checkpoint for checkpoint in PURPOSES if checkpoint not in TO_FETCH and unfinished(checkpoint)] + TO_FETCH
-
 
 rule duplicates:
     output:
         # The rule fetch may read the last comparison while a new one is made.
-        update(DUPLICATES),
+        update(PATHS.duplicates),
     log:
-        f"{LOGS}/duplicates/{{model}}.log",
+        f"{PATHS.logs}/duplicates/{{model}}.log",
     wildcard_constraints:
-        model=one_of(PUBLISHED),
+        model=PLAN.one_of(PLAN.published),
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
@@ -33,7 +19,7 @@ rule duplicates:
         runtime=on_attempt(30),
         downloads=1,
     params:
-        source=settings_of("repo", "revisions", "steps"),
+        source=INPUTS.settings("repo", "revisions", "steps"),
         code=code_of("duplicates.py"),
     message:
         "Comparing the revisions of {wildcards.model}"
@@ -47,19 +33,21 @@ rule duplicates:
 # does not look for reasons of the jobs after it, also where the input between them is `ancient`.)
 rule turn:
     input:
-        lambda wildcards: DUPLICATES.format(model=wildcards.checkpoint.rpartition("/")[0]),
-        room_for,
+        lambda wildcards: PATHS.duplicates.format(model=wildcards.checkpoint.rpartition("/")[0]),
+        lambda wildcards: TURNS.room_for(
+            wildcards.checkpoint, workflow.resource_settings.cores or workflow.resource_settings.nodes or 1
+        ),
     output:
-        TURN.replace("{model}/{span}", "{checkpoint}"),
+        PATHS.turn.replace("{model}/{span}", "{checkpoint}"),
     log:
-        f"{LOGS}/turn/{{checkpoint}}.log",
+        f"{PATHS.logs}/turn/{{checkpoint}}.log",
     wildcard_constraints:
-        checkpoint="|".join(map(re.escape, TO_FETCH)) or "$.",
+        checkpoint="|".join(map(re.escape, TURNS.to_fetch)) or "$.",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
-        purpose=lambda wildcards: PURPOSES[wildcards.checkpoint],
+        purpose=lambda wildcards: TURNS.purposes[wildcards.checkpoint],
     message:
         "Room for {wildcards.checkpoint}"
     shell:
@@ -68,14 +56,14 @@ rule turn:
 
 rule fetch:
     input:
-        TURN,
+        PATHS.turn,
     output:
         # Where checkpoints are removed from the cache, so are their manifests: what is needed later is fetched again.
-        manifest=MANIFEST if config["hub"]["keep"] else temp(MANIFEST),
+        manifest=PATHS.manifest if config["hub"]["keep"] else temp(PATHS.manifest),
         # It says what the attempt before came to, so that it is not removed before the next one.
-        size=update(SIZE),
+        size=update(PATHS.size),
     log:
-        f"{LOGS}/fetch/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/fetch/{{model}}/{{span}}.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
@@ -85,11 +73,11 @@ rule fetch:
         runtime=on_attempt(240),
         downloads=1,
     params:
-        source=settings_of("repo", "revisions"),
+        source=INPUTS.settings("repo", "revisions"),
         leave_out=config["hub"]["duplicates"] == "leave_out",
-        duplicates=DUPLICATES,
+        duplicates=PATHS.duplicates,
         # One more damaged download makes the param another one: the next run fetches what this one got damaged.
-        damaged=lambda wildcards: last_attempt(**wildcards).get("damaged", 0),
+        damaged=lambda wildcards: INPUTS.noted(wildcards.model, wildcards.span).get("damaged", 0),
         code=code_of("fetch.py"),
     message:
         "Fetching {wildcards.model} at {wildcards.span}"
@@ -99,12 +87,12 @@ rule fetch:
 
 rule release:
     input:
-        consumers,
-        manifest=MANIFEST,
+        INPUTS.consumers,
+        manifest=PATHS.manifest,
     output:
-        touch(RELEASED),
+        touch(PATHS.released),
     log:
-        f"{LOGS}/release/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/release/{{model}}/{{span}}.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"

@@ -3,13 +3,13 @@
 
 rule corpus:
     input:
-        train=corpus_files("train"),
-        validation=corpus_files("validation"),
+        train=INPUTS.corpus["train"],
+        validation=INPUTS.corpus["validation"],
     output:
-        tokens=f"{RUN}/corpus/tokens.safetensors",
-        description=f"{RUN}/corpus/corpus.json",
+        tokens=PATHS.tokens,
+        description=PATHS.corpus,
     log:
-        f"{LOGS}/corpus.log",
+        f"{PATHS.logs}/corpus.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"

@@ -1,36 +1,16 @@
 # Producers: one job turns one (model, checkpoint) into feature rows and persistence diagrams.
 
-FEATURES = f"{RUN}/features/{{source}}/{{model}}/{{span}}.parquet"
-DIAGRAMS = f"{RUN}/diagrams/{{source}}/{{model}}/{{span}}.parquet"
-DISTANCES = f"{RUN}/distances/{{source}}/{{model}}.parquet"
-TRAJECTORY_FEATURES = f"{RUN}/features/trajectory/{{model}}.parquet"
-RIPSER_CHECK = f"{RUN}/ripser/{{model}}/{{span}}.json"
-CLOUDS = f"{RUN}/clouds/{{model}}/{{span}}.safetensors"
-DIVERGENCES = f"{RUN}/divergences/{{model}}.parquet"
-EMBEDDING_METRICS = f"{RUN}/metrics/embeddings/{{model}}/{{span}}.parquet"
-
-# The loss landscape writes more than features and diagrams.
-SURFACES = f"{RUN}/landscape/surfaces/{{model}}/{{span}}.parquet"
-DENSITIES = f"{RUN}/landscape/densities/{{model}}/{{span}}.parquet"
-PROFILES = f"{RUN}/landscape/profiles/{{model}}/{{span}}.parquet"
-PATH_SURFACES = f"{RUN}/landscape/path_surfaces/{{model}}.parquet"
-PATH_PROFILES = f"{RUN}/landscape/path_profiles/{{model}}.parquet"
-TRAJECTORIES = f"{RUN}/landscape/trajectories/{{model}}.parquet"
-
-# The trajectory's plane needs every checkpoint of a model at once: models trained here.
-WITH_PATH = [model for model in TRAINED if LANDSCAPED]
-
 
 rule weight_features:
     input:
-        checkpoints=checkpoints_of("weights"),
+        checkpoints=INPUTS.checkpoints("weights"),
     output:
-        features=FEATURES.replace("{source}", "weights"),
-        diagrams=DIAGRAMS.replace("{source}", "weights"),
+        features=PATHS.features.replace("{source}", "weights"),
+        diagrams=PATHS.diagrams.replace("{source}", "weights"),
     log:
-        f"{LOGS}/weight_features/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/weight_features/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=one_of(WITH_WEIGHTS),
+        model=PLAN.one_of(PLAN.with_weights),
     conda:
         "../../envs/toposcale.yaml"
     threads: config["weights"]["threads"]
@@ -38,10 +18,10 @@ rule weight_features:
         mem_mb=by_size(1000, per_matrix=20),
         runtime=by_size(30, per_weight=15e-3),
     params:
-        settings=SETTINGS["weights"],
-        steps=steps_of("weights"),
-        files=files_of_user(checkpoints_of("weights")),
-        leave_gaps=not_made_here,
+        settings=PLAN.settings["weights"],
+        steps=INPUTS.steps("weights"),
+        files=INPUTS.state_of_files("weights"),
+        leave_gaps=INPUTS.from_elsewhere,
         code=code_of("weight_features.py"),
     message:
         "Topology of the weights of {wildcards.model}, {wildcards.span}"
@@ -51,17 +31,17 @@ rule weight_features:
 
 rule embeddings:
     input:
-        checkpoints=checkpoints_of("embeddings"),
+        checkpoints=INPUTS.checkpoints("embeddings"),
         corpus=rules.corpus.output.tokens,
     output:
-        features=FEATURES.replace("{source}", "embeddings"),
-        diagrams=DIAGRAMS.replace("{source}", "embeddings"),
-        metrics=EMBEDDING_METRICS,
-        clouds=CLOUDS,
+        features=PATHS.features.replace("{source}", "embeddings"),
+        diagrams=PATHS.diagrams.replace("{source}", "embeddings"),
+        metrics=PATHS.embedding_metrics,
+        clouds=PATHS.clouds,
     log:
-        f"{LOGS}/embeddings/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/embeddings/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=one_of(EMBEDDED),
+        model=PLAN.one_of(PLAN.embedded),
     conda:
         "../../envs/toposcale.yaml"
     threads: config["embeddings"]["threads"]
@@ -70,11 +50,11 @@ rule embeddings:
         runtime=by_size(60, per_weight=60e-3),
         gpu=1 if config["embeddings"]["device"] == "cuda" else 0,
     params:
-        settings=SETTINGS["embeddings"],
-        steps=steps_of("embeddings"),
-        files=files_of_user(checkpoints_of("embeddings")),
-        leave_gaps=not_made_here,
-        tokenizer=own_tokenizer,
+        settings=PLAN.settings["embeddings"],
+        steps=INPUTS.steps("embeddings"),
+        files=INPUTS.state_of_files("embeddings"),
+        leave_gaps=INPUTS.from_elsewhere,
+        tokenizer=INPUTS.tokenizer,
         code=code_of("embeddings.py"),
     message:
         "Embeddings and perplexity of {wildcards.model}, {wildcards.span}"
@@ -82,28 +62,18 @@ rule embeddings:
         "../../scripts/embeddings.py"
 
 
-# Of one model of the run a few diagrams are held against ripser: of one that is trained here where there is one, else of
-# one in a folder, else of a published one.
-RIPSER_CHECKS = [
-    RIPSER_CHECK.format(model=name, span=plan.span_of(MODELS[name].steps[-1]))
-    for kind in (model_kinds.GPT, model_kinds.FOLDER, model_kinds.HUB)
-    for name in names_of(kind)
-    if "topology" in config["weights"]["features"]
-][:1]
-
-
 rule ripser_check:
     input:
-        checkpoint=lambda wildcards: weights_of(wildcards.model, plan.step_of(wildcards.span)),
-        diagrams=lambda wildcards: WORK["weights"].file(
-            DIAGRAMS, wildcards.model, plan.step_of(wildcards.span), source="weights"
+        checkpoint=lambda wildcards: INPUTS.weights(wildcards.model, plan.step_of(wildcards.span)),
+        diagrams=lambda wildcards: PLAN.work["weights"].file(
+            PATHS.diagrams, wildcards.model, plan.step_of(wildcards.span), source="weights"
         ),
     output:
-        RIPSER_CHECK,
+        PATHS.ripser_check,
     log:
-        f"{LOGS}/ripser_check/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/ripser_check/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=one_of(WITH_WEIGHTS),
+        model=PLAN.one_of(PLAN.with_weights),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -111,29 +81,29 @@ rule ripser_check:
         runtime=by_size(30, per_weight=15e-3),
     params:
         settings={key: config["weights"][key] for key in ("max_points", "max_dimension", "seed")},
-        steps=steps_of("weights"),
+        steps=INPUTS.steps("weights"),
         code=code_of("ripser_check.py"),
     message:
-        "Diagrams of {wildcards.model}, {wildcards.span}, held against ripser"
+        "Diagrams of {wildcards.model}, {wildcards.span}, compared with ripser"
     script:
         "../../scripts/ripser_check.py"
 
 
 rule diagram_distances:
     input:
-        lambda wildcards: WORK[wildcards.source].files(DIAGRAMS, [wildcards.model], source=wildcards.source),
+        lambda wildcards: PLAN.work[wildcards.source].files(PATHS.diagrams, [wildcards.model], source=wildcards.source),
     output:
-        features=DISTANCES,
+        features=PATHS.distances,
     log:
-        f"{LOGS}/diagram_distances/{{source}}/{{model}}.log",
+        f"{PATHS.logs}/diagram_distances/{{source}}/{{model}}.log",
     wildcard_constraints:
-        source=one_of(MODELS_OF),
+        source=PLAN.one_of(PLAN.sources),
     conda:
         "../../envs/toposcale.yaml"
     resources:
         runtime=on_attempt(30),
     params:
-        steps=steps_of(),
+        steps=INPUTS.steps(),
         code=code_of("diagram_distances.py"),
     message:
         "Distances between consecutive diagrams of {wildcards.model} ({wildcards.source})"
@@ -143,19 +113,19 @@ rule diagram_distances:
 
 rule divergences:
     input:
-        lambda wildcards: WORK["embeddings"].files(CLOUDS, [wildcards.model]),
+        lambda wildcards: PLAN.work["embeddings"].files(PATHS.clouds, [wildcards.model]),
     output:
-        features=DIVERGENCES,
+        features=PATHS.divergences,
     log:
-        f"{LOGS}/divergences/{{model}}.log",
+        f"{PATHS.logs}/divergences/{{model}}.log",
     wildcard_constraints:
-        model=one_of(EMBEDDED),
+        model=PLAN.one_of(PLAN.embedded),
     conda:
         "../../envs/toposcale.yaml"
     resources:
         runtime=on_attempt(30),
     params:
-        steps=steps_of("embeddings"),
+        steps=INPUTS.steps("embeddings"),
         repeats=config["embeddings"]["repeats"],
         code=code_of("divergences.py"),
     message:

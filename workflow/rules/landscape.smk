@@ -3,22 +3,22 @@
 
 rule loss_landscape:
     input:
-        checkpoints=checkpoints_of("landscape"),
+        checkpoints=INPUTS.checkpoints("landscape"),
         corpus=rules.corpus.output.tokens,
     output:
         **{
             f"{source}_{kind}": pattern.replace("{source}", source)
             for source in ("landscape", "gradients")
-            if source in MODELS_OF
-            for kind, pattern in (("features", FEATURES), ("diagrams", DIAGRAMS))
+            if source in PLAN.sources
+            for kind, pattern in (("features", PATHS.features), ("diagrams", PATHS.diagrams))
         },
-        surfaces=SURFACES,
-        densities=DENSITIES,
-        profiles=PROFILES,
+        surfaces=PATHS.surfaces,
+        densities=PATHS.densities,
+        profiles=PATHS.profiles,
     log:
-        f"{LOGS}/loss_landscape/{{model}}/{{span}}.log",
+        f"{PATHS.logs}/loss_landscape/{{model}}/{{span}}.log",
     wildcard_constraints:
-        model=one_of(LANDSCAPED),
+        model=PLAN.one_of(PLAN.landscaped),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -26,11 +26,11 @@ rule loss_landscape:
         runtime=on_attempt(240),
         gpu=1 if config["landscape"]["device"] == "cuda" else 0,
     params:
-        settings=SETTINGS["landscape"],
-        steps=steps_of("landscape"),
-        files=files_of_user(checkpoints_of("landscape")),
-        leave_gaps=not_made_here,
-        tokenizer=own_tokenizer,
+        settings=PLAN.settings["landscape"],
+        steps=INPUTS.steps("landscape"),
+        files=INPUTS.state_of_files("landscape"),
+        leave_gaps=INPUTS.from_elsewhere,
+        tokenizer=INPUTS.tokenizer,
         code=code_of("loss_landscape.py"),
     message:
         "Loss landscape of {wildcards.model}, {wildcards.span}"
@@ -40,16 +40,16 @@ rule loss_landscape:
 
 rule training_path:
     input:
-        checkpoints=checkpoints_of("training"),
+        checkpoints=INPUTS.checkpoints("training"),
         corpus=rules.corpus.output.tokens,
     output:
-        path_surfaces=PATH_SURFACES,
-        trajectories=TRAJECTORIES,
-        profiles=PATH_PROFILES,
+        path_surfaces=PATHS.path_surfaces,
+        trajectories=PATHS.trajectories,
+        profiles=PATHS.path_profiles,
     log:
-        f"{LOGS}/training_path/{{model}}.log",
+        f"{PATHS.logs}/training_path/{{model}}.log",
     wildcard_constraints:
-        model=one_of(TRAINED),
+        model=PLAN.one_of(PLAN.trained),
     conda:
         "../../envs/toposcale.yaml"
     resources:
@@ -61,8 +61,8 @@ rule training_path:
             key: config["landscape"][key]
             for key in ("batch_size", "max_tokens", "repeats", "resolution", "path_resolution", "device")
         },
-        steps=steps_of("training"),
-        profiled=steps_of("landscape"),
+        steps=INPUTS.steps("training"),
+        profiled=INPUTS.steps("landscape"),
         code=code_of("training_path.py"),
     message:
         "Training trajectory of {wildcards.model} in its principal plane"
@@ -72,19 +72,19 @@ rule training_path:
 
 rule trajectory:
     input:
-        lambda wildcards: WORK["training"].files(SKETCH, [wildcards.model]),
+        lambda wildcards: PLAN.work["training"].files(PATHS.sketch, [wildcards.model]),
     output:
-        features=TRAJECTORY_FEATURES,
+        features=PATHS.trajectory_features,
     log:
-        f"{LOGS}/trajectory/{{model}}.log",
+        f"{PATHS.logs}/trajectory/{{model}}.log",
     wildcard_constraints:
-        model=one_of(TRAINED),
+        model=PLAN.one_of(PLAN.trained),
     conda:
         "../../envs/toposcale.yaml"
     resources:
         runtime=on_attempt(30),
     params:
-        steps=steps_of("training"),
+        steps=INPUTS.steps("training"),
         window=config["trajectory"]["window"],
         code=code_of("trajectory.py"),
     message:
@@ -95,11 +95,11 @@ rule trajectory:
 
 rule landscape:
     input:
-        WORK["landscape"].files(FEATURES, source="landscape"),
-        WORK["gradients"].files(FEATURES, source="gradients"),
-        expand(TRAJECTORY_FEATURES, model=WITH_TRAJECTORY),
+        PLAN.work["landscape"].files(PATHS.features, source="landscape"),
+        PLAN.work["gradients"].files(PATHS.features, source="gradients"),
+        each(PATHS.trajectory_features, PLAN.with_trajectory),
         [
-            f"{TABLES}/{table}.parquet"
+            PATHS.table(table)
             for table in ("surfaces", "densities", "profiles", "path_surfaces", "trajectories")
-            if table in GATHERED
+            if table in TABLES.gathered
         ],

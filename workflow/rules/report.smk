@@ -3,9 +3,9 @@
 
 rule resolved_configuration:
     output:
-        f"{RUN}/config.yaml",
+        PATHS.record,
     log:
-        f"{LOGS}/resolved_configuration.log",
+        f"{PATHS.logs}/resolved_configuration.log",
     # First of all, so that what is made from here on has its record.
     priority: 1_000_000_000
     localrule: True
@@ -13,7 +13,7 @@ rule resolved_configuration:
         "../../envs/toposcale.yaml"
     params:
         config=config,
-        mark=str(recorded.mark(Path(RUN))),
+        mark=str(recorded.mark(Path(PATHS.run))),
     message:
         "The configuration with every default filled in: {output}"
     script:
@@ -24,25 +24,25 @@ rule report:
     input:
         rules.tables.input,
         rules.figures.input,
-        **{table: TABLE_FILES[table] for table in ("summary", "comparison", "features", "metrics", "models")},
+        **{table: TABLES.files[table] for table in ("summary", "comparison", "features", "metrics", "models")},
         configuration=rules.resolved_configuration.output[0],
-        corpus=rules.corpus.output.description if WITH_WEIGHTS else [],
-        ripser=RIPSER_CHECKS,
+        corpus=rules.corpus.output.description if PLAN.with_weights else [],
+        ripser=INPUTS.ripser_checks,
         warnings=rules.warnings_table.output.warnings,
         made=[path for path in rules.tables.input if path.endswith(".parquet")],
-        figures=expand(f"{FIGURE}.svg", figure=DRAWN),
+        figures=[f"{PATHS.figures}/{name}.svg" for name in TABLES.figures],
         page=page_files("report"),
     output:
-        page=f"{RUN}/report.html",
-        changes=f"{RUN}/changes.patch",
+        page=PATHS.report,
+        changes=PATHS.changes,
     log:
-        f"{LOGS}/report.log",
+        f"{PATHS.logs}/report.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"
     params:
-        logs=LOGS,
-        lock=str(HOME / "requirements.lock"),
+        logs=PATHS.logs,
+        lock=str(ROOT / "requirements.lock"),
         code=code_of("report.py"),
     message:
         "Writing the report"
@@ -52,14 +52,14 @@ rule report:
 
 rule explorer:
     input:
-        **{table: TABLE_FILES[table] for table in ("features", "metrics", "models")},
-        diagrams=[WORK["weights"].files(DIAGRAMS, source="weights"), TABLE_FILES.get("diagrams", [])],
-        surfaces=TABLE_FILES.get("surfaces", []),
+        **{table: TABLES.files[table] for table in ("features", "metrics", "models")},
+        diagrams=[PLAN.work["weights"].files(PATHS.diagrams, source="weights"), TABLES.files.get("diagrams", [])],
+        surfaces=TABLES.files.get("surfaces", []),
         page=page_files("explorer"),
     output:
-        f"{RUN}/explorer.html",
+        PATHS.explorer,
     log:
-        f"{LOGS}/explorer.log",
+        f"{PATHS.logs}/explorer.log",
     localrule: True
     conda:
         "../../envs/toposcale.yaml"

@@ -98,18 +98,6 @@ ANALYSES = {
         reads=("metrics", *_VERDICTS, "confirmation", "forecast_evaluation", "decision_evaluation", "advice"),
         settings=("tasks",),
     ),
-    "graph_dependence": Analysis(
-        "graph_dependence.graph_dependence_tables",
-        "How much the features of the landscape depend on the choice of graph",
-        reads=("all_features",),
-        settings=("planes", "graphs"),
-    ),
-    "landscape_information": Analysis(
-        "landscape_information.landscape_information_tables",
-        "Which features of the landscape tell checkpoints apart",
-        reads=("all_features",),
-        settings=("repeats",),
-    ),
 }
 ANALYSES = {name: analysis._replace(makes=analysis.makes or (name,)) for name, analysis in ANALYSES.items()}
 """Every analysis by name, in the order of the work."""

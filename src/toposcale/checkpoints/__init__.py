@@ -1,5 +1,9 @@
-"""Checkpoints from anywhere: where they are, their weight matrices one at a time, and models made of them."""
+"""Checkpoints in files, folders and on the Hub: their location, their size and their weight matrices, one at a time."""
 
-from toposcale.checkpoints.heads import head_counts, with_heads
 from toposcale.checkpoints.matrices import Sizes, count_parameters, empty_matrices, iterate_matrices, stored_sizes
 from toposcale.checkpoints.sources import FolderSource, locate, missing_parts, state_of_files, trainer_facts
+
+__all__ = [
+    *("FolderSource", "Sizes", "count_parameters", "empty_matrices", "head_counts", "iterate_matrices", "locate"),
+    *("missing_parts", "state_of_files", "stored_sizes", "trainer_facts", "with_heads"),
+]

@@ -1,4 +1,4 @@
-"""Checkpoints published on the Hugging Face Hub: the steps of a repository, fetched whole and verified.
+"""Checkpoints published on the Hugging Face Hub: list the steps of a repository, download and verify them.
 
 They are kept in the cache of the client library, in its layout: refs/{revision} holds a commit, and snapshots/{commit}/
 links to blobs/{digest}.
@@ -27,7 +27,7 @@ from toposcale.io.step_names import find_step, steps_by_name
 
 logger = logging.getLogger(__name__)
 
-# What a model needs beside its weights. Code (`*.py`) and pickles are never fetched.
+# Files that a model needs besides its weights. Code (`*.py`) and pickles are never fetched.
 _SMALL_FILES = (
     "config.json",
     "generation_config.json",
@@ -46,7 +46,7 @@ _REVISION = re.compile(r"(?!.*\.\.)(?!/)[\w.\-/]+")
 
 
 class RemoteFile(NamedTuple):
-    """A file of one commit. `digest`: sha256 of a file in large-file storage, git object id of another one."""
+    """File of one commit; `digest` is the SHA-256 of a file in large-file storage, otherwise the git object id."""
 
     name: str
     size: int
@@ -54,7 +54,7 @@ class RemoteFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The commit that a revision is, and the files there that are of use, weights in one format."""
+    """Commit of a revision, its weight files in one format, and the other files that a model needs."""
 
     commit: str
     weights: tuple[RemoteFile, ...]
@@ -63,10 +63,10 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class HubSource:
-    """Checkpoints of one repository: the branches and tags whose names `pattern` matches (see `steps_by_name`).
+    """Checkpoints of one repository: the branches and tags whose names match `pattern` (see `steps_by_name`).
 
-    `cache`: folder of the client's cache, its own default where None. `timeout`: seconds of silence before an attempt is
-    given up. Errors are a UserError: one line with repository, revision and cause.
+    `cache` is the folder of the client's cache (None: its default), `timeout` the seconds without data after which an
+    attempt ends. Errors are UserErrors of one line with repository, revision and cause.
     """
 
     repo: str
@@ -79,25 +79,25 @@ class HubSource:
             raise SharedError(f"{self.repo}: not a valid name; a repository is written owner/name")
 
     def names(self) -> list[str]:
-        """Branches and tags of the repository, sorted; `neox-ckpt-*` hold optimiser states and are left out."""
+        """Return the sorted branches and tags, without `neox-ckpt-*`, which hold optimiser states."""
 
         def parse(references: Any) -> set[str]:
             return {str(entry["name"]) for kind in ("branches", "tags") for entry in references[kind]}
 
         try:
             names = get_json(self.repo, f"api/models/{self.repo}/refs", parse, timeout=self.timeout)
-        except DownloadError as error:  # of the whole repository, not of a checkpoint in it
+        except DownloadError as error:  # of the repository, not of one checkpoint
             raise SharedError(str(error)) from error
         return sorted(name for name in names if not name.startswith("neox-ckpt-"))
 
     def revisions(self) -> dict[int, str]:
-        """Revision by step, for every step of the repository. SharedError: the pattern does not tell them apart."""
+        """Return the revisions by step; raise SharedError if the pattern gives two of them one step."""
         return self._by_step(self.names())
 
     def revision(self, step: int) -> str:
-        """The revision of a step, by the names in the cache where the Hub is out of reach.
+        """Return the revision of a step, from the names in the cache if the Hub is unreachable.
 
-        UserError: there is none, though others are there. SharedError: there are none at all.
+        Raise UserError if only other steps exist, and SharedError if none exists.
         """
         try:
             revisions = self.revisions()
@@ -113,12 +113,9 @@ class HubSource:
             raise SharedError(str(error)) from error
 
     def listing(self, revision: str, commit: str = "") -> Listing:
-        """Commit, weight files and small files of a revision, or of a `commit` that it once was.
-
-        UserError: there is no such revision, or it holds no weights.
-        """
+        """Return the files of a revision, or of an earlier `commit` of it; raise UserError if it has no weights."""
         if not _REVISION.fullmatch(revision):
-            raise UserError(f"{self.repo}: {revision!r} is not the name of a revision")
+            raise UserError(f"{self.repo}: {revision!r} is not a valid name of a revision")
 
         def parse(info: Any) -> Listing:
             if not _COMMIT.fullmatch(info["sha"]):
@@ -143,11 +140,10 @@ class HubSource:
         return listing
 
     def duplicates(self, steps: Iterable[int]) -> dict[int, str]:
-        """Steps that serve another revision's weights, with that revision: compared before anything is downloaded.
+        """Return the steps that serve the weights of another revision, and that revision, compared before any download.
 
-        Of equal steps one is taken for the real one: where they equal `main`, the last step of the repository, whose
-        weights those are; else the first. HubUnreachableError: they could not be compared. In offline mode that is done
-        among the revisions that are in the cache.
+        Of equal steps one is the original: if they equal `main`, the last step of the repository, otherwise the first.
+        In offline mode the revisions in the cache are compared. Raise HubUnreachableError if that is impossible.
         """
         names = self._cached_names() if is_offline_mode() else self.names()
         revisions = self._by_step(names)
@@ -173,10 +169,10 @@ class HubSource:
         return tuple(sorted(file.digest for file in files if not file.name.endswith(".json")))
 
     def fetch(self, revision: str, commit: str = "") -> Path:
-        """The folder of a revision in the cache, its files whole: size and digest of each are checked.
+        """Return the folder of a revision in the cache, with size and digest of every file verified.
 
-        What is there already is kept, what is damaged is fetched again. Where the Hub is out of reach, or offline mode is
-        on, the cached files are checked and used. With a `commit` it is that one, though the revision may have moved on.
+        Existing files are kept, and damaged ones fetched again. If the Hub is unreachable or offline mode is on, the cached
+        files are verified and used. With a `commit` that one is fetched, even if the revision has moved on.
         """
         try:
             listing = self.listing(revision, commit)
@@ -184,7 +180,7 @@ class HubSource:
             folder = self._cached_folder(revision, commit)
             try:
                 if folder is None or not (folder / "config.json").is_file():
-                    raise UserError(f"it is not whole in the cache {self.folder} either")
+                    raise UserError(f"the cache {self.folder} does not hold all of it either")
                 check_digests(folder)
             except UserError as damage:
                 raise HubUnreachableError(f"{error}; {damage}") from error
@@ -196,7 +192,7 @@ class HubSource:
         return self.folder / "snapshots" / listing.commit
 
     def remove_weights(self, revision: str, commit: str = "") -> None:
-        """Remove the weights of a revision from the cache, but for those that another revision shares; the rest stays."""
+        """Remove the weights of a revision from the cache, except those that another revision shares."""
         if (folder := self._cached_folder(revision, commit)) is None:
             return
         for name in choose_weight_files(entry.name for entry in folder.iterdir()):
@@ -207,12 +203,12 @@ class HubSource:
                 content.unlink()
 
     def _fetch_file(self, revision: str, commit: str, file: RemoteFile) -> None:
-        """One file of a commit whole in the cache, its content checked; fetched once more where it is damaged."""
+        """Put one file of a commit into the cache and verify it; fetch it once more if it is damaged."""
         content = self.folder / "blobs" / file.digest
         link = self.folder / "snapshots" / commit / file.name
         content.parent.mkdir(parents=True, exist_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
-        # Two revisions may have the same content, and two jobs fetch it.
+        # Two jobs may fetch the same content, of two revisions.
         with content.with_suffix(".lock").open("w") as lock:
             with suppress(OSError):  # some network file systems have no locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -234,12 +230,12 @@ class HubSource:
 
     @property
     def folder(self) -> Path:
-        """Where the cache has this repository."""
+        """Return the folder of this repository in the cache."""
         cache = Path(self.cache or constants.HF_HUB_CACHE).expanduser().resolve()
         return cache / f"models--{self.repo.replace('/', '--')}"
 
     def named(self, revision: str) -> str:
-        """How messages call a revision."""
+        """Return the name of a revision for messages."""
         return f"{self.repo}, revision {revision}"
 
     def _by_step(self, names: Iterable[str]) -> dict[int, str]:
@@ -261,16 +257,16 @@ class HubSource:
 
 
 def check_digests(folder: Path) -> None:
-    """Check cached files against the digests that are the names of what they link to. UserError: one is damaged."""
+    """Verify cached files by the digests that name their blobs; raise UserError if one is damaged."""
     small = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
     for path in [*small, *weight_files(folder)]:
         stated = path.resolve().name
         if _DIGEST.fullmatch(stated) and _digest(path, stated) != stated:
-            raise UserError(f"{path}: damaged in the cache; run with the network, which fetches it again")
+            raise UserError(f"{path}: damaged in the cache; run with network access to fetch it again")
 
 
 def _download(what: str, path: str, size: int, content: Path, timeout: float) -> None:
-    """A file of the Hub, going on from what an earlier attempt, or an earlier run, got of it."""
+    """Download a file, resuming what an earlier attempt or run has received."""
     part = content.with_suffix(".part")
     part.touch()
     if part.stat().st_size > size:
@@ -278,9 +274,9 @@ def _download(what: str, path: str, size: int, content: Path, timeout: float) ->
 
     def receive(response: httpx2.Response) -> None:
         with part.open("ab") as stream:
-            if response.status_code != 206:  # it sends all of it again
+            if response.status_code != 206:  # the server sends everything again
                 stream.truncate(0)
-            for block in response.iter_bytes():  # as it comes, so that a break loses nothing
+            for block in response.iter_bytes():  # written at once, so that an interruption loses nothing
                 stream.write(block)
         if part.stat().st_size < size:
             raise WrongLengthError(
@@ -317,7 +313,7 @@ def _link(link: Path, content: Path) -> None:
 
 
 def _digest(path: Path, like: str) -> str:
-    """Hex digest of a file, of the kind of `like`: sha256 (64 digits) or git object id (40 digits)."""
+    """Return the hex digest of a file, of the kind of `like`: SHA-256 (64 digits) or git object id (40 digits)."""
     kind = hashlib.sha256 if len(like) == 64 else lambda: hashlib.sha1(b"blob %d\0" % path.stat().st_size)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, kind).hexdigest()

@@ -1,6 +1,6 @@
-"""A GET request to the Hugging Face Hub: bounded silence, bounded attempts, one line when the last one fails.
+"""GET requests to the Hugging Face Hub with a timeout and a limited number of attempts; a failure is one line.
 
-The client library sends it, with its token and its offline mode. Its own downloads do not do: see CONTRIBUTING.md.
+The client library sends them, with its token and its offline mode. Why its own downloads do not suffice: CONTRIBUTING.md.
 """
 
 import errno
@@ -16,7 +16,7 @@ import httpx2
 from huggingface_hub import constants, errors, get_session, hf_raise_for_status
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers
 
-from toposcale.io.errors import NO_ROOM, DownloadError, SharedError, UserError
+from toposcale.io.errors import NO_ROOM, DownloadError, SharedError, UserError, one_line
 from toposcale.io.files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -24,21 +24,21 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 4
 FIRST_WAIT = 1.0  # seconds before the second attempt, doubled before each further one
 LONGEST_WAIT = 300.0  # the Hub's rate limits are counted over five minutes
-# 416: the end of a content was asked for that is shorter than the Hub states.
+# 416: the requested range begins after the end of a file that is shorter than the Hub states.
 _RETRIED_STATUS = (408, 416, 429, 500, 502, 503, 504)
 _NOT_WRITABLE = (*NO_ROOM, errno.EACCES, errno.EROFS)
 _T = TypeVar("_T")
 
 
 class HubUnreachableError(SharedError):
-    """The Hub did not answer: offline mode, no connection, or every attempt failed."""
+    """Missing answer of the Hub: offline mode, no connection, or every attempt failed."""
 
 
 class WrongLengthError(OSError):
-    """A content that ends elsewhere than the Hub states."""
+    """Download of another length than the Hub states."""
 
 
-# What no further attempt can change; the first kind that fits counts.
+# Errors that no further attempt can change; the first class that matches counts.
 _FINAL: dict[type[Exception], tuple[type[UserError], str]] = {
     errors.OfflineModeIsEnabled: (HubUnreachableError, "offline mode is on (HF_HUB_OFFLINE)"),
     errors.GatedRepoError: (SharedError, "gated; accept its terms on the Hub and log in (hf auth login)"),
@@ -55,12 +55,12 @@ def get(
     timeout: float,
     done: Callable[[], int] = lambda: 0,
 ) -> _T:
-    """What `receive` makes of the answer to a request for a path of the Hub, from byte `done()` on.
+    """Return the result of `receive` on the response to a request for a path of the Hub, from byte `done()` on.
 
-    An attempt ends after `timeout` seconds of silence. Attempts that made `done()` grow do not count.
-    Errors are one line about `what`. HubUnreachableError: offline mode, or the last attempt failed as well; SharedError: no
-    such repository, gated, or a full disk. What is wrong with this path alone: DownloadError, the server does not give it,
-    or at every attempt of another length than stated; UserError, no such revision.
+    An attempt ends after `timeout` seconds without data; one in which `done()` grows does not count as failed. Errors are
+    one line about `what`: HubUnreachableError in offline mode or after the last attempt; SharedError for a missing or gated
+    repository or a full disk; DownloadError if the server does not give this path, or never in the stated length;
+    UserError for a missing revision.
     """
     failures, reached = 0, done()
     while True:
@@ -83,7 +83,7 @@ def get(
             raise HubUnreachableError(f"{what}: {reason} and asked to wait {wait:.0f} s, at {endpoint()}") from cause
         if failures >= ATTEMPTS:
             line = f"{what}: {reason}, after {failures} attempts"
-            # What came ends elsewhere than stated: 416 is the answer to a request beyond the end.
+            # The file is shorter than stated: 416 answers a request beyond the end.
             refused = isinstance(cause, errors.HfHubHTTPError) and cause.response.status_code == 416
             if refused or isinstance(cause, WrongLengthError):
                 raise DownloadError(line) from cause
@@ -94,7 +94,7 @@ def get(
 
 
 def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float) -> _T:
-    """What `parse` makes of an answer in JSON; errors as in `get`."""
+    """Return the result of `parse` on a response in JSON; errors as in `get`."""
 
     def receive(response: httpx2.Response) -> _T:
         try:
@@ -106,7 +106,7 @@ def get_json(what: str, path: str, parse: Callable[[Any], _T], *, timeout: float
 
 
 def endpoint() -> str:
-    """Address of the Hub: HF_ENDPOINT as it is now, else the client library's."""
+    """Return the address of the Hub: the current HF_ENDPOINT, otherwise that of the client library."""
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
 
 
@@ -121,7 +121,7 @@ def _raise_if_final(what: str, error: Exception) -> None:
 
 
 def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:
-    """Why an attempt failed that another one may not, and the seconds that the server asks to wait before it."""
+    """Return the reason of a temporary failure, and the seconds that the server asks to wait before the next attempt."""
     if isinstance(error, errors.HfHubHTTPError):
         return f"the server answered {error.response.status_code}", _requested_wait(error.response)
     if isinstance(error, httpx2.TimeoutException):
@@ -136,20 +136,20 @@ def _passing_reason(error: Exception, timeout: float) -> tuple[str, float]:
 
 
 def _requested_wait(response: httpx2.Response) -> float:
-    """Seconds that the server asks to wait before the next request; 0 where it does not."""
+    """Return the seconds that the server asks to wait before the next request; 0 if it does not ask."""
     rate = parse_ratelimit_headers(response.headers)
     if response.status_code == 429 and rate is not None and rate.remaining == 0:
         return rate.reset_in_seconds + 1.0
     stated = response.headers.get("retry-after", "")
     if stated.isdecimal():
         return float(stated)
-    # A date is by the server's clock.
+    # A date refers to the server's clock.
     until, now = _date(stated), _date(response.headers.get("date", "")) or datetime.now(UTC)
     return max(0.0, (until - now).total_seconds()) if until else 0.0
 
 
 def _date(text: str) -> datetime | None:
-    """A date of HTTP; None for anything else."""
+    """Parse a date of HTTP; return None for anything else."""
     try:
         return parsedate_to_datetime(text).replace(tzinfo=UTC)  # it is always GMT
     except ValueError:
@@ -157,4 +157,4 @@ def _date(text: str) -> datetime | None:
 
 
 def _text(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""A checkpoint as a model that can be run: one interface over the project's own GPT and transformers' causal models."""
+"""Load checkpoints as language models: one interface to the project's GPT and transformers' causal models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from toposcale.checkpoints.matrices import count_weights, is_buffer, tensor_shapes, weight_files
 from toposcale.io.errors import UserError, is_shared, listed, reason_of
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text, regular_files
 from toposcale.io.tensor_files import read_metadata
 from toposcale.training.gpt import GPT, GPTShape
 from toposcale.training.trainer import load_weights
@@ -29,7 +29,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _SMALLEST_VOCABULARY_SHARE = 0.9  # models pad their vocabulary to a round number: by 3% at most in those published
-# What config.json counts that has tensors of its own, one by one or, of experts, stacked.
+# Counts in config.json of parts that have tensors of their own: layers, and experts, which may be stacked.
 _COUNTED = re.compile(r"(?:^|_)(?:n|num|encoder|decoder)_(?:\w+_)?(layer|expert)s?$|^(?:en|de)coder_(layer)s$")
 _MOST_BUFFERED = 1 << 28  # entries of masks and tables, which no file holds: 1 GB
 _LONGEST_GROWTH = 1000
@@ -39,13 +39,13 @@ _PROBE = "The shape of a weight, 0.5: is it (as some say) a sign?"
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A causal language model, split where the logits would be made.
+    """Causal language model, split before the output head.
 
-    `hidden_states(tokens)`: integers (batch, length), padded on the right if at all, to the embedding layer's and every
-    block's output, each (batch, length, d_model), the last one after the final norm; only that one where
-    `last_only`. `head_weight` (vocab_size, d_model) and `head_bias` (vocab_size,) or None make a product of it, and of
-    each entry of that `logit_scale` and, where there is one, `logit_cap` make a logit. `module(tokens)`: the whole model,
-    to a tensor of logits (batch, length, vocab_size) or an output of transformers with such `logits`.
+    `hidden_states(tokens, last_only)` maps integers (batch, length), padded on the right if at all, to the outputs of the
+    embedding layer and of every block, each (batch, length, d_model), the last one after the final norm; with `last_only`
+    to that one alone. The head multiplies it with `head_weight` (vocab_size, d_model) and adds `head_bias` (vocab_size,) or
+    nothing; `logit_scale` and, if any, `logit_cap` turn the product into logits. `module(tokens)` is the complete model; it
+    returns logits (batch, length, vocab_size), or an output of transformers that has them.
     """
 
     hidden_states: Callable[[Tensor, bool], list[Tensor]]
@@ -57,26 +57,26 @@ class LanguageModel:
     module: Any = None
 
     def logits(self, product: Tensor) -> Tensor:
-        """scale * product, softly kept within the cap as cap * tanh(x / cap); any shape."""
+        """Return scale * product, soft-capped as cap * tanh(x / cap), in any shape."""
         scaled = product if self.logit_scale == 1.0 else product * self.logit_scale
         return scaled if self.logit_cap is None else self.logit_cap * torch.tanh(scaled / self.logit_cap)
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens that the model tells apart, padding of the vocabulary included."""
+        """Return the size of the vocabulary, including its padding."""
         return self.head_weight.shape[0]
 
 
 def load_model(
     checkpoint: str | Path, *, dtype: str = "float32", device: str = "cpu", differentiable: bool = False
 ) -> LanguageModel:
-    """The model of a checkpoint, in evaluation mode: a safetensors file of the project's GPT, or a folder.
+    """Load a checkpoint in evaluation mode: a safetensors file of the project's GPT, or a folder.
 
-    From a folder only local files are read and no code of the repository is run. `dtype`: float32 or bfloat16.
-    `differentiable`: for losses as functions of the parameters of the `module`, whose logits may be made in any way.
-    UserError: damaged files, an architecture that transformers does not have, weights that are missing or left over
-    (transformers would fill them in at random), sizes that the files cannot hold, or logits that are not the head's
-    product, scaled and capped as config.json says.
+    Of a folder only local files are read, and no code in it is run. `dtype` is float32 or bfloat16. With `differentiable`
+    the loss can be differentiated by the parameters of `module`, whose logits may be computed in any way. Raise UserError
+    for damaged files, an architecture that transformers lacks, missing or unexpected weights (transformers would
+    initialise them at random), sizes larger than the files, or logits other than the product of the head, scaled and
+    capped as config.json states.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -101,24 +101,25 @@ def load_model(
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBase:
-    """The tokenizer in a checkpoint's folder, padding with its end-of-text token where it has no token for that.
+    """Load the tokenizer in a checkpoint's folder; it pads with its end-of-text token if it has no padding token.
 
-    UserError: none there; it makes a text far longer; or its vocabulary is larger than the model's `vocab_size` or less
-    than nine tenths of it: a tokenizer whose files are missing comes up with two tokens and no error.
+    Raise UserError if there is none, if it makes texts far longer, or if its vocabulary is larger than the model's
+    `vocab_size` or below nine tenths of it: a tokenizer with missing files loads with two tokens and without an error.
     """
     from transformers import AutoTokenizer
 
     with _errors_of(folder, "no readable tokenizer"):
+        regular_files(folder)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), **_LOCAL)
-        # A tokenizer that is written in Python has none, and no steps that a file could choose.
+        # A tokenizer written in Python has none, and no steps that a file could choose.
         backend = getattr(tokenizer, "backend_tokenizer", None)
         growth = longer_by(parse_json(backend.to_str())["normalizer"]) if backend else 1
         added = tokenizer.num_special_tokens_to_add()
         highest = max(tokenizer.get_vocab().values(), default=-1)
         if growth <= _LONGEST_GROWTH and len(tokenizer(_PROBE)["input_ids"]) < 2:
-            raise UserError(f"{folder}: the tokenizer makes not even two tokens of a sentence")
+            raise UserError(f"{folder}: the tokenizer splits a sentence into fewer than two tokens")
     if growth > _LONGEST_GROWTH:
-        raise UserError(f"{folder}: the tokenizer can make a text {growth} times longer, which no memory holds")
+        raise UserError(f"{folder}: the tokenizer can make a text {growth} times longer, which exceeds any memory")
     if added > _MOST_ADDED_TOKENS:
         raise UserError(f"{folder}: the tokenizer adds {added} tokens to every text")
     if highest >= vocab_size:
@@ -136,18 +137,18 @@ def load_tokenizer(folder: str | Path, vocab_size: int) -> PreTrainedTokenizerBa
 
 
 def longer_by(normalizer: Any) -> int:
-    """How many times longer a normaliser, as it stands in tokenizer.json, can make a text; a bound."""
+    """Return an upper bound on the factor by which a normaliser of tokenizer.json can lengthen a text."""
     match normalizer:
         case {"type": "Sequence", "normalizers": steps}:
             return math.prod(map(longer_by, steps))
         case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
             return max(1, -(-len(new) // len(old)))
-        case {"type": "Replace", "content": str(new)}:  # an expression may match between any two characters
+        case {"type": "Replace", "content": str(new)}:  # a regular expression may match between any two characters
             return len(new) + 1
         case {"type": "Prepend", "prepend": str(new)}:
             return max(1, len(new))
         case {"type": "Precompiled", "precompiled_charsmap": str(stored)}:
-            # The length of a tree, the tree, and the texts that it puts in place of others.
+            # The length of a tree, the tree, and the replacement texts.
             table = base64.b64decode(stored)
             texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
             return max(1, *map(len, texts))
@@ -166,7 +167,7 @@ def _gpt(path: Path, device: torch.device) -> GPT:
 
 
 def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str) -> Any:
-    # Else a thread asks the Hub to convert `.bin` weights.
+    # Otherwise a thread asks the Hub to convert `.bin` weights.
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
     from transformers import AutoModelForCausalLM
 
@@ -174,10 +175,10 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str
     load: Any = AutoModelForCausalLM.from_pretrained
     safe = files[0].suffix == ".safetensors"
     model, info = load(str(folder), dtype=dtype, use_safetensors=safe, output_loading_info=True, **_LOCAL)
-    # Transformers only warns about missing weights, and fills them with random numbers.
+    # Transformers only warns about missing weights, and initialises them at random.
     wrong = {
         "missing": sorted(info["missing_keys"]),
-        "left over": sorted(name for name in info["unexpected_keys"] if not is_buffer(name)),
+        "unexpected": sorted(name for name in info["unexpected_keys"] if not is_buffer(name)),
         "of another shape": sorted(str(entry[0]) for entry in info["mismatched_keys"]),
     }
     for what, names in wrong.items():
@@ -187,39 +188,39 @@ def _pretrained(folder: Path, files: list[Path], dtype: torch.dtype, device: str
 
 
 def wrap_pretrained(model: Any, name: str) -> LanguageModel:
-    """A transformers causal model as a `LanguageModel`. UserError, with `name`: its head is not linear."""
+    """Wrap a causal model of transformers; raise UserError, with `name`, if its head is not linear."""
     body, head = model.base_model, model.get_output_embeddings()
     if not isinstance(head, torch.nn.Linear):
         raise UserError(f"{name}: no linear output head, which is needed for the perplexity")
 
     def hidden_states(tokens: Tensor, last_only: bool) -> list[Tensor]:
-        # No mask: the padding is on the right, where a causal model's tokens do not look.
+        # No mask: the padding is on the right, and causal attention does not see it.
         output = body(tokens, use_cache=False, output_hidden_states=not last_only)
         return [output.last_hidden_state] if last_only else list(output.hidden_states)
 
     config = model.config.get_text_config()
-    # BLOOM and Mamba have no position limit, and say so by having no such entry.
+    # BLOOM and Mamba have no position limit, and no such entry.
     context = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
     if not isinstance(context, int) or context < 2:
-        raise UserError(f"{name}: config.json says that it reads {context!r} tokens, but a loss needs two")
+        raise UserError(f"{name}: config.json gives a context of {context!r} tokens, but a loss needs at least 2")
     bias = None if head.bias is None else head.bias.detach()
-    # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` sees whether that is all.
+    # Granite divides, Cohere multiplies, Gemma 2 caps. `_check_logits` verifies that this is all.
     scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
     return LanguageModel(hidden_states, head.weight.detach(), bias, context, scale, cap, model)
 
 
 def _check_sizes(folder: Path) -> None:
-    """Refuse a config.json that asks for more memory than the files hold: transformers gives it before it reads them."""
+    """Raise UserError if config.json describes more weights than the files hold, which transformers would allocate."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     shapes = tensor_shapes(folder)
-    _check_counts(folder, parse_json((folder / "config.json").read_text(encoding="utf-8")), shapes)
+    _check_counts(folder, parse_json(read_text(folder / "config.json")), shapes)
     config = AutoConfig.from_pretrained(str(folder), **_LOCAL)
     with torch.device("meta"):  # shapes without values
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     parameters = {name: list(tensor.shape) for name, tensor in model.named_parameters()}
-    # Which of them are missing is seen when they are read; files may hold apart what a model stacks, and under other names.
+    # Missing weights are found on loading; files may split what a model stacks, and use other names.
     if count_weights(parameters) > 2 * (stored := count_weights(shapes)):
         largest = max(parameters, key=lambda name: math.prod(parameters[name]))
         raise UserError(
@@ -228,11 +229,11 @@ def _check_sizes(folder: Path) -> None:
         )
     buffered = sum(tensor.numel() for tensor in model.buffers())
     if buffered > _MOST_BUFFERED:
-        raise UserError(f"{folder}: config.json asks for masks and tables of {buffered} entries")
+        raise UserError(f"{folder}: config.json describes masks and tables of {buffered} entries")
 
 
 def _check_counts(folder: Path, config: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Refuse more layers or experts than the files can hold: transformers makes lists and modules of that many."""
+    """Raise UserError for more layers or experts than the files can hold, which transformers would create."""
     sizes = {size for shape in shapes.values() for size in shape}
     for name, value in config.items() if isinstance(config, dict) else ():
         if isinstance(value, dict):
@@ -244,7 +245,7 @@ def _check_counts(folder: Path, config: Any, shapes: Mapping[str, Sequence[int]]
 
 
 def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
-    """Some architectures do more to the product of the head; their perplexity would come out wrong."""
+    """Raise UserError if the architecture changes its logits otherwise, which would make the perplexity wrong."""
     tokens = torch.arange(4, device=device)[None] % loaded.vocab_size
     expected = loaded.module(tokens).logits.float()
     if not torch.isfinite(expected).all():
@@ -259,7 +260,7 @@ def _check_logits(folder: Path, loaded: LanguageModel, device: str) -> None:
 
 @contextmanager
 def _errors_of(folder: str | Path, what: str) -> Iterator[None]:
-    """Any error of a library over a user's files is a UserError about their folder; a full memory is not."""
+    """Turn any error of a library about a user's files into a UserError with their folder, except shared errors."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Manifests: JSON files that say where a published checkpoint is and how to get it again, or why it cannot be read."""
+"""Manifests: JSON files with the location and origin of a published checkpoint, or the reason why it is unusable."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fetched(NamedTuple):
-    """A checkpoint's sizes (None: not usable, or a duplicate), its commit, and whether its download was damaged."""
+    """Result of a download: sizes (None if the checkpoint is unusable or a duplicate), commit, damage."""
 
     sizes: Sizes | None
     commit: str = ""
@@ -23,17 +23,17 @@ class Fetched(NamedTuple):
 
 
 def source_of(settings: Mapping[str, Any], client: Mapping[str, Any]) -> HubSource:
-    """The source behind an entry of `models:` (repo, revisions) and the keys of `hub:` (cache, timeout)."""
+    """Return the source of an entry of `models:` (repo, revisions), with the keys of `hub:` (cache, timeout)."""
     return HubSource(settings["repo"], settings["revisions"], client["cache"] or None, client["timeout"])
 
 
 def write_manifest(
     path: str | Path, source: HubSource, step: int, *, duplicate_of: str | None = None, commit_before: str = ""
 ) -> Fetched:
-    """Fetch a step and note its folder, and all that fetching it again takes, as JSON.
+    """Fetch a step and write its folder, and what is needed to fetch it again, as JSON.
 
-    What cannot be used is noted with the reason, and what only repeats the weights of the revision `duplicate_of` is not
-    fetched. commit_before: the commit that it was when it was last fetched; another one is noted as such.
+    An unusable checkpoint is recorded with the reason; one that repeats the weights of the revision `duplicate_of` is not
+    fetched. If the commit differs from `commit_before`, that of the last download, both are recorded.
     """
     facts: dict[str, Any] = {"repo": source.repo, "revisions": source.pattern, "step": step}
     facts |= {"cache": source.cache or "", "timeout": source.timeout}
@@ -59,10 +59,10 @@ def write_manifest(
 
 
 def read_manifest(path: str | Path) -> Path:
-    """The folder of a checkpoint, every file checked; fetched again where one is damaged or no longer in the cache.
+    """Return the folder of a checkpoint with verified files, fetching it again if they are damaged or not in the cache.
 
-    It is fetched again as the commit that it was: features of two commits do not belong to one checkpoint. UserError: it
-    could not be used when it was fetched; LeftOutError: a duplicate; HubUnreachableError: damaged, and not fetched now.
+    The same commit is fetched, since features of two commits do not belong to one checkpoint. Raise UserError if it was
+    unusable when fetched, LeftOutError for a duplicate, and HubUnreachableError if it is damaged and cannot be fetched now.
     """
     facts = read_json(path)
     if "unusable" in facts:
@@ -80,14 +80,14 @@ def read_manifest(path: str | Path) -> Path:
 
 
 def release_manifest(path: str | Path) -> None:
-    """Remove the weights that a manifest points to from the cache."""
+    """Remove the weights of a manifest from the cache."""
     facts = read_json(path)
     if "folder" in facts:
         source_of(facts, facts).remove_weights(facts["revision"], facts["commit"])
 
 
 def _sizes(folder: Path, name: str) -> Sizes:
-    """How large a checkpoint is. UserError: its weights are damaged, or more than tensors."""
+    """Return the sizes of a checkpoint; raise UserError if its weights are damaged or not plain tensors."""
     try:
         return stored_sizes(folder)._replace(n_parameters=count_parameters(folder))
     except BaseException as error:

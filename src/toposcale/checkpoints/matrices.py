@@ -1,7 +1,7 @@
-"""The weight files of a checkpoint, and their matrices, one at a time.
+"""Weight files of a checkpoint, and their matrices, one at a time.
 
-A checkpoint is one safetensors file, or a folder in the layout of Hugging Face (safetensors or `.bin`, whole or in
-shards). Nothing here imports torch unless a `.bin` file has to be read.
+A checkpoint is one safetensors file, or a folder in the layout of Hugging Face (safetensors or `.bin`, in one file or in
+shards). Torch is imported for `.bin` files alone.
 """
 
 import math
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toposcale.io.errors import UserError, listed
-from toposcale.io.files import parse_json
-from toposcale.io.tensor_files import check_content, opened, rows_of, tensor
+from toposcale.io.errors import NOT_TENSORS, UserError, listed
+from toposcale.io.files import parse_json, read_text, regular_file, regular_files
+from toposcale.io.tensor_files import check_content, opened
 
 # Buffers that old files carry beside the weights: causal masks and rotary frequencies.
 _BUFFERS = re.compile(r"(^|\.)(attention|attn)\.(bias|masked_bias)$|(^|\.)rotary_emb\.inv_freq$")
@@ -26,14 +26,14 @@ _EMBEDDINGS = re.compile(
     r"(^|\.)(wte|wpe|embed_tokens|embed_positions|embed_in|word_embeddings|token_embedding|position_embeddings?"
     r"|tokens_embed|positions_embed)\.weight$"
 )
-# The table of tokens, and the matrix that turns the last layer into scores of tokens: many models tie them.
+# Token embedding and output head, which many models tie.
 _TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|embed_in|word_embeddings|token_embedding|tokens_embed)\.weight$")
 _SCORES = re.compile(r"(^|\.)(lm_head|embed_out|output_projection|decoder|head)\.weight$")
 # transformers' Conv1D, which GPT-2 and its kin are made of, keeps a matrix as (n_in, n_out).
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
-# Types of ml_dtypes that NumPy's own functions do not know; each of their values is a float32.
+# Types of ml_dtypes that NumPy's own functions do not support; float32 holds each of their values.
 _WIDENED = re.compile(r"bfloat16|float8_e[345]m[234]\w*")
-# How a `.bin` begins: an archive, or before torch 1.6 a pickle.
+# First bytes of a `.bin`: an archive, or before torch 1.6 a pickle.
 _ARCHIVE, _PICKLE = b"PK\x03\x04", b"\x80"
 # The name of a file of weights, and how its shards are named; their index is {name}.index.json.
 _FORMATS = {
@@ -44,9 +44,9 @@ _FORMATS = {
 
 
 def choose_weight_files(names: Iterable[str]) -> list[str]:
-    """The weight files among `names`, of one format only: safetensors before `.bin`, one file before shards.
+    """Return the weight files among `names`, of one format: safetensors before `.bin`, one file before shards.
 
-    The index comes before its shards. Empty where there are no weights.
+    An index comes before its shards. The list is empty if there are no weights.
     """
     names = set(names)
     for single, shard in _FORMATS.items():
@@ -59,32 +59,46 @@ def choose_weight_files(names: Iterable[str]) -> list[str]:
 
 
 def weight_files(checkpoint: str | Path) -> list[Path]:
-    """The files that hold a checkpoint's weights, in order, each checked to be there and whole.
+    """Return the weight files of a checkpoint, in order, each checked to be complete.
 
-    For safetensors whole means that the header accounts for every byte; for `.bin`, that the archive has its end.
-    UserError: no weights, a shard that is missing, a file that is cut or damaged.
+    The header of a complete safetensors file accounts for every byte; a complete `.bin` archive has its end. Raise
+    UserError if there are no weights, if a shard is missing, or if a file is truncated or damaged.
     """
     path = Path(checkpoint)
     if path.is_file():
         files = [path]
     elif path.is_dir():
-        if not (chosen := choose_weight_files(entry.name for entry in path.iterdir())):
-            raise UserError(f"{path}: none of {', '.join(_FORMATS)} is there")
+        # All files are checked: a model is loaded with the configuration and the tokenizer beside its weights.
+        if not (chosen := choose_weight_files(entry.name for entry in regular_files(path))):
+            raise UserError(f"{path}: no weights; the folder has none of {', '.join(_FORMATS)}")
         files = _shards(path / chosen[0]) if chosen[0].endswith(".json") else [path / chosen[0]]
     else:
-        raise UserError(f"{path}: no such checkpoint")
+        raise UserError(f"{regular_file(path)}: no such checkpoint")
     for file in files:
-        _check_whole(file)
+        _check_complete(file)
     return files
 
 
 def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and values of every weight matrix (n_out, n_in), one in memory at a time.
+    """Iterate over the weight matrices of a checkpoint, with one in memory at a time.
 
-    Rows are outputs also where the file has them as columns (`stored_transposed`). float64, float32 and float16 come as
-    they are stored, bfloat16 and float8 as float32, which holds them exactly. Left out: what is not 2-D, whole numbers, the
-    second copy of tied weights, and buffers (`is_buffer`); with a RuntimeWarning, matrices without an entry. UserError as
-    in `weight_files`, for a `.bin` that holds more than plain tensors, and where no matrix is left.
+    Rows are outputs, also if the file stores them as columns (transformers' Conv1D). Tensors that are not 2-D, integers,
+    the second copy of tied weights and buffers are left out; with a RuntimeWarning, empty matrices.
+
+    Parameters
+    ----------
+    checkpoint : str or Path
+        A safetensors or `.bin` file, or a folder in the layout of Hugging Face.
+
+    Yields
+    ------
+    tuple of (str, ndarray of shape (n_out, n_in))
+        Name and values: float64, float32 and float16 as stored; bfloat16 and float8 as float32, which is exact.
+
+    Raises
+    ------
+    UserError
+        No weights, a missing shard, a damaged file, a `.bin` with more than plain tensors, or no matrix of weights.
     """
     files = weight_files(checkpoint)
     copies = tied_copies(files)
@@ -94,7 +108,7 @@ def iterate_matrices(checkpoint: str | Path) -> Iterator[tuple[str, np.ndarray]]
 
 
 def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """As `iterate_matrices`, of tensors by name that are in memory: of NumPy, or of PyTorch on any device."""
+    """Iterate over matrices in memory, of NumPy or of PyTorch on any device, as `iterate_matrices` does over files."""
     transposed = stored_transposed({name: tuple(tensor.shape) for name, tensor in tensors.items()})
     yield from _weights_among(_each_once(tensors), transposed, "")
 
@@ -102,7 +116,7 @@ def iterate_arrays(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray
 def _weights_among(
     tensors: Iterable[tuple[str, np.ndarray]], transposed: set[str], where: str
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Those that are matrices of weights, rows as outputs. UserError, beginning with `where`: none is; what they are."""
+    """Yield the matrices of weights, rows as outputs; raise UserError, prefixed with `where`, if there is none."""
     others, empty = [], True
     for name, values in tensors:
         if values.ndim != 2:
@@ -111,17 +125,17 @@ def _weights_among(
             empty = False
             yield name, values.T if name in transposed else values
             continue
-        kind = values.dtype if values.size else "without an entry"
+        kind = values.dtype if values.size else "empty"
         others.append(f"{name} ({' x '.join(map(str, values.shape))}) is {kind}")
         if not values.size:
             warnings.warn(f"{where}{others[-1]}, and left out", RuntimeWarning, stacklevel=3)
     if empty:
-        why = listed(others, 3) or "nothing in it is 2-D"
-        raise UserError(f"{where}no matrix of weights (floating-point numbers) is there: {why}")
+        why = listed(others, 3) or "no tensor is 2-D"
+        raise UserError(f"{where}no matrix of weights (2-D, floating-point): {why}")
 
 
 def _each_once(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and values of the matrices in memory, those under two names once."""
+    """Yield name and values of the matrices in memory, those under two names once."""
     seen = {}
     for name, matrix in tensors.items():
         if len(matrix.shape) != 2 or is_buffer(name):
@@ -130,24 +144,24 @@ def _each_once(tensors: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
         stored = matrix if of_torch else np.asarray(matrix)
         values = _torch_values(name, matrix) if of_torch else exact(stored)
         address = matrix.data_ptr() if of_torch else stored.__array_interface__["data"][0]
-        place = address, tuple(matrix.shape)
-        if place not in seen or not values.size:
-            seen[place] = stored  # kept, so that no other array gets its address
+        view = address, tuple(matrix.shape)
+        if view not in seen or not values.size:
+            seen[view] = stored  # kept, so that no other array gets its address
             yield name, values
 
 
 def empty_matrices(checkpoint: str | Path) -> list[str]:
-    """What `iterate_matrices` leaves out for having no entry, each as a sentence."""
+    """Return a sentence on each empty matrix, which `iterate_matrices` leaves out."""
     return [
-        f"{name}: a matrix of {shape[0]} x {shape[1]} has no entry, and is left out"
+        f"{name}: an empty matrix ({shape[0]} x {shape[1]}) is left out"
         for name, shape in tensor_shapes(checkpoint).items()
         if len(shape) == 2 and 0 in shape
     ]
 
 
 def tied_copies(files: Sequence[Path]) -> set[str]:
-    """Names of output matrices in safetensors files that hold the table of tokens once more, value by value."""
-    # The format knows no tensor under two names, so that some programs store tied weights twice.
+    """Return the names of output heads in safetensors files whose values equal those of the token embedding."""
+    # The format has no tensor under two names, so some programs store tied weights twice.
     shapes = {file: _shapes(file) for file in files if file.suffix == ".safetensors"}
     named = {name: (file, shape) for file, of_file in shapes.items() for name, shape in of_file.items()}
     return {
@@ -159,20 +173,20 @@ def tied_copies(files: Sequence[Path]) -> set[str]:
 
 
 def _same_values(one: str, other: str, named: Mapping[str, tuple[Path, list[int]]]) -> bool:
-    """Whether two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
+    """Return True if two matrices hold the same bytes, compared in blocks: most that differ do so in the first."""
     (file, shape), (other_file, _) = named[one], named[other]
     with opened(file) as tensors, opened(other_file) as others:
-        matrices = rows_of(tensors, one, file), rows_of(others, other, other_file)
+        matrices = tensors.rows(one), others.rows(other)
         blocks = (slice(row, min(row + 1024, shape[0])) for row in range(0, shape[0], 1024))
         return all(matrices[0][block].tobytes() == matrices[1][block].tobytes() for block in blocks)
 
 
 def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
-    """Names of the matrices that a model keeps as (n_in, n_out): those of transformers' Conv1D.
+    """Return the names of the matrices that are stored as (n_in, n_out): those of transformers' Conv1D.
 
-    These are the attention and feed-forward matrices of GPT-2 and of what is built like it (OpenAI GPT, ImageGPT, Decision
-    Transformer, DistilGPT-2). Told by the matrix of queries, keys and values, three times as wide as it is high; other
-    architectures use the same names for matrices with outputs as rows (GPT-BigCode).
+    These are the attention and feed-forward matrices of GPT-2 and its relatives (OpenAI GPT, ImageGPT, DistilGPT-2,
+    Decision Transformer). They are recognised by the matrix of queries, keys and values, three times as wide as high; other
+    architectures (GPT-BigCode) use the same names for matrices with outputs as rows.
     """
     queries = (shape for name, shape in shapes.items() if re.search(r"(^|\.)c_attn\.weight$", name))
     is_conv1d = any(len(shape) == 2 and shape[1] == 3 * shape[0] for shape in queries)
@@ -180,33 +194,46 @@ def stored_transposed(shapes: Mapping[str, Sequence[int]]) -> set[str]:
 
 
 def tensor_shapes(checkpoint: str | Path) -> dict[str, list[int]]:
-    """Shape of every tensor of a checkpoint by name, buffers left out. UserError as in `weight_files`."""
+    """Return the shapes of the tensors of a checkpoint by name, without buffers; errors as in `weight_files`."""
     files = weight_files(checkpoint)
     return {name: shape for file in files for name, shape in _shapes(file).items() if not is_buffer(name)}
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:
-    """Shape of every tensor of a file; the values are read only where the format asks for it."""
+    """Return the shapes of the tensors of a file; the values are read only if the format requires it."""
     if file.suffix != ".safetensors":
         return {name: list(tensor.shape) for name, tensor in _load_bin(file).items()}
     with opened(file) as tensors:
-        return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+        return {name: tensors.shape(name) for name in tensors.names}
 
 
 def count_parameters(checkpoint: str | Path, *, embeddings: bool = True) -> int:
-    """Number of weights, tied ones once; without `embeddings` those of token and position tables, known by name, not."""
+    """Return the number of parameters of a checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : str or Path
+        As in `iterate_matrices`.
+    embeddings : bool
+        Count token and position embeddings too, which are recognised by name.
+
+    Returns
+    -------
+    int
+        Number of parameters, tied weights counted once.
+    """
     copies = tied_copies(weight_files(checkpoint))
     shapes = {name: shape for name, shape in tensor_shapes(checkpoint).items() if name not in copies}
     return count_weights(shapes, embeddings=embeddings)
 
 
 def count_weights(shapes: Mapping[str, Sequence[int]], *, embeddings: bool = True) -> int:
-    """Number of weights in tensors of those names and shapes; `embeddings` as in `count_parameters`."""
+    """Return the number of weights in tensors of these names and shapes; `embeddings` as in `count_parameters`."""
     return sum(math.prod(shape) for name, shape in shapes.items() if embeddings or not _EMBEDDINGS.search(name))
 
 
 class Sizes(NamedTuple):
-    """How large a checkpoint is: its weights, the entries of its largest matrix, and its number of matrices."""
+    """Number of weights of a checkpoint, number of entries of its largest matrix, and number of matrices."""
 
     n_parameters: int
     largest_matrix: int
@@ -214,26 +241,26 @@ class Sizes(NamedTuple):
 
 
 def stored_sizes(checkpoint: str | Path) -> Sizes:
-    """The size that the headers of the files state: weights stored twice count twice. UserError as in `weight_files`."""
+    """Return the sizes that the headers of the files state; weights stored twice count twice."""
     shapes = tensor_shapes(checkpoint)
     matrices = [math.prod(shape) for shape in shapes.values() if len(shape) == 2]
     return Sizes(count_weights(shapes), max(matrices, default=0), len(matrices))
 
 
 def exact(tensor: np.ndarray) -> np.ndarray:
-    """`tensor` itself, or as float32, which holds them exactly, where its values are bfloat16 or float8."""
+    """Return the tensor, bfloat16 and float8 as float32, which holds them exactly."""
     return tensor.astype(np.float32) if _WIDENED.fullmatch(tensor.dtype.name) else tensor
 
 
 def is_buffer(name: str) -> bool:
-    """Whether a tensor of that name is a mask or a table that was saved along, not a weight."""
+    """Return True if a tensor of this name is a buffer (a mask or a table), not a weight."""
     return _BUFFERS.search(name) is not None
 
 
 def _shards(index: Path) -> list[Path]:
-    """The shards that an index file names, all there, and nowhere but beside it."""
+    """Return the shards that an index file names; raise UserError if one is missing or in another folder."""
     try:
-        names = sorted(set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(parse_json(read_text(index))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: not an index of weight files; fetch it again") from error
     for name in names:
@@ -244,7 +271,7 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _check_whole(file: Path) -> None:
+def _check_complete(file: Path) -> None:
     if file.suffix == ".safetensors":
         with opened(file):
             return
@@ -252,19 +279,19 @@ def _check_whole(file: Path) -> None:
     if not head:
         raise UserError(f"{file}: empty; fetch it again")
     if head == _ARCHIVE and not zipfile.is_zipfile(file):
-        raise UserError(f"{file}: not a whole .bin file (its end is missing); fetch it again")
+        raise UserError(f"{file}: not a complete .bin file (the end is missing); fetch it again")
     if head != _ARCHIVE and head[:1] != _PICKLE:
         raise UserError(f"{file}: not a file of weights (safetensors or .bin); name one, or its folder")
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and values of every tensor of a file that is no buffer."""
+    """Yield name and values of the tensors of a file, without buffers."""
     if file.suffix == ".safetensors":
         check_content(file)
         with opened(file) as tensors:
-            for name in tensors.keys():  # noqa: SIM118
+            for name in tensors.names:
                 if not is_buffer(name):
-                    yield name, exact(tensor(tensors, name, file))
+                    yield name, exact(tensors.tensor(name))
     else:
         for name, stored in _load_bin(file).items():
             if not is_buffer(name):
@@ -272,19 +299,19 @@ def _tensors(file: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _torch_values(name: str, tensor: Any, where: str = "") -> np.ndarray:
-    """A tensor of PyTorch as an array; bfloat16 and float8 as float32, which holds them exactly."""
+    """Return a tensor of PyTorch as an array; bfloat16 and float8 as float32, which holds them exactly."""
     if reason := _not_plain(tensor):
-        raise UserError(f"{where}{name} {reason}, which is not read")
+        raise UserError(f"{where}{name} {reason}, which is not supported")
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     in_numpy = not plain.is_floating_point() or plain.itemsize > 2 or str(plain.dtype) == "torch.float16"
     try:
         return (plain if in_numpy else plain.float()).numpy()
     except (TypeError, RuntimeError) as error:
-        raise UserError(f"{where}{name} is {plain.dtype}, which is not read") from error
+        raise UserError(f"{where}{name} is {plain.dtype}, which is not supported") from error
 
 
 def _not_plain(tensor: Any) -> str:
-    """What keeps a tensor of PyTorch from being read as an array of its shape; empty where nothing does."""
+    """Return why a tensor of PyTorch cannot be read as an array of its shape; empty if it can."""
     if tensor.is_nested or str(tensor.layout) != "torch.strided":
         return f"is sparse or nested ({tensor.layout})"
     if tensor.is_meta:
@@ -293,7 +320,7 @@ def _not_plain(tensor: Any) -> str:
 
 
 def _check_plain(file: Path, tensors: Any) -> None:
-    """UserError for what is no dictionary of plain tensors by name, each no larger than the file."""
+    """Raise UserError unless `tensors` is a dictionary of plain tensors by name, each no larger than the file."""
     import torch
 
     if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
@@ -301,17 +328,17 @@ def _check_plain(file: Path, tensors: Any) -> None:
     size = file.stat().st_size
     for name, value in tensors.items():
         if not isinstance(name, str):
-            raise UserError(f"{file}: a tensor in it is called {name!r}, which is not a text")
+            raise UserError(f"{file}: a tensor in it is named {name!r}, which is not a text")
         if reason := _not_plain(value):
-            raise UserError(f"{file}: {name} {reason}, which is not read")
-        # One stored entry may stand for any number of them, which no memory holds.
+            raise UserError(f"{file}: {name} {reason}, which is not supported")
+        # One stored entry may be expanded to any number of them, which no memory holds.
         if value.numel() * value.element_size() > size and not is_buffer(name):
             shape = " x ".join(map(str, value.shape))
             raise UserError(f"{file}: {name} has {shape} entries, more than the {size} bytes of the file hold")
 
 
 def _load_bin(file: Path) -> dict[str, Any]:
-    """The tensors of a `.bin`, mapped from disk where possible, tied ones under their first name; nothing is executed."""
+    """Return the tensors of a `.bin`, memory-mapped if possible, tied ones under their first name; execute no code."""
     try:
         import torch
     except ImportError as error:
@@ -320,15 +347,16 @@ def _load_bin(file: Path) -> dict[str, Any]:
     try:
         # Files from before torch 1.6 are no archives and cannot be mapped.
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=_head(file) == _ARCHIVE)
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{file}: contains Python objects other than tensors, which are not loaded") from error
-    except Exception as error:  # a file that is no .bin at all fails anywhere in the reader
+    except Exception as error:  # a file that is not a .bin fails anywhere in the reader
+        # PyTorch would advise `weights_only=False`, which runs what the file says.
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
+            raise UserError(f"{file}: contains {NOT_TENSORS}") from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{file}: not a whole .bin file ({reason}); fetch it again") from error
+        raise UserError(f"{file}: not a complete .bin file ({reason}); fetch it again") from error
     _check_plain(file, tensors)
-    places = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
-    first = {place: name for name, place in reversed(places.items())}
-    return {name: tensor for name, tensor in tensors.items() if first[places[name]] == name or not tensor.numel()}
+    views = {name: (tensor.data_ptr(), tensor.shape, tensor.stride()) for name, tensor in tensors.items()}
+    first = {view: name for name, view in reversed(views.items())}
+    return {name: tensor for name, tensor in tensors.items() if first[views[name]] == name or not tensor.numel()}
 
 
 def _head(file: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder of this machine: which steps there are, which can be used, and what Trainer left beside them."""
+"""Checkpoints in a local folder: their steps, which of them are usable, and the states of transformers' Trainer."""
 
 import hashlib
 from collections import Counter
@@ -17,16 +17,23 @@ from toposcale.io.step_names import find_step, steps_by_name, wanted_steps
 from toposcale.io.tensor_files import read_metadata
 
 PATTERNS = ("checkpoint-{step}", "step{step}", "step-{step}", "step{step}.safetensors", "step-{step}.safetensors")
-"""How checkpoints are named where nobody says: the first of these that fits a name in the folder."""
+"""Default patterns of checkpoint names; the first one that matches a name in the folder is used."""
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Checkpoints under one folder, each a file or a folder whose name is `pattern` with `{step}` a number.
+    """Checkpoints of one training run in a folder.
 
-    Without a pattern it is the first of `PATTERNS` that fits. `wanted`: the steps that count, all where empty.
+    Parameters
+    ----------
+    path : Path
+        Folder of the checkpoints, each a file or a folder.
+    pattern : str
+        Their names, with `{step}` for the step; if empty, the first of `PATTERNS` that matches.
+    wanted : tuple of int
+        Steps to use; all if empty.
     """
 
     path: Path
@@ -34,34 +41,39 @@ class FolderSource:
     wanted: tuple[int, ...] = ()
 
     def steps(self) -> list[int]:
-        """Steps with a checkpoint, ascending. UserError: no such folder, no checkpoint, or a wanted one is not there."""
+        """Return the steps, ascending; raise UserError if the folder, all checkpoints or a wanted step are missing."""
         return wanted_steps(self.wanted, self._names, self._where)
 
     def checkpoint(self, step: int) -> Path:
-        """The file or folder of a step."""
+        """Return the file or folder of a step."""
         return self.path / find_step(step, self._names, self._where)
 
     def usable_steps(self) -> tuple[tuple[int, ...], dict[int, str]]:
-        """The steps with whole weights of the shape that most have; by step, why others are left out. UserError: none."""
-        shapes, gaps = {}, {}
+        """Return the usable steps, and the reason by step for each missing checkpoint; raise UserError if none is usable.
+
+        A usable checkpoint has undamaged weights of the names and shapes that most checkpoints have.
+        """
+        shapes, missing = {}, {}
         for step in self.steps():
             try:
                 shapes[step] = str(sorted(tensor_shapes(self.checkpoint(step)).items()))
             except BaseException as error:
                 if is_shared(error):
                     raise
-                gaps[step] = reason_of(error)
+                missing[step] = reason_of(error)
         if not shapes:
-            raise UserError(f"no checkpoint can be used: {next(iter(gaps.values()))}")
-        # Of two shapes that are as frequent, the later one counts: the training began anew.
+            raise UserError(f"no checkpoint can be used: {next(iter(missing.values()))}")
+        # Of two equally frequent shapes the later one counts: the training was started again.
         frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
         for step, shape in shapes.items():
             if shape != frequent:
-                gaps[step] = f"{self.checkpoint(step)}: its tensors have other names or shapes than those of the others"
-        return tuple(step for step in shapes if step not in gaps), gaps
+                missing[step] = (
+                    f"{self.checkpoint(step)}: its tensors have other names or shapes than in most checkpoints"
+                )
+        return tuple(step for step in shapes if step not in missing), missing
 
     def trainer_state(self) -> str | None:
-        """What transformers' Trainer left beside the last checkpoint that has a whole such file: the log so far."""
+        """Return the path of the last readable Trainer state, which holds the log so far; None if there is none."""
         for step in reversed(self.steps()):
             state = self.checkpoint(step) / loss_curves.TRAINER_STATE
             with suppress(UserError):
@@ -70,9 +82,9 @@ class FolderSource:
         return None
 
     def check_one_training(self) -> None:
-        """UserError: two checkpoints whose Trainer states tell of two trainings; their losses do not fit their weights.
+        """Raise UserError if the Trainer states are of two trainings, since their losses do not belong to all weights.
 
-        A training that was resumed goes on with the log that it had, also where it was given more steps.
+        A resumed training continues its log, even if it was given more steps.
         """
         before, log, last = "", "[]", None
         for step in self.steps():
@@ -85,7 +97,7 @@ class FolderSource:
             is_another = before and log == "[]" and last_here != last
             if is_another or not log_here.startswith(log[:-1]):
                 steps = f"{last} and {last_here} steps"
-                why = steps if is_another else "the log of the second does not begin as that of the first"
+                why = steps if is_another else "the log of the second does not begin with that of the first"
                 raise UserError(
                     f"{self.path}: {before} and {checkpoint.name} are of two trainings ({why}); give each a folder of its "
                     "own, or name the steps of one (steps: [...])"
@@ -107,7 +119,7 @@ class FolderSource:
 
 
 def state_of_files(paths: Iterable[str | Path]) -> str:
-    """A hash of name, size and time of every file of some checkpoints, each a file or a folder of files."""
+    """Return a hash of name, size and modification time of all files of some checkpoints (files or folders)."""
     state = hashlib.sha256()
     for path in map(Path, paths):
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -118,9 +130,9 @@ def state_of_files(paths: Iterable[str | Path]) -> str:
 
 
 def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str, int | None]:
-    """final_step and tokens_per_step as the Trainer's state tells them, None where it does not.
+    """Return final_step and tokens_per_step of a Trainer state, None if unknown.
 
-    checkpoint: a whole one of the same model, for the one beside the state may not be written yet; None without weights.
+    `checkpoint` is a complete one of the model, as the one beside the state may still be incomplete; None without weights.
     """
     inner = count_parameters(checkpoint, embeddings=False) if checkpoint else 0
     tokens = loss_curves.tokens_per_step(state, inner)
@@ -128,9 +140,9 @@ def trainer_facts(state: Mapping[str, Any], checkpoint: Path | None) -> dict[str
 
 
 def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
-    """What a checkpoint lacks beside its weights to read a text, in words; empty where it has everything.
+    """Return what a checkpoint lacks, besides its weights, to process a text; empty if nothing.
 
-    A file needs the sizes of the project's GPT in its metadata; a folder config.json and, where asked for, a `tokenizer`.
+    A file needs the sizes of the project's GPT in its metadata; a folder config.json and, if asked for, a `tokenizer`.
     """
     path = Path(checkpoint)
     if path.is_file():
@@ -142,7 +154,7 @@ def missing_parts(checkpoint: str | Path, *, tokenizer: bool = True) -> str:
 
 
 def locate(path: str | Path) -> Path:
-    """What holds the weights: `path` itself, or what a manifest (`.json`, see `manifests`) points to."""
+    """Return the file or folder of the weights: `path` itself, or the folder of a manifest (`.json`, see `manifests`)."""
     if Path(path).suffix != ".json":
         return Path(path)
     from toposcale.checkpoints import manifests
@@ -151,18 +163,18 @@ def locate(path: str | Path) -> Path:
 
 
 def moved(path: str | Path) -> str:
-    """Between which commits the revision behind `path` moved since it was last fetched; empty where it did not."""
+    """Return a sentence on the commits between which the revision at `path` moved; empty if it did not."""
     facts = _manifest(path)
     if "commit_before" not in facts:
         return ""
     return (
         f"{facts['repo']}, revision {facts['revision']}: it was commit {facts['commit_before'][:12]} when it was fetched "
-        f"first, and was {facts['commit'][:12]} when it was fetched again; what is measured now is of the second"
+        f"first, and {facts['commit'][:12]} when it was fetched again; the second one is measured"
     )
 
 
 def readable(message: str, path: str | Path) -> str:
-    """A message about the checkpoint behind `path`: of a download it names repository and revision, no cache."""
+    """Return a message with the repository and revision of a download in place of its folder in the cache."""
     facts = _manifest(path)
     if "folder" not in facts:
         return message
@@ -171,5 +183,5 @@ def readable(message: str, path: str | Path) -> str:
 
 
 def _manifest(path: str | Path) -> dict[str, Any]:
-    """What the manifest of a download holds; nothing where `path` is none."""
+    """Read the manifest of a download; return an empty one if `path` is not a manifest."""
     return read_json(path) if Path(path).suffix == ".json" else {}

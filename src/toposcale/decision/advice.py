@@ -219,10 +219,6 @@ class Advice(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def chart(self, width: int = 64, height: int = 12) -> str:
-        """Return the curve with its forecast as text of so many columns and lines."""
-        return wording.chart(self.run, self.forecast_curve, width, height)
-
     def __str__(self) -> str:
         return self.text()
 

@@ -260,33 +260,3 @@ def target(loss: float, when: TargetLoss) -> str:
     latest = f"{ahead.latest:,.0f}" if np.isfinite(ahead.latest) else "perhaps not at all"
     cost = f", {when.flop:.3g} FLOP in all" if np.isfinite(when.flop) else ""
     return f"{loss:g} at step {ahead.forecast:,.0f}{cost} ({ahead.earliest:,.0f} to {latest})"
-
-
-def chart(run: TrainingRun, forecast: Sequence[tuple[int, Prediction]], width: int, height: int) -> str:
-    """Draw the losses seen (o) and the forecast (-) with its interval (.) over the logarithm of the step, as text.
-
-    forecast: steps to come, each with its prediction.
-    """
-    steps, losses = run.loss_curve
-    if not forecast or len(steps) < 2:
-        return ""
-    left, right = np.log(steps[0]), np.log(run.final_step)
-    low = min(losses.min(), *(prediction.low for _, prediction in forecast))
-    high = losses.max()
-    grid = [[" "] * width for _ in range(height)]
-
-    def put(step: float, loss: float, sign: str) -> None:
-        column = round((np.log(step) - left) / (right - left) * (width - 1))
-        row = round((high - loss) / (high - low) * (height - 1))
-        if 0 <= row < height:
-            grid[row][column] = sign
-
-    for end_of, sign in (("low", "."), ("high", "."), ("value", "-")):
-        for step, prediction in forecast:
-            put(step, getattr(prediction, end_of), sign)
-    for step, loss in zip(steps, losses, strict=True):
-        put(float(step), float(loss), "o")
-    labels = [f"{high:.3f}", *[""] * (height - 2), f"{low:.3f}"]
-    rows = [f"  {label:>7s} |{''.join(cells).rstrip()}" for label, cells in zip(labels, grid, strict=True)]
-    axis = f"step {steps[0]:,.0f}".ljust(width - 12) + f"{run.final_step:,}".rjust(12)
-    return "\n".join([*rows, " " * 10 + "+" + "-" * width, " " * 11 + axis])

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.checkpoints import FolderSource, head_counts, iterate_matrices, with_heads
-from toposcale.checkpoints.heads import head_names
+from toposcale.checkpoints import FolderSource, iterate_matrices
 from toposcale.checkpoints.matrices import choose_weight_files, iterate_arrays, stored_transposed, tensor_shapes
 from toposcale.features import diagram_distances, weights
 from toposcale.io import tables
@@ -90,16 +89,10 @@ def _measured(
     include = (layers,) if isinstance(layers, str) else tuple(layers)
     chosen = weights.WeightSettings(include=include, **settings)
     shapes, matrices = _opened(source)
-    names, is_path = list(shapes), isinstance(source, str | os.PathLike)
-    if chosen.heads:
-        if not is_path:
-            raise UserError("heads: the number of heads is known of a file or a folder alone")
-        heads = head_counts(os.fspath(source))
-        matrices, names = with_heads(matrices, heads), head_names(shapes, heads)
-    wanted = [name for name in names if chosen.wants(name)]
-    where = str(source) if is_path else type(source).__name__
+    wanted = [name for name in shapes if chosen.wants(name)]
+    where = str(source) if isinstance(source, str | os.PathLike) else type(source).__name__
     if not wanted:
-        there = f"its layers are {listed(names, 5)}" if names else "it has none"
+        there = f"its layers are {listed(list(shapes), 5)}" if shapes else "it has none"
         raise UserError(f"{where}: no weight matrix is called {' or '.join(include)}; {there}")
     matrices = _wanted(matrices, chosen, where)
     return weights.compute_features(progress(matrices, len(wanted)) if progress else matrices, chosen, model=model)

@@ -188,6 +188,7 @@ register(
         replace(feature, name=f"{feature.name}_whole", title=f"{feature.title}, all rows", rescaling_of="")
         for feature in _SUMMARIES
     ),
+    Feature("h0_surrogate_z", "H0 total persistence against surrogates of the spectrum", "null sd", TOPOLOGY),
     Feature("persistence_image", "persistence image", "", TOPOLOGY),
     Feature("persistence_landscape", "persistence landscape", "", TOPOLOGY),
     Feature("effective_rank", "effective rank", "dimensions", SPECTRUM),

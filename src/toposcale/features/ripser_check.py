@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toposcale import homology
-from toposcale.features.weights import WeightSettings, is_head, rows_of_cloud
+from toposcale.features.weights import WeightSettings, rows_of_cloud
 
 Diagrams = Mapping[tuple[str, int], NDArray[np.float64]]
 """The finite bars (k, 2) of each layer and dimension that has any."""
@@ -41,7 +41,7 @@ def largest_difference(points: NDArray, diagrams: Iterable[NDArray[np.float64]])
 def chosen_layers(diagrams: Diagrams) -> list[str]:
     """The first, the middle and the last of the weight matrices with finite diagrams, by name, or all of fewer."""
     damaged = {layer for (layer, _), diagram in diagrams.items() if not np.isfinite(diagram).all()}
-    finite = sorted({layer for layer, _ in diagrams if not is_head(layer)} - damaged)
+    finite = sorted({layer for layer, _ in diagrams} - damaged)
     places = np.linspace(0, len(finite) - 1, min(3, len(finite))).round().astype(int)
     return [finite[place] for place in places]
 

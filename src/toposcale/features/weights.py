@@ -4,7 +4,6 @@ The entry is `compute_features`: named matrices in, features and persistence dia
 matrix is one function under `@matrix_feature`; its tables, correlations, forecasts and figures follow from there.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,9 +28,6 @@ CHOOSABLE_GROUPS = {"topology": TOPOLOGY, "norms": NORM, "spectra": SPECTRUM}
 # Of feed-forward blocks whose second matrix was not read yet; in a model of another layout it may never come.
 _MOST_WAITING = 4
 
-# One head of an attention matrix. The whole matrix is measured too, so heads stay out of the value of the model.
-_HEAD = re.compile(r"\.head-\d+(\.weight)?$")
-
 # The two matrices of a feed-forward block by the last parts of their names, after which they have `.weight`. Of a gated
 # one it is the branch without the gate.
 _PROJECTION_OF = {
@@ -51,11 +47,11 @@ class WeightSettings:
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    heads: bool = False
     features: tuple[str, ...] = tuple(CHOOSABLE_GROUPS)
     max_points: int = 200
     max_dimension: int = 1
     null_draws: int = 0
+    surrogate_draws: int = 0
     whole_layers: bool = False
     seed: int = 42
 
@@ -145,8 +141,7 @@ def compute_features(
     Matrices are read one at a time and need not fit in memory together. The rows that enter a Vietoris-Rips complex
     depend on (seed, model, layer) and not on the step. A matrix with a NaN or an infinity has NaN features, one
     NaN bar a diagram, and a RuntimeWarning that names it. What two matrices of a feed-forward block give together stands
-    with the second one, the projection. Heads are layers of their own, and do not enter the aggregates: the matrix that
-    they are cut from does.
+    with the second one, the projection.
     """
     seen: list[str] = []
     features: dict[str, Features] = {}
@@ -174,18 +169,21 @@ def compute_features(
         for layer, tree in trees.items():
             value = np.nan if np.isnan(scale) else homology.neural_persistence_of_tree(tree, p=2, scale=scale)
             features[layer]["neural_persistence_p2"] = value
-    features[ALL_LAYERS] = aggregate({layer: values for layer, values in features.items() if not is_head(layer)})
+    features[ALL_LAYERS] = aggregate(features)
     return features, diagrams
-
-
-def is_head(layer: str) -> bool:
-    """Whether a layer is one head of an attention matrix, cut from it."""
-    return _HEAD.search(layer) is not None
 
 
 def rows_of_cloud(n_rows: int, layer: str, settings: WeightSettings, model: str) -> np.ndarray:
     """Ascending indices of the rows of a matrix that enter its Vietoris-Rips complex, the same at every checkpoint."""
     return homology.subsample_rows(n_rows, settings.max_points, seed=(settings.seed, model, layer))
+
+
+def h0_of_surrogates(weight: np.ndarray, layer: str, settings: WeightSettings, model: str) -> list[Features]:
+    """Return the H0 features of `settings.surrogate_draws` surrogates of a matrix, each of the rows that its own has."""
+    rows = rows_of_cloud(len(weight), layer, settings, model)
+    seeds = ((settings.seed, model, layer, draw) for draw in range(settings.surrogate_draws))
+    surrogates = (homology.spectrum_surrogate(weight, seed=seed) for seed in seeds)
+    return [homology.cloud_features(surrogate[rows], maxdim=0)[0] for surrogate in surrogates]
 
 
 def _feed_forward_pair(
@@ -229,6 +227,9 @@ def _describe_matrix(weight: np.ndarray, layer: str, settings: WeightSettings, m
                 seed=(settings.seed, model, layer),
                 observed=_compared_with_nulls(features),
             )
+        if settings.surrogate_draws:
+            drawn = [values["h0_total"] for values in h0_of_surrogates(weight, layer, settings, model)]
+            features["h0_surrogate_z"] = homology.z_score(features["h0_total"], drawn)
         if settings.whole_layers:  # of all rows, without a subsample: exact by a spanning tree
             lifetimes = homology.h0_lifetimes(weight)
             summary = homology.summarize_diagram(np.column_stack([np.zeros_like(lifetimes), lifetimes]))

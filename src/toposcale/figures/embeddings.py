@@ -1,11 +1,11 @@
-"""Figures of the embeddings: against perplexity, ranked, and how fast their diagrams move; see also the gallery's grids."""
+"""Figures of the embeddings: against perplexity, and how fast their diagrams move; see also the gallery's grids."""
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from toposcale.features.names import PERPLEXITY, feature_label, feature_name, metric_label, sentence
 from toposcale.features.registry import lookup
-from toposcale.figures import grids, panels, verdicts
+from toposcale.figures import grids, panels
 
 SOURCE = "embeddings"
 
@@ -33,13 +33,6 @@ def topology_against_perplexity(features: pd.DataFrame, metrics: pd.DataFrame, m
     left_out = sum(map(len, series)) - sum(map(len, usable))
     panels.add_note(figure, ["A ring marks the last checkpoint.", panels.left_out_note(left_out)])
     return figure
-
-
-def topology_and_spectra(ranking: pd.DataFrame, *, metric: str | None = None) -> Figure:
-    """How closely topological and spectral features of the embeddings follow the loss, as bars."""
-    rows = ranking[ranking["source"] == SOURCE]
-    metric = metric or (PERPLEXITY if PERPLEXITY in set(rows["metric"]) else None)
-    return verdicts.ranking(rows, metric=metric)
 
 
 def wasserstein_rate(features: pd.DataFrame, models: pd.DataFrame) -> Figure:

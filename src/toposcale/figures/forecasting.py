@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from toposcale.analysis.series import whole_model
 from toposcale.features.names import COMPUTE_LABEL, LOSS_LABEL, STEP_LABEL, TRAINING_LOSS, VALIDATION_LOSS
 from toposcale.features.registry import LOSS_UNIT
 from toposcale.figures import panels
@@ -86,40 +85,6 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     joined = series.merge(models[["model", "n_parameters", "tokens_per_step"]], on="model")
     joined["compute"] = flop(joined["n_parameters"], joined["tokens_per_step"] * joined["step"])
     return joined[[name for name in ("model", "step", "compute", "value", "low", "high") if name in joined]]
-
-
-def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
-    """Steps saved against loss given up by patience on each feature, relative to patience on the validation loss."""
-    table = panels.finite(whole_model(early_stopping_summary), ["steps_saved", "loss_given_up"])
-    if table.empty:
-        return panels.missing_figure("no early-stopping study was made")
-    patience = sorted(table["patience"].unique())
-    figure, axes_of = panels.new_grid(len(patience), row_height=3.1, sharex=True, sharey=True)
-    panels.lettered(axes_of, [f"Patience {wait} checkpoints" for wait in patience])
-    for axes, wait in zip(axes_of, patience, strict=True):
-        _trade_off(axes, table[table["patience"] == wait])
-        axes.set_xlabel("steps saved (optimiser updates)")
-    axes_of[0].set_ylabel(f"loss given up ({LOSS_UNIT})")
-    others = panels.mark_key("other\nfeatures", marker=".", color="#b5b5b5")
-    reference = panels.mark_key("validation\nloss", marker="+", markersize=9, color=INK)
-    there = set(table.loc[table["source"] == "weights", "feature"])
-    keys = [panels.compared_key(feature) for feature in panels.COMPARED if feature in there]
-    panels.key_legend(figure, [*keys, others, reference], "patience on")
-    panels.add_note(figure, ["Means over models; bars are 95% intervals."])
-    return figure
-
-
-def _trade_off(axes: Axes, rows: pd.DataFrame) -> None:
-    """The rules of one patience; those of `panels.COMPARED` have colours and intervals."""
-    axes.axhline(0, color=MUTED, linewidth=0.8)
-    axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.plot(0, 0, "+", markersize=9, color=INK)
-    axes.plot(rows["steps_saved"], rows["loss_given_up"], ".", color="#b5b5b5")
-    for feature, look in panels.COMPARED.items():
-        rule = rows[(rows["source"] == "weights") & (rows["feature"] == feature)]
-        x, y = rule["steps_saved"], rule["loss_given_up"]
-        panels.draw_intervals(axes, y, x, rule["steps_saved_low"], rule["steps_saved_high"], markersize=6, **look)
-        axes.vlines(x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2)
 
 
 def forecast_fans(

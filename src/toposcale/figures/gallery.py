@@ -68,15 +68,6 @@ FIGURES: dict[str, FigureEntry] = {
         'tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
     ),
-    "power": _overview(
-        "verdicts",
-        "Power: the effects that this run could have found",
-        "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
-        "those of the validation loss, in runs of this number and length, corrected for the number of features. Dotted "
-        "lines: a share of 80%, and the correlation at which it is reached. Small vertical lines: the measured features. "
-        "Diamond: the positive control, which is the loss itself with noise.",
-        tables=("power", "sensitivity", "verdicts"),
-    ),
     "loss_curves": _training(
         "training",
         "Loss over training",
@@ -141,13 +132,6 @@ FIGURES: dict[str, FigureEntry] = {
         "fitted power laws.",
         tables=("features", "metrics", "scaling", "models"),
     ),
-    "transitions": _statistics(
-        "statistics",
-        "Transitions during training",
-        "The step at which each series changes most, the step from which it changes little (by the published rule), "
-        "and the change points of its slope.",
-        tables=("transitions", "change_points", "models"),
-    ),
     "forecast_comparison": _forecasts(
         "Forecasts of the final loss from the first part of training",
         "Mean absolute error, over the models, of each forecast of the final validation loss from the "
@@ -173,15 +157,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Loss against compute for every model. A larger model whose curve lies below another's is better at the same "
         "compute, if both started from scratch.",
         tables=("metrics", "models"),
-    ),
-    "early_stopping": FigureEntry(
-        "Forecasts and decisions",
-        "weights",
-        "forecasting",
-        "Early stopping on a feature, against stopping on the validation loss",
-        "The rule stops a training once a feature has not improved for some checkpoints. It is compared with the "
-        "same rule on the validation loss: steps saved, and increase of the final loss.",
-        tables=("early_stopping_summary",),
     ),
     "embedding_summary": _embeddings(
         "grids",
@@ -211,12 +186,6 @@ FIGURES: dict[str, FigureEntry] = {
         "Features of the embedded texts against the perplexity of the texts, one point for each checkpoint.",
         tables=("features", "metrics", "models"),
     ),
-    "topology_and_spectra": _embeddings(
-        "embeddings",
-        "Embeddings: topology and spectra ranked by correlation",
-        "How closely topological and spectral features of the embeddings follow the metrics.",
-        tables=("ranking",),
-    ),
     "wasserstein_rate": _embeddings(
         "embeddings",
         "Rate of change of the diagrams of the embeddings",
@@ -245,25 +214,6 @@ FIGURES: dict[str, FigureEntry] = {
         tables=("surfaces", "models"),
         of="model",
     ),
-    "persistence_diagram": _weights(
-        "landscape",
-        "Persistence diagrams",
-        "The last checkpoint of the largest model: birth and death of every class of the rows of its weights, of "
-        "the texts that it embeds, and of its loss surface (H0: valleys; H1: enclosed hills). A class far from the "
-        "diagonal has a large persistence.",
-        tables=("last_diagrams", "models"),
-        of="model",
-    ),
-    "landscape_comparison": FigureEntry(
-        "Loss landscape",
-        "landscape",
-        "landscape_comparison",
-        "Loss landscapes over training",
-        "Checkpoints of the largest model side by side: the loss surface, its merge tree on the same scale, and "
-        "its persistence diagram, including the pair of the least and the largest loss.",
-        tables=("surfaces", "models"),
-        of="model",
-    ),
     "spectral_density": _landscape(
         "Spectral density of the Hessian",
         "Density of the Hessian's eigenvalues at the last checkpoint of every model, by stochastic "
@@ -287,10 +237,7 @@ FIGURES: dict[str, FigureEntry] = {
     ),
     "landscape_evolution": _landscape(
         "Loss landscape over training",
-        "Saddles and persistence of the loss surface on each plane, and its curvature, over training. A feature is "
-        "called uninformative if it is constant, or if it differs as much between random draws (of the probe batch and "
-        "the directions) as between checkpoints. tables/landscape_information has the numbers.",
-        tables=("features", "models", "landscape_information"),
+        "Saddles and persistence of the loss surface on each plane, and its curvature, over training.",
     ),
     "property_evaluation": _landscape(
         "Shape of the landscape against performance and curvature",

@@ -1,7 +1,6 @@
-"""Figures of the loss landscape: surface and merge tree, diagram, curvature, path, evolution, evaluation."""
+"""Figures of the loss landscape: surface and merge tree, curvature, path, evolution, evaluation."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from toposcale.features.names import VALIDATION_LOSS, feature_label, feature_name, metric_name
 from toposcale.features.registry import LOSS_UNIT, lookup
 from toposcale.figures import grids, panels
-from toposcale.figures.landscape_comparison import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.figures.style import INK, MUTED, SEQUENTIAL
+from toposcale.figures.surfaces import GRAPH, counts_in_words, draw_surface_and_tree, loss_grid
 from toposcale.io.schemas import METRIC_SOURCE
 from toposcale.landscape.planes import PLANES, RANDOM, most_informative, plane_label
 
@@ -25,7 +24,6 @@ CURVATURE_FEATURES = ("hessian_max", "hessian_min", "hessian_trace")
 _MOST_PLANES = 2
 """Planes of one figure: the most telling one, and a random one as published."""
 _GRAPHS = ("grid8", "grid4", "delaunay", "aknn8")
-_DIMENSION_LOOKS: Any = {0: ("#0b4f8a", "o", "H₀"), 1: ("#e08e0b", "^", "H₁"), 2: ("#1a1a1a", "X", "H₂")}
 
 
 def _planes_of(features: pd.DataFrame) -> tuple[list[str], str]:
@@ -64,52 +62,6 @@ def surface_and_merge_tree(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figu
         notes.append(_not_finite(surface[2]))
     panels.add_note(figure, notes)
     return figure
-
-
-def persistence_diagram(last_diagrams: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """Birth against death of every class, a panel a source, the weights first; what never dies is on the top line."""
-    rows, words = panels.last_checkpoint(last_diagrams, models)
-    rows = panels.finite(rows, ["birth"])
-    # One class alone, as that of a surface with one minimum, is no diagram to look at.
-    drawn = {source: _of_a_panel(rows, source) for source in ("weights", "embeddings", SOURCE)}
-    sources = [source for source, (classes, _) in drawn.items() if len(classes) > 1]
-    if not sources:
-        return panels.missing_figure("no persistence diagram was stored", words)
-    figure = panels.new_figure(4.0, words, width=max(6.0, 3.1 * len(sources)))
-    axes_of = figure.subplots(1, len(sources), squeeze=False)[0]
-    panels.lettered(axes_of, [f"{source}\n{drawn[source][1]}" for source in sources], fontsize=9)
-    for axes, source in zip(axes_of, sources, strict=True):
-        _draw_diagram(axes, drawn[source][0], lookup("h0_max", source).unit)
-    return figure
-
-
-def _of_a_panel(rows: pd.DataFrame, source: str) -> tuple[pd.DataFrame, str]:
-    """The classes of a source, of a landscape those of one plane, and words for what they are of."""
-    classes = rows[rows["source"] == source]
-    layers = set(classes["layer"])
-    if source == SOURCE and layers:
-        plane = most_informative(layers)
-        return classes[classes["layer"] == plane], plane_label(plane)
-    return classes, f"{len(layers)} layers" if len(layers) != 1 else next(iter(layers))
-
-
-def _draw_diagram(axes: Axes, rows: pd.DataFrame, unit: str) -> None:
-    top = rows["death"][np.isfinite(rows["death"])].max()
-    low, high = rows["birth"].min(), np.nanmax([rows["birth"].max(), top])
-    room = 0.06 * (high - low or 1.0)
-    axes.plot([low - room, high + room], [low - room, high + room], color=MUTED, linewidth=0.8)
-    infinity = high + 2 * room
-    if np.isinf(rows["death"]).any():
-        axes.axhline(infinity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.text(high + room, infinity, "never dies", va="bottom", ha="right", fontsize=8, color=MUTED)
-    for dimension, classes in rows.groupby("dimension"):
-        colour, marker, name = _DIMENSION_LOOKS[dimension]
-        axes.plot(
-            classes["birth"], classes["death"].replace(np.inf, infinity), marker, color=colour, alpha=0.5,
-            label=f"{name} ({len(classes)})", markersize=3.5, markeredgecolor="white", markeredgewidth=0.3,
-        )  # fmt: skip
-    axes.set(xlabel=f"birth ({unit})", ylabel=f"death ({unit})")
-    axes.legend(loc="lower right")
 
 
 def spectral_density(densities: pd.DataFrame, models: pd.DataFrame) -> Figure:
@@ -209,17 +161,15 @@ def _silhouettes(axes: Axes, rows: pd.DataFrame) -> None:
     axes.grid(axis="x", visible=False)
 
 
-def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame, landscape_information: pd.DataFrame) -> Figure:
-    """Saddles and persistence on each plane, a row a plane, and the curvature over training; says what is uninformative."""
+def landscape_evolution(features: pd.DataFrame, models: pd.DataFrame) -> Figure:
+    """Saddles and persistence on each plane, a row a plane, and the curvature over training."""
     planes, graph = _planes_of(features)
     shapes = {f"{shape}_{plane}_{graph}": (shape, plane) for plane in planes for shape in SHAPES}
-    verdicts = landscape_information.groupby("feature")["verdict"].agg(set).to_dict()
     series, titles = [], []
     for name in [*shapes, *CURVATURE_FEATURES]:
         shape, plane = shapes.get(name, (name, ""))
         title = feature_name(shape, SOURCE)
         title += f"\n{plane_label(plane)}" if plane else ""
-        title += "\n(uninformative)" if verdicts.get(name) == {"uninformative"} else ""
         series.append((panels.feature_series(features, name, SOURCE), feature_label(shape, SOURCE)))
         titles.append(title)
     return grids.line_grid(models, series, titles, 3, title=f"shape by {graph}")

@@ -1,12 +1,9 @@
-"""Figures of the analyses: correlation heat map, scaling, transitions."""
-
-from typing import Any
+"""Figures of the analyses: correlation heat map, scaling."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.series import whole_model
@@ -113,52 +110,3 @@ def _draw_power_law(axes: Axes, points: pd.DataFrame, fit: pd.DataFrame) -> None
         0.97 if rising else 0.03, 0.04, words, transform=axes.transAxes, ha="right" if rising else "left",
         va="bottom", fontsize=8,
     )  # fmt: skip
-
-
-TRANSITIONING = (
-    (METRIC_SOURCE, names.TRAINING_LOSS),
-    (METRIC_SOURCE, names.VALIDATION_LOSS),
-    ("weights", WEIGHT_NORM.feature),
-    ("weights", NEURAL_PERSISTENCE.feature),
-    ("weights", "h0_total"),
-    ("weights", "h1_total"),
-)
-"""Source and feature (or metric) of the rows of the transition figure."""
-
-
-def transitions(transitions: pd.DataFrame, change_points: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """When each series changes most and when it settles, and its change points."""
-    wanted = [*reversed(TRANSITIONING)]
-    rows, points = (_of_series(table, wanted) for table in (transitions, change_points))
-    rows = panels.finite(rows, ["transition_step"])
-    if rows.empty and points.empty:
-        return panels.missing_figure("no transition of the losses, norms or persistences was found")
-    present = panels.in_order([*rows["model"], *points["model"]], models)
-    places = [key for key in wanted if key in {*rows["key"], *points["key"]}]
-    figure = panels.new_figure(1.4 + len(places) * max(0.55, 0.13 * len(present)))
-    axes = figure.subplots()
-    offsets = np.linspace(0.32, -0.32, len(present)) if len(present) > 1 else np.zeros(1)
-    for (model, look), offset in zip(present, offsets, strict=True):
-        changes, kinks = rows[rows["model"] == model], points[points["model"] == model]
-        height, kink = (part["key"].map(places.index).to_numpy(dtype=float) + offset for part in (changes, kinks))
-        mark: dict[str, Any] = {"color": look.color, "gid": mark_of(model)}
-        axes.hlines(height, changes["transition_step"], changes["settled_step"], linewidth=1.6, **mark)
-        axes.plot(changes["transition_step"], height, look.marker, **mark)
-        axes.plot(kinks["step"], kink, "|", markersize=7, markeredgewidth=1.2, **mark)
-    panels.name_rows(axes, [names.series_name(*key) for key in places])
-    panels.stripe_rows(axes, len(places))
-    panels.step_axis(axes, [*rows["transition_step"], *rows["settled_step"].dropna(), *points["step"]])
-    panels.model_legend(figure, [model for model, _ in present], models, linestyle="")
-    keys = [
-        Line2D([], [], color=MUTED, marker="o", markevery=[0], label="largest change,\nuntil settled"),
-        panels.mark_key("change point", color=MUTED, marker="|", markersize=7),
-    ]
-    panels.key_legend(figure, keys, "")
-    return figure
-
-
-def _of_series(table: pd.DataFrame, wanted: list[tuple[str, str]]) -> pd.DataFrame:
-    """Whole-model rows of the wanted (source, feature), with both in a column `key`."""
-    rows = whole_model(table)
-    keys = pd.Series([*zip(rows["source"], rows["feature"], strict=True)], index=rows.index, dtype=object)
-    return rows.assign(key=keys)[keys.isin(wanted)]

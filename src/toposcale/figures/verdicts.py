@@ -1,4 +1,4 @@
-"""Figures that judge the features: their ranking, the verdicts, and the power of the tests."""
+"""Figures that judge the features: their ranking and the verdicts."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from toposcale.analysis.controls import NOTHING
-from toposcale.analysis.questions import NO, NOT_TESTED, QUESTIONS, YES
+from toposcale.analysis.questions import NOT_TESTED, QUESTIONS, YES
 from toposcale.analysis.series import whole_model
 from toposcale.analysis.verdicts import pooled_verdicts
 from toposcale.features.names import metric_name, series_name
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.figures import panels
-from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_COLOURS, SEVERAL_LOOKS, STRIKING
+from toposcale.figures.style import GROUP_LOOKS, INK, MUTED, SEVERAL_LOOKS
 
 MAX_BARS = 24
 
@@ -119,45 +119,3 @@ def _answers(axes: Axes, answers: pd.DataFrame) -> None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     panels.stripe_rows(axes, len(answers))
-
-
-def power(
-    power: pd.DataFrame, sensitivity: pd.DataFrame, verdicts: pd.DataFrame, *, metric: str | None = None
-) -> Figure:
-    """Share of simulated features that this run finds, by the strength of the relation, beside the features measured."""
-    metric = panels.chosen_metric(verdicts["metric"], metric)
-    title = metric_name(metric)
-    asked = [question for name, question in QUESTIONS.items() if name in set(power["question"])]
-    if not asked:
-        reasons = [reason for reason in sensitivity["reason"] if reason]
-        return panels.missing_figure(f"no feature was tested{f': {reasons[0]}' if reasons else ''}", title)
-    pooled, rows = pooled_verdicts(verdicts, metric), sensitivity.set_index("question")
-    figure, axes_of = panels.new_grid(len(asked), sharey=True, title=title)
-    for axes, question in zip(axes_of, asked, strict=True):
-        curve, row = power[power["question"] == question.name], rows.loc[[question.name]].iloc[0]
-        _power_panel(axes, curve, row, pooled[pooled["question"] == question.name])
-        axes.set_title(f"{question.given or question.title}: {row['n_tested']} features, {row['n_runs']} runs")
-    axes_of[0].set_ylabel("found (%)")
-    keys = [
-        Line2D([], [], color=SEVERAL_COLOURS[0], marker="o", markersize=3, label="found of\nsimulated"),
-        panels.mark_key("measured,\nnot found", color=MUTED, marker="|", markersize=8),
-        panels.mark_key("measured,\nfound", color=STRIKING, marker="|", markersize=8),
-        panels.mark_key("positive\ncontrol", color=SEVERAL_COLOURS[2], marker="D"),
-    ]
-    panels.key_legend(figure, keys, "")
-    return figure
-
-
-def _power_panel(axes: Axes, curve: pd.DataFrame, sensitivity: pd.Series, tested: pd.DataFrame) -> None:
-    """The curve, where it reaches 80%, and below it the measured features and the positive control."""
-    axes.plot(curve["measured"], 100 * curve["found"], color=SEVERAL_COLOURS[0], marker="o", markersize=3)
-    axes.axhline(80, color=MUTED, linewidth=0.8, linestyle=":")
-    if np.isfinite(at := sensitivity["detectable"]):
-        axes.axvline(at, color=MUTED, linewidth=0.8, linestyle=":")
-        axes.annotate(f"{at:.2f}", (at, 2), xytext=(4, 0), textcoords="offset points", color=MUTED)
-    for answer, colour, depth in ((NO, MUTED, 7), (YES, STRIKING, 12)):
-        seen = tested.loc[tested["answer"] == answer, "estimate"].abs()
-        axes.plot(seen, np.full(len(seen), -depth), "|", color=colour, markersize=9, markeredgewidth=1.4)
-    axes.plot(sensitivity["correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
-    axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
-    axes.set_xlabel("correlation of innovations (size, 0 to 1)")

@@ -15,7 +15,15 @@ from toposcale.homology.rips import (
     rips_diagrams,
     spanning_tree_lengths,
 )
-from toposcale.homology.sampling import SeedPart, null_z_scores, seeded_generator, seeded_number, subsample_rows
+from toposcale.homology.sampling import (
+    SeedPart,
+    null_z_scores,
+    seeded_generator,
+    seeded_number,
+    spectrum_surrogate,
+    subsample_rows,
+    z_score,
+)
 from toposcale.homology.weight_graphs import deep_graph_persistence, spatial_concentration, weight_variance
 
 # Names that only `toposcale.features` and tests use are not listed.

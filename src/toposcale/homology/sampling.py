@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from toposcale.homology.validation import as_finite_float64
+from toposcale.homology.validation import Floats, as_finite_float64, undefined
 
 SeedPart = int | str
+_ROUNDING = 1e-12
 
 
 def seeded_generator(seed: Sequence[SeedPart]) -> np.random.Generator:
@@ -58,6 +59,62 @@ def subsample_rows(n_rows: int, max_points: int, *, seed: Sequence[SeedPart]) ->
     if n_rows <= max_points:
         return np.arange(n_rows)
     return np.sort(seeded_generator(seed).choice(n_rows, max_points, replace=False))
+
+
+def spectrum_surrogate(weight: ArrayLike, *, seed: Sequence[SeedPart]) -> Floats:
+    """Return a random matrix with the singular values and the right singular vectors of another one.
+
+    It is ``Q @ R``: `R` from the QR decomposition of `weight`, and `Q` with orthonormal columns, uniformly distributed
+    (Haar measure). So ``R.T @ R``, the Gram matrix of the columns, is that of `weight`, while the left singular vectors,
+    which place the rows, are random.
+
+    Parameters
+    ----------
+    weight : array_like of shape (n_out, n_in)
+        The matrix, finite, in weight units.
+    seed : sequence of int or str
+        All that the draw depends on, for example (42, "xl-97k", "blocks.0", 3).
+
+    Returns
+    -------
+    ndarray of shape (n_out, n_in)
+        The surrogate, float64, in weight units.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not 2-D, is empty, or has a NaN or an infinity.
+
+    References
+    ----------
+    Mezzadri, "How to generate random matrices from the classical compact groups", Notices of the AMS 54, 2007.
+
+    Examples
+    --------
+    >>> weight = np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]])
+    >>> surrogate = spectrum_surrogate(weight, seed=(42, "layer", 0))
+    >>> np.allclose(surrogate.T @ surrogate, np.diag([9.0, 16.0]))
+    True
+    """
+    matrix = as_finite_float64(weight, "weight")
+    triangle = np.linalg.qr(matrix, mode="r")
+    left, signed = np.linalg.qr(seeded_generator(seed).standard_normal((len(matrix), len(triangle))))
+    return np.asarray((left * np.sign(np.diag(signed))) @ triangle)
+
+
+def z_score(value: float, drawn: ArrayLike) -> float:
+    """Return (value - mean) / standard deviation (divisor n - 1) of n draws; NaN with a RuntimeWarning without spread."""
+    score = _z_score(value, drawn)
+    return undefined("no z-score: no spread, or not finite") if math.isnan(score) else score
+
+
+def _z_score(value: float, drawn: ArrayLike) -> float:
+    draws = np.asarray(drawn, dtype=np.float64)
+    if not (np.isfinite(draws).all() and math.isfinite(value)):
+        return math.nan
+    mean, spread = float(draws.mean()), float(draws.std(ddof=1))
+    # Rounding is not a spread: the rows of all surrogates of an orthogonal matrix are equally far apart.
+    return (value - mean) / spread if spread > _ROUNDING * abs(mean) else math.nan
 
 
 def null_z_scores(
@@ -117,10 +174,7 @@ def null_z_scores(
     for null, draw in nulls.items():
         drawn = [features(draw()) for _ in range(draws)]
         for name, value in observed.items():
-            values = np.array([of_draw[name] for of_draw in drawn])
-            null_sd = float(values.std(ddof=1)) if np.isfinite(values).all() else math.nan
-            defined = null_sd > 0.0 and math.isfinite(value)
-            scores[f"{name}_z_{null}"] = (value - float(values.mean())) / null_sd if defined else math.nan
+            scores[f"{name}_z_{null}"] = _z_score(value, [of_draw[name] for of_draw in drawn])
     if undefined := ", ".join(name for name, score in scores.items() if math.isnan(score)):
         warnings.warn(f"no null z-score for {undefined}: no deviation, or not finite", RuntimeWarning, stacklevel=2)
     return scores

@@ -1,4 +1,4 @@
-"""Large numbers as people write them: 25M, 1.4B."""
+"""Format and parse large numbers: 25M, 1.4B."""
 
 import re
 
@@ -6,7 +6,7 @@ UNITS = {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}
 
 
 def amount(number: float) -> str:
-    """The text of a number, in the largest unit that it fills: 100M, 1.4B."""
+    """Return a number as text in the largest unit that fits: 100M, 1.4B."""
     for letter, unit in UNITS.items():
         if number >= unit:
             return f"{number / unit:.3g}{letter}"
@@ -14,10 +14,10 @@ def amount(number: float) -> str:
 
 
 def number_of(text: str) -> float:
-    """The number that a text stands for: 25e6, 25M, 0.5B, 25,000,000. ValueError: none."""
+    """Return the number that a text stands for (25e6, 25M, 0.5B, 25,000,000); raise ValueError for other texts."""
     text = text.strip()
     unit = UNITS.get(text[-1:].upper(), 1.0)
     digits = text[:-1] if unit != 1 else text
     if "," in digits and not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", digits):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return float(digits.replace(",", "")) * unit

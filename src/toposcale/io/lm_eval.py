@@ -1,4 +1,4 @@
-"""Scores of lm-evaluation-harness as rows of the metrics table, from its JSON files of the older and the newer shape."""
+"""Read scores of lm-evaluation-harness, from JSON files of its older and newer layouts, as rows of the metrics table."""
 
 import logging
 import math
@@ -10,22 +10,22 @@ from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toposcale.io.errors import UserError
-from toposcale.io.files import parse_json
+from toposcale.io.errors import UserError, one_line
+from toposcale.io.files import parse_json, read_text
 from toposcale.io.step_names import steps_by_name
 
 logger = logging.getLogger(__name__)
 
 
 class Evaluated(NamedTuple):
-    """How the files name a model of the run: its repository, and its revisions with `{step}` in them."""
+    """Repository of a model in the result files, and the pattern of its revisions with `{step}`."""
 
     repo: str | None = None
     revisions: str = "step{step}"
 
 
 def result_files(where: str | Path) -> list[Path]:
-    """The JSON files of a folder, at any depth, or those that a glob matches (`**` for any depth), sorted."""
+    """Return the sorted JSON files of a folder, at any depth, or of a glob (`**` for any depth)."""
     if Path(where).is_dir():
         return sorted(Path(where).rglob("*.json"))
     return sorted(path for path in map(Path, glob(str(where), recursive=True)) if path.is_file())
@@ -34,14 +34,14 @@ def result_files(where: str | Path) -> list[Path]:
 def read_results(
     where: str | Path, models: Mapping[str, Evaluated], *, tasks: Sequence[str] = ("*",)
 ) -> list[dict[str, Any]]:
-    """Rows (model, step, metric, value) of every file of `result_files` that is about one of `models`, sorted.
+    """Return the sorted rows (model, step, metric, value) of all `result_files` that concern one of `models`.
 
-    A file is about the model whose repository it names; else about the one whose name, or the last part of whose
-    repository, is that of its own folder or the last part of the repository that it names. A version in a name does not
-    count: pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer
-    shape follows where it is not `none`, and `5-shot` where examples were given. `tasks`: globs of those that count.
-    Standard errors are left out. UserError: no such folder, no file about any of the models, a file of another shape or
-    without a step, two values for one metric.
+    A file belongs to the model whose repository it names; otherwise to the model whose name, or last part of the
+    repository, equals the file's folder or the last part of the repository that it names. Versions in names are ignored:
+    pythia-v1.1-70m is pythia-70m. The metric is `{task}.{measure}`, as in `arc_easy.acc`; the filter of the newer layout
+    follows unless it is `none`, and `5-shot` if examples were given. `tasks` are globs of the tasks to read. Standard
+    errors are left out. Raise UserError if there is no such folder, no file of any of the models, a file of another layout
+    or without a step, or a metric with two values.
     """
     if not (files := result_files(where)):
         raise UserError(
@@ -51,7 +51,7 @@ def read_results(
     for file in files:
         results = _load(file)
         if (model := _model_of(results, file, models)) is None:
-            logger.info("%s: about no model of this run, left out", file)
+            logger.info("%s: not about a model of this run, left out", file)
             continue
         step = _step_of(results, file, models[model].revisions)
         for metric, value in scores(results, tasks=tasks).items():
@@ -69,9 +69,9 @@ def read_results(
 
 
 def scores(results: Mapping[str, Any], *, tasks: Sequence[str] = ("*",)) -> dict[str, float]:
-    """Every score of one file's content by metric name, standard errors left out."""
+    """Return the scores in the content of one file by metric name, without standard errors."""
     by_metric: dict[str, float] = {}
-    # Groups of tasks have an entry of their own in the newer shape, often in both places.
+    # Groups of tasks have an entry of their own in the newer layout, often in both sections.
     for section in ("groups", "results"):
         for task, measures in (results.get(section) or {}).items():
             if any(fnmatchcase(task, glob) for glob in tasks):
@@ -92,9 +92,9 @@ def _measures(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        results = parse_json(file.read_text(encoding="utf-8"))
+        results = parse_json(read_text(file))
     except (OSError, ValueError) as error:
-        raise UserError(f"{file}: not readable JSON ({' '.join(str(error).split())})") from error
+        raise UserError(f"{file}: not readable JSON ({one_line(error)})") from error
     sections = [results.get(key) for key in ("results", "config")] if isinstance(results, dict) else []
     if not sections or not all(isinstance(section, dict) for section in sections):
         raise UserError(f"{file}: not a result of lm-evaluation-harness: no `results` and `config`")
@@ -104,7 +104,7 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _model_arguments(results: Mapping[str, Any]) -> dict[str, str]:
-    """`pretrained`, `revision` ... as the model was called: one string of commas, or a table in newer files."""
+    """Return the arguments of the model (`pretrained`, `revision` ...): comma-separated, or a mapping in newer files."""
     stated = results["config"].get("model_args") or {}
     if isinstance(stated, Mapping):
         return {str(key): str(value) for key, value in stated.items()}
@@ -124,7 +124,7 @@ def _model_of(results: Mapping[str, Any], file: Path, models: Mapping[str, Evalu
 
 
 def _plain(name: str) -> str:
-    """The last part of a repository's name, without a version."""
+    """Return the last part of a repository's name, without a version."""
     return re.sub(r"[-_]v\d+(\.\d+)*(?=[-_]|$)", "", name.rpartition("/")[2])
 
 

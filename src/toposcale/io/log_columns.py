@@ -1,4 +1,4 @@
-"""What trackers call the columns of a training log: the step, the losses, the learning rate, the gradient norm."""
+"""Names of the columns of a training log in experiment trackers: step, losses, learning rate, gradient norm."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from toposcale.io.errors import UserError, listed
 
-# In lower case; of several names of the step the first that is there counts, since what a tracker counts itself (`_step`)
-# need not be the training's own step.
+# In lower case. Of several names of the step the first one present counts, since a tracker's own count (`_step`) need not
+# be the training's step.
 NAMES = {
     "step": ("step", "train/global_step", "trainer/global_step", "global_step", "_step", "iteration", "iter"),
     "loss": (
@@ -27,20 +27,21 @@ NAMES = {
 
 
 def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Column by what it holds. W&B puts the run's name before a metric and adds columns for its extremes.
+    """Return the column name of each quantity that is logged (step, loss, ...).
 
-    chosen: the columns that the user named, by what they hold ("step", "loss"); of the losses no other is read then.
-    UserError: two columns hold one thing, or a named column is not there.
+    `chosen` holds the columns that the user named, by quantity ("step", "loss"); no other loss is read then. W&B puts the
+    run's name before a metric and adds columns for its extremes. Raise UserError if two columns hold one quantity, or if a
+    named column does not exist.
     """
-    there = list(names)
+    existing = list(names)
     plain: dict[str, list[str]] = {}
-    for name in there:
+    for name in existing:
         if not name.endswith(("__MIN", "__MAX")):
             plain.setdefault(re.sub(r"^.* - ", "", name).strip().lower(), []).append(name)
     column_of = dict(chosen or {})
     for what, name in column_of.items():
-        if name not in there:
-            raise UserError(f"{where}: no column {name} for the {what}; its columns are {listed(there, 40)}")
+        if name not in existing:
+            raise UserError(f"{where}: no column {name} for the {what}; its columns are {listed(existing, 40)}")
     for what, aliases in NAMES.items():
         if what in column_of or (what == "validation_loss" and "loss" in (chosen or {})):
             continue
@@ -53,23 +54,20 @@ def matched(names: Iterable[str], where: str | Path, chosen: Mapping[str, str] |
             raise UserError(f"{where}: columns {' and '.join(present)} {problem}")
         if present:
             column_of[what] = present[0]
-    # The export of one TensorBoard curve calls its loss `Value`; beside a loss, a value is something else.
+    # The export of one TensorBoard curve calls its loss `Value`; next to a loss, a value is something else.
     if not column_of.keys() & {"loss", "validation_loss"} and "value" in plain:
         column_of["loss"] = plain["value"][0]
     return column_of
 
 
 def refuse_missing(column_of: Mapping[str, str], names: Iterable[str], where: str | Path, how: str = "") -> None:
-    """UserError: there is no column for the step, or none for a loss of training or validation.
-
-    how: what else a reader of the line should know of the columns.
-    """
+    """Raise UserError if there is no column for the step, or none for a training or validation loss; `how` is a remark."""
     needed = {"step": {"step"}, "loss": {"loss", "validation_loss"}}
     if missing := [what for what, columns in needed.items() if not columns & column_of.keys()]:
-        there = f"its columns are {columns}{how}" if (columns := listed(names, 40)) else "it has none"
+        present = f"its columns are {columns}{how}" if (columns := listed(names, 40)) else "it has none"
         first = missing[0]
         usual = ", ".join(NAMES[first][:3])
         raise UserError(
-            f"{where}: no column for {' and '.join(missing)}; {there}. Call it {usual}, or name it: --{first}-column of "
+            f"{where}: no column for {' and '.join(missing)}; {present}. Call it {usual}, or name it: --{first}-column of "
             f"the command, {first}_column in Python"
         )

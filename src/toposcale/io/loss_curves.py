@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from toposcale.io import schemas, tables
 from toposcale.io.errors import UserError
-from toposcale.io.files import parse_json
+from toposcale.io.files import parse_json, read_text, regular_file
 from toposcale.io.log_columns import NAMES, matched, refuse_missing
 from toposcale.io.step_names import MOST_STEPS
 
@@ -251,7 +251,7 @@ def _of_trainer_state(state: TrainerState) -> LossCurve:
 def trainer_state(path: str | Path) -> dict[str, Any]:
     """The content of a trainer_state.json. UserError: it is missing, cut, or of another kind."""
     try:
-        state = parse_json(Path(path).read_text(encoding="utf-8"))
+        state = parse_json(read_text(path))
         if not isinstance(state["log_history"], list) or not isinstance(state["global_step"], int):
             raise TypeError
         return dict(state)
@@ -319,7 +319,8 @@ def _scalars(path: Path) -> tuple[dict[str, dict[int, float]], int]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
         raise UserError(f"{path}: event files need tensorboard: {sys.executable} -m pip install tensorboard") from error
-    folders = sorted({file.parent for file in path.rglob("*.tfevents.*")}) if path.is_dir() else [path]
+    files = [regular_file(file) for file in (path.rglob("*.tfevents.*") if path.is_dir() else [path])]
+    folders = sorted({file.parent for file in files}) if path.is_dir() else [path]
     points: dict[str, dict[int, float]] = {}
     repeated: set[int] = set()
     for folder in folders:

@@ -1,13 +1,13 @@
-"""The kinds of models that a run may have: a kind is one entry here, and one of `models:` in the configuration's schema."""
+"""Registry of the kinds of models in a run; the schema of the configuration has the same kinds under `models:`."""
 
 from typing import NamedTuple
 
 
 class ModelKind(NamedTuple):
-    """Where a model of the run comes from, and what of it can be measured.
+    """Origin of a model, and what can be measured of it.
 
-    name: as the configuration says it. origin: what the report says behind the number of such models.
-    has_features: its checkpoints have features; else it has losses at the most. has_weights: its checkpoints can be read.
+    `name` is the kind in the configuration, and `origin` describes it in the report. With `has_features` its checkpoints
+    have features, otherwise at most losses; with `has_weights` its checkpoints can be read.
     """
 
     name: str
@@ -24,4 +24,4 @@ TABLE = ModelKind("table", "known by their loss curves alone")
 PLANNED = ModelKind("planned", "planned and not yet started")
 
 MODEL_KINDS = {kind.name: kind for kind in (GPT, HUB, FOLDER, MONITOR, TABLE, PLANNED)}
-"""Every kind by its name, in the order in which a report names them."""
+"""Kinds by name, in the order of the report."""

@@ -1,6 +1,6 @@
-"""Rows of the `warnings` table that a job notes while it measures: gaps and repeated checkpoints.
+"""Rows of the `warnings` table that a job notes while it measures: missing and repeated checkpoints.
 
-Every job imports this module, so it needs no data frame.
+Every job imports this module, so it does without pandas.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,25 +10,25 @@ _REPEATED = "serves the weights of "
 
 
 def note(model: str, concerns: str, warning: str, remedy: str, *, step: int | None = None) -> dict[str, Any]:
-    """A row: of a checkpoint, or of the whole model where there is no `step`."""
+    """Return a row about a checkpoint, or about the whole model if there is no `step`."""
     return {"model": model, "step": step, "concerns": concerns, "warning": warning, "remedy": remedy}
 
 
-def gaps(
+def missing(
     model: str, reasons: Mapping[int, str], concerns: str = "checkpoint", *, remedy: str = ""
 ) -> list[dict[str, Any]]:
-    """Rows for the checkpoints of a model that could not be measured, by step with the reason."""
-    remedy = remedy or f"mend the checkpoint and run again, or leave its step out with models.{model}.steps"
+    """Return rows for the checkpoints of a model that could not be measured; `reasons` holds the reason by step."""
+    remedy = remedy or f"fix the checkpoint and run again, or leave out its step with models.{model}.steps"
     return [note(model, concerns, reason, remedy, step=step) for step, reason in reasons.items()]
 
 
 def repeated(model: str, step: int, original: str, *, leave_out: bool) -> dict[str, Any]:
-    """A row for a revision that serves the weights of another one, `original`."""
+    """Return a row for a revision that serves the weights of another one, `original`."""
     remedy = "it is left out" if leave_out else "set hub.duplicates: leave_out, or leave it out of steps"
     return note(model, "checkpoint", f"{_REPEATED}{original}", remedy, step=step)
 
 
 def left_out(noted: Iterable[Mapping[str, Any]]) -> int:
-    """How many checkpoints have a gap among such rows; one that only repeats another is none."""
-    gaps = [row for row in noted if row["step"] is not None and not row["warning"].startswith(_REPEATED)]
-    return len({(row["model"], row["step"]) for row in gaps})
+    """Return the number of missing checkpoints in such rows, not counting those that repeat another one."""
+    rows = [row for row in noted if row["step"] is not None and not row["warning"].startswith(_REPEATED)]
+    return len({(row["model"], row["step"]) for row in rows})

@@ -1,4 +1,4 @@
-"""Names with a step in them: checkpoints, branches and files, by a pattern such as `checkpoint-{step}`."""
+"""Match names of checkpoints, branches and files that contain a step, by a pattern such as `checkpoint-{step}`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,10 +9,10 @@ MOST_STEPS = 10_000_000  # of a training: the learning rate of every step is hel
 
 
 def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
-    """The names that `pattern` matches, by step, ascending.
+    """Return the names that `pattern` matches, by step, ascending.
 
-    `{step}` stands for a whole number, padded or not; any other `{group}` for letters, digits and dots, for example
-    `stage1-step{step}-tokens{tokens}B`. UserError: no `{step}` in the pattern, or two names of one step.
+    `{step}` stands for an integer, padded or not; any other `{group}` for letters, digits and dots, for example
+    `stage1-step{step}-tokens{tokens}B`. Raise UserError if the pattern has no `{step}`, or if two names have one step.
     """
     expression = _pattern_expression(pattern)
     by_step: dict[int, str] = {}
@@ -29,22 +29,22 @@ def steps_by_name(pattern: str, names: Iterable[str]) -> dict[int, str]:
 
 
 def find_step(step: int, by_step: Mapping[int, str], where: str) -> str:
-    """The name of a step; a `UserError` names the steps around one that is not there."""
+    """Return the name of a step; raise UserError with the nearest steps if it does not exist."""
     if step in by_step:
         return by_step[step]
     if not by_step:
-        raise UserError(f"{where}: no name there matches this pattern, so there is no checkpoint of step {step}")
+        raise UserError(f"{where}: no name matches this pattern, so there is no checkpoint of step {step}")
     near = sorted(sorted(by_step, key=lambda other: abs(other - step))[:4])
     raise UserError(f"{where}: no checkpoint of step {step}; the nearest are {', '.join(map(str, near))}")
 
 
 def wanted_steps(wanted: Iterable[int], by_step: Mapping[int, str], where: str) -> list[int]:
-    """The wanted steps, each checked to be there, ascending; all that are there where none is named."""
+    """Return the wanted steps, ascending, or all steps if none is named; raise UserError if one does not exist."""
     steps = sorted(set(wanted))
     for step in steps:
         find_step(step, by_step, where)
     if not steps and not by_step:
-        raise UserError(f"{where}: no name there matches this pattern, so there is no checkpoint")
+        raise UserError(f"{where}: no name matches this pattern, so there is no checkpoint")
     return steps or sorted(by_step)
 
 

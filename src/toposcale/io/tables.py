@@ -1,7 +1,7 @@
-"""Reading and writing the tables of a run: sorted rows, atomic Parquet, the user's own tables.
+"""Read and write the tables of a run: sorted rows, atomic Parquet, the user's own tables.
 
-A table is the same bytes for the same rows, whatever order they came in: rows are sorted by the key columns, the
-schema is fixed, and the compression and its level are pinned here.
+Equal rows give equal bytes in whatever order they came: rows are sorted by the key columns, the schema is fixed, and the
+compression and its level are pinned here.
 """
 
 import gzip
@@ -18,19 +18,19 @@ from pyarrow import csv
 
 from toposcale.io import schemas
 from toposcale.io.errors import WHEN_DAMAGED, UserError
-from toposcale.io.files import atomic_write
+from toposcale.io.files import atomic_write, regular_file
 from toposcale.io.schemas import Table
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as dictionaries -> an Arrow table of `table`'s schema, sorted by its key. None is a null."""
+    """Return rows as an Arrow table with the schema of `table`, sorted by its key; None becomes null."""
     return sort(table, pa.Table.from_pylist([dict(row) for row in rows], schema=table.schema))
 
 
 def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, step: int, source: str) -> pa.Table:
-    """Features by layer and name, `features[layer][feature]`, of one checkpoint as a features table."""
+    """Return the features of one checkpoint, `features[layer][feature]`, as a features table."""
     where = {"model": model, "step": step, "source": source}
     return from_rows(
         schemas.TABLES["features"],
@@ -43,7 +43,7 @@ def feature_rows(features: Mapping[str, Mapping[str, float]], *, model: str, ste
 
 
 def diagram_rows(diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, step: int, source: str) -> pa.Table:
-    """Diagrams by layer and dimension, `diagrams[layer][dimension]` of shape (k, 2), as a diagrams table."""
+    """Return the diagrams of one checkpoint, `diagrams[layer][dimension]` (k, 2), as a diagrams table."""
     where = {"model": model, "step": step, "source": source}
     return from_rows(
         schemas.TABLES["diagrams"],
@@ -57,15 +57,12 @@ def diagram_rows(diagrams: Mapping[str, Sequence[np.ndarray]], *, model: str, st
 
 
 def sort(table: Table, data: pa.Table) -> pa.Table:
-    """`data` with its rows in the order of `table`'s key columns."""
+    """Return `data` sorted by the key columns of `table`."""
     return data.sort_by([(name, "ascending") for name in table.key])
 
 
 def write(data: pa.Table, path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write Parquet (zstd) to a temporary name, then rename: a file that is there is whole.
-
-    `metadata` (configuration hash, seeds, versions) is stored in the schema, sorted by key.
-    """
+    """Write Parquet (zstd) atomically; `metadata` (configuration hash, seeds ...) go into its schema, sorted by key."""
     stored = {key: str(value) for key, value in sorted((metadata or {}).items())}
     data = data.replace_schema_metadata(stored or None)
     with atomic_write(path) as temporary:
@@ -73,9 +70,9 @@ def write(data: pa.Table, path: str | Path, metadata: Mapping[str, str] | None =
 
 
 def write_csv(data: pa.Table, path: str | Path) -> None:
-    """The rows as CSV, for people and spreadsheets; written to a temporary name, then renamed.
+    """Write the rows as CSV atomically, for people and spreadsheets.
 
-    A spreadsheet runs a text that begins with = + - or @ as a formula: such a text has an apostrophe before it.
+    A spreadsheet runs a text that begins with = + - or @ as a formula, so an apostrophe is put before such a text.
     """
     import pyarrow.compute as pc  # here, since it takes 0.3 s, and most jobs write no CSV
 
@@ -88,10 +85,10 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
 
 
 def read_checked(path: str | Path) -> pa.Table:
-    """Read one Parquet file, its content held against the checksums in it; a `UserError` names one that is damaged."""
+    """Read a Parquet file and verify its checksums; raise UserError if it is damaged."""
     try:
         # Not `pq.read_table`: it imports pyarrow.dataset, and that pandas, 0.2 s in every job.
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(regular_file(path), page_checksum_verification=True) as file:
             data = file.read()
         data.validate(full=True)
         if not all(name.isprintable() for name in data.schema.names):
@@ -103,7 +100,7 @@ def read_checked(path: str | Path) -> pa.Table:
 
 
 def read(table: Table, path: str | Path) -> pa.Table:
-    """Read one Parquet file of `table`'s schema; a `UserError` names a file that is damaged or of another kind."""
+    """Read a Parquet file with the schema of `table`; raise UserError if it is damaged or has another schema."""
     data = read_checked(path)
     if data.schema.names != table.schema.names:
         raise UserError(f"{path}: columns {data.schema.names}, but a {table.name} table has {table.schema.names}")
@@ -114,26 +111,26 @@ def read(table: Table, path: str | Path) -> pa.Table:
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """What `write` stored beside the rows."""
+    """Return the metadata that `write` stored."""
     stored = pq.read_schema(path).metadata or {}
     return {key.decode(): value.decode() for key, value in stored.items() if key != b"ARROW:schema"}
 
 
 def read_warnings(path: str | Path) -> list[dict[str, Any]]:
-    """What `with_warnings` noted beside the rows of a table: rows for the warnings table, empty where there are none."""
+    """Return the rows for the warnings table that `with_warnings` stored in the metadata of a table."""
     return json.loads(read_metadata(path).get("warnings", "[]"))
 
 
 def with_warnings(metadata: Mapping[str, str], noted: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Metadata for `write` with rows for the warnings table: model, step (None: whole model), concerns, warning, remedy."""
+    """Return metadata for `write` that also hold rows for the warnings table (see `notes.note`)."""
     return {**metadata, **({"warnings": json.dumps([dict(row) for row in noted])} if noted else {})}
 
 
 def read_any(path: str | Path) -> tuple[pa.Table, str]:
-    """A Parquet or CSV file of the user's, and the name of the separator that its lines have ("" for Parquet).
+    """Read a Parquet or CSV file of the user's; return it with the name of the CSV separator ("" for Parquet).
 
-    Parquet is known by its first bytes; a file may be compressed with gzip. A CSV file may be separated by comma, semicolon
-    or tab: the one that its first line has most of. UserError: the file is missing or not readable.
+    Parquet is recognised by its first bytes, and a file may be compressed with gzip. The separator is the most frequent of
+    comma, semicolon and tab in the first line. Raise UserError if the file is missing or not readable.
     """
     path = Path(path)
     try:
@@ -143,14 +140,14 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
             return pq.ParquetFile(pa.BufferReader(content)).read(), ""
         head, first = (line.decode("utf-8", "replace") for line in [*content.split(b"\n", 2), b""][:2])
         if "\0" in head or "\ufffd" in head:
-            raise UserError(f"{path}: not a text in UTF-8, so no CSV table")
+            raise UserError(f"{path}: not a text in UTF-8, so not a CSV table")
         separator = max(_SEPARATORS, key=head.count)
         # Where the semicolon separates, the comma is usually the decimal point.
         decimal = "," if separator == ";" and "," in first else "."
         data = csv.read_csv(
             pa.BufferReader(content),
             parse_options=csv.ParseOptions(delimiter=separator),
-            # "nan" is a number that went wrong, an empty field one that is not there.
+            # "nan" is a value that is not finite, an empty field a missing one.
             convert_options=csv.ConvertOptions(
                 decimal_point=decimal, null_values=["", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "None"]
             ),
@@ -163,14 +160,14 @@ def read_any(path: str | Path) -> tuple[pa.Table, str]:
 
 
 def open_plain_or_gzip(path: Path) -> BinaryIO:
-    """A file of the user's to be read, with or without gzip around it."""
-    with path.open("rb") as file:
+    """Open a file for reading, decompressed if it is compressed with gzip."""
+    with regular_file(path).open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
     return cast(BinaryIO, gzip.open(path, "rb")) if is_compressed else path.open("rb")
 
 
 def read_user_table(table: Table, path: str | Path) -> pa.Table:
-    """A Parquet or CSV file of the user's with the columns of `table`, in any order; a `UserError` says what is wrong."""
+    """Read a Parquet or CSV file of the user's with the columns of `table`, in any order; raise UserError otherwise."""
     data, separator = read_any(path)
     if missing := [name for name in table.names if name not in data.schema.names]:
         how = f", separated by {separator}" if separator else ""
@@ -185,14 +182,14 @@ def read_user_table(table: Table, path: str | Path) -> pa.Table:
 
 
 def by_step(data: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each step, ascending, of a table of one model and source whose rows are sorted."""
+    """Yield each step, ascending, with its rows, of a sorted table of one model and source."""
     steps, first, counts = np.unique(data["step"].to_numpy(), return_index=True, return_counts=True)
     for step, start, count in zip(steps.tolist(), first.tolist(), counts.tolist(), strict=True):
         yield step, data.slice(start, count)
 
 
 def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -> pa.Table:
-    """`data` without the rows of some (model, step)."""
+    """Return `data` without the rows of the given (model, step) pairs."""
     if not checkpoints:
         return data
     pairs = zip(data["model"].to_pylist(), data["step"].to_pylist(), strict=True)
@@ -200,10 +197,10 @@ def drop_checkpoints(data: pa.Table, checkpoints: Collection[tuple[str, int]]) -
 
 
 def joined(table: Table, parts: Iterable[pa.Table]) -> pa.Table:
-    """Parts of one table as one, its rows sorted; an empty table where there is no part."""
+    """Concatenate parts of one table and sort the rows; return an empty table if there are no parts."""
     return sort(table, pa.concat_tables([table.schema.empty_table(), *parts]))
 
 
 def gather(table: Table, paths: Iterable[str | Path]) -> pa.Table:
-    """Concatenate the files of one table and sort the rows."""
+    """Read and concatenate the files of one table and sort the rows."""
     return joined(table, (read(table, path) for path in paths))

@@ -1,7 +1,7 @@
-"""Safetensors files that are the same bytes for the same content, and in which damage is found.
+"""Safetensors files with deterministic bytes and a checksum.
 
-Any safetensors reader opens them. The package keeps metadata in a hash map of random order, so all metadata stand in one
-entry, as JSON with sorted keys; with it stands the SHA-256 of the file as it is without it.
+Any safetensors reader opens them. The package keeps metadata in a hash map of random order, so all metadata are in one
+entry, as JSON with sorted keys, with the SHA-256 of the file without that checksum.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from toposcale.io.errors import WHEN_DAMAGED, UserError
-from toposcale.io.files import atomic_write, parse_json
+from toposcale.io.files import atomic_write, parse_json, regular_file
 
 _ENTRY = "toposcale"
 _DIGEST = "sha256"
-# What NumPy has no type for, and old releases of safetensors do not read into arrays. Scales (F8_E8M0) and what is packed
-# in less than a byte are no weights on their own.
+# Types that NumPy lacks, and that old releases of safetensors do not read into arrays. Scales (F8_E8M0) and types of less
+# than a byte are not weights on their own.
 _NOT_IN_NUMPY = {
     "BF16": ml_dtypes.bfloat16,
     "F8_E4M3": ml_dtypes.float8_e4m3fn,
@@ -37,13 +38,10 @@ _TYPES = ("uint8", "uint16", "int32", "int64", "float16", "float32", "float64")
 
 
 def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write arrays and metadata to a temporary name, then rename: a file that is there is whole.
-
-    Raises ValueError for an array of a type that is not stored, or metadata that is not text.
-    """
+    """Write arrays and metadata atomically; raise ValueError for an unsupported type, or metadata that are not text."""
     for name, array in arrays.items():
         if array.dtype.name not in _TYPES:
-            raise ValueError(f"arrays: {name} is {array.dtype}, but only {', '.join(_TYPES)} are stored")
+            raise ValueError(f"arrays: {name} is {array.dtype}, but only {', '.join(_TYPES)} are supported")
     for key, value in metadata.items():
         if not isinstance(value, str):
             raise ValueError(f"metadata: {key} is {value!r}, but safetensors metadata is text")
@@ -55,60 +53,82 @@ def write(path: str | Path, arrays: Mapping[str, NDArray], metadata: Mapping[str
 
 
 def read(path: str | Path) -> tuple[dict[str, NDArray], dict[str, str]]:
-    """Arrays and metadata of a file that was written here; a `UserError` names one that is missing or damaged."""
+    """Return arrays and metadata of a file of `write`; raise UserError if it is missing or damaged."""
     with opened(path) as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = _metadata(file, path)
+        arrays = {name: file.tensor(name) for name in file.names}
+        metadata = file.metadata()
     if metadata.pop(_DIGEST, None) != _digest(arrays, metadata):
-        raise UserError(f"{path}: damaged (it does not fit its checksum); {WHEN_DAMAGED}")
+        raise UserError(f"{path}: damaged (its checksum does not match); {WHEN_DAMAGED}")
     return arrays, metadata
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """The metadata of a file that was written here, its content not read; empty for a file of another program."""
+    """Return the metadata of a file of `write` without reading its tensors; empty for a file of another program."""
     with opened(path) as file:
-        return {key: value for key, value in _metadata(file, path).items() if key != _DIGEST}
+        return {key: value for key, value in file.metadata().items() if key != _DIGEST}
 
 
 def check_content(path: str | Path) -> None:
-    """Hold a file that was written here against its checksum; files of other programs state none and pass."""
+    """Verify the checksum of a file of `write`; files of other programs have none and pass."""
     with opened(path) as file:
-        ours = bool(_metadata(file, path))
+        ours = bool(file.metadata())
     if ours:
         read(path)
 
 
+class TensorFile:
+    """Read tensors by name from an open safetensors file, bfloat16 and float8 as types of ml_dtypes."""
+
+    def __init__(self, handle: Any, path: str | Path) -> None:
+        self._handle, self.path = handle, Path(path)
+        self.names: list[str] = handle.keys()
+
+    @cached_property
+    def _header(self) -> tuple[dict[str, Any], int]:
+        """Return the header, parsed once for all tensors, and the offset of the data after it in bytes."""
+        with self.path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            return parse_json(stream.read(size)), 8 + size
+
+    def shape(self, name: str) -> list[int]:
+        """Return the shape of a tensor without reading its values."""
+        return self._handle.get_slice(name).get_shape()
+
+    def tensor(self, name: str) -> NDArray[Any]:
+        """Return a tensor; raise UserError if its type is not supported."""
+        kind = self._handle.get_slice(name).get_dtype()
+        if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
+            return self._handle.get_tensor(name)
+        if kind not in _NOT_IN_NUMPY:
+            raise UserError(f"{self.path}: {name} is of type {kind}, which is not supported")
+        header, start = self._header
+        shape, offset = header[name]["shape"], start + header[name]["data_offsets"][0]
+        return np.fromfile(self.path, _NOT_IN_NUMPY[kind], math.prod(shape), offset=offset).reshape(shape)
+
+    def rows(self, name: str) -> Any:
+        """Return an object whose slices `[start:stop]` are rows of a tensor, read lazily but for bfloat16 and float8."""
+        stored = self._handle.get_slice(name)
+        return self.tensor(name) if stored.get_dtype() in _NOT_IN_NUMPY else stored
+
+    def metadata(self) -> dict[str, str]:
+        """Return the metadata that `write` stored; empty for a file of another program."""
+        try:
+            return dict(parse_json((self._handle.metadata() or {}).get(_ENTRY, "{}")))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error
+
+
 @contextmanager
-def opened(path: str | Path) -> Iterator[Any]:
-    """The open file; reading its header already compares the length that it states with the file's."""
+def opened(path: str | Path) -> Iterator[TensorFile]:
+    """Open a safetensors file; raise UserError if its length is not the one that its header states."""
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            yield file
+        with safe_open(str(regular_file(path)), framework="numpy") as handle:
+            yield TensorFile(handle, path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (SafetensorError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a whole safetensors file ({reason}); {WHEN_DAMAGED}") from error
-
-
-def tensor(file: Any, name: str, path: str | Path) -> NDArray[Any]:
-    """One tensor of an open file, bfloat16 and float8 as types of ml_dtypes. UserError: of a type that is not read."""
-    kind = file.get_slice(name).get_dtype()
-    if not kind.startswith(("BF16", "F4", "F6_", "F8_")):
-        return file.get_tensor(name)
-    if kind not in _NOT_IN_NUMPY:
-        raise UserError(f"{path}: {name} is of type {kind}, which is not read")
-    with Path(path).open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        entry = parse_json(stream.read(size))[name]
-        stream.seek(8 + size + entry["data_offsets"][0])
-        return np.fromfile(stream, _NOT_IN_NUMPY[kind], math.prod(entry["shape"])).reshape(entry["shape"])
-
-
-def rows_of(file: Any, name: str, path: str | Path) -> Any:
-    """What gives rows of a tensor by `[start:stop]`: read when they are asked for, but bfloat16 and float8 at once."""
-    stored = file.get_slice(name)
-    return tensor(file, name, path) if stored.get_dtype() in _NOT_IN_NUMPY else stored
+        raise UserError(f"{path}: not a complete safetensors file ({reason}); {WHEN_DAMAGED}") from error
 
 
 def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> bytes:
@@ -117,10 +137,3 @@ def _serialised(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> b
 
 def _digest(arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> str:
     return hashlib.sha256(_serialised(arrays, metadata)).hexdigest()
-
-
-def _metadata(file: Any, path: str | Path) -> dict[str, str]:
-    try:
-        return dict(parse_json((file.metadata() or {}).get(_ENTRY, "{}")))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: damaged (its metadata are not readable); {WHEN_DAMAGED}") from error

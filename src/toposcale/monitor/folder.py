@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toposcale.io.errors import UserError
-from toposcale.io.files import write_text
+from toposcale.io.files import parse_json, read_text, write_text
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KINDS = ("features/weights", "diagrams/weights", "training", "metrics/monitor")
@@ -61,7 +61,7 @@ class Folder:
         """n_parameters, tokens_per_step, final_step and schedule, None where it is not known. UserError: no such file."""
         path = self.facts_file
         try:
-            facts = json.loads(path.read_text())
+            facts = parse_json(read_text(path))
             return {name: facts.get(name) for name in _FACTS}
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"{path}: not the facts of a monitored model; is this a monitor's folder?") from error

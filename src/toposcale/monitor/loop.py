@@ -22,7 +22,7 @@ from toposcale.checkpoints.matrices import is_buffer, stored_transposed
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.weights import WeightSettings
 from toposcale.homology import subsample_rows
-from toposcale.io.errors import UserError
+from toposcale.io.errors import UserError, one_line
 from toposcale.monitor import memory, records, writers
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Worker
@@ -344,7 +344,7 @@ class TopologyMonitor:
             self._say(line)
 
     def _say(self, line: str) -> None:
-        print(f"toposcale.monitor: {self.folder.model}: {line}", file=sys.stderr, flush=True)
+        print(f"toposcale.monitor: {self.folder.model}: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def _kept(value: Any) -> Any:

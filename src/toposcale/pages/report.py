@@ -29,7 +29,7 @@ LISTED = (
     *("verdicts", "confirmation", "tested_features", "sensitivity", "over_seeds"),
     *("pooled_correlations", "correlations", "ranking", "scaling", "transitions", "early_stopping_summary"),
     *("forecasts", "forecast_evaluation", "score_forecasts", "score_evaluation"),
-    *("decisions", "decision_evaluation", "graph_dependence"),
+    *("decisions", "decision_evaluation"),
 )
 """The tables of the page in their order."""
 COLUMNS = {

@@ -8,7 +8,7 @@ Permutations of the residuals within cells (Freedman and Lane 1983): the outcome
 residuals are permuted among the runs of the cell, and the partial correlations are computed anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,29 +59,24 @@ def between_runs(
     counts = features.shape[1], runs, len(cells), controls_of_runs.shape[1]
     if len(set(counts)) > 1:
         raise ValueError("x, y, cells and controls: {}, {}, {} and {} runs".format(*counts))
-    fitted = [
-        fit_of_cell(features, outcome, controls_of_runs, np.flatnonzero([cell == other for other in cells]))
-        for cell in dict.fromkeys(cells)
-    ]
-    tested = [cell for cell in fitted if cell.freedom >= MIN_FREEDOM and cell.residuals.any()]
+    tested = fitted_cells(features, outcome, controls_of_runs, cells)
     if not tested:
         nothing = np.full((2, len(features)), np.nan)
         return BetweenRuns(nothing[0], nothing[1], 0, 0, 0, 0, False)
     weights = sum(cell.freedom * cell.features.any(axis=1) for cell in tested)
-    labels = np.repeat(np.arange(len(tested)), [len(cell.residuals) for cell in tested])
     parts, exact = [], False
-    for orders, all_of_them in blocks_within_cells(labels.tolist(), draws=draws, seed=seed):
-        total = np.zeros((len(orders), len(features)))
-        for place, cell in enumerate(tested):
-            members = np.flatnonzero(labels == place)
-            total += cell.freedom * cell.correlations(cell.residuals[orders[:, members] - members[0]])
+    for by_cell, all_of_them in permuted_correlations(tested, draws=draws, seed=seed):
+        total = np.zeros_like(by_cell[0])
+        for cell, correlations in zip(tested, by_cell, strict=True):
+            total += cell.freedom * correlations
         parts.append(total)
         exact = all_of_them
     statistics = np.concatenate(parts)
     with np.errstate(invalid="ignore", divide="ignore"):
         statistics = statistics / weights
     p, freedom = share_as_extreme(statistics), sum(cell.freedom for cell in tested)
-    return BetweenRuns(statistics[0], p, freedom, len(labels), len(tested), len(statistics), exact)
+    n_runs = sum(len(cell.residuals) for cell in tested)
+    return BetweenRuns(statistics[0], p, freedom, n_runs, len(tested), len(statistics), exact)
 
 
 class CellFit(NamedTuple):
@@ -98,6 +93,27 @@ class CellFit(NamedTuple):
     def correlations(self, outcomes: Floats) -> Floats:
         """Partial correlations (P, S) of outcomes (P, n), of which the fit takes its part first."""
         return unit_rows(orthogonal_to(outcomes, self.design)[0]) @ self.features.T
+
+
+def fitted_cells(features: Floats, outcome: Floats, controls: Floats, cells: Sequence[object]) -> list[CellFit]:
+    """The fits of the cells that are tested: features (S, R), outcome (1, R), controls (C, R)."""
+    fits = (
+        fit_of_cell(features, outcome, controls, np.flatnonzero([cell == other for other in cells]))
+        for cell in dict.fromkeys(cells)
+    )
+    return [fit for fit in fits if fit.freedom >= MIN_FREEDOM and fit.residuals.any()]
+
+
+def permuted_correlations(tested: Sequence[CellFit], *, draws: int, seed: int) -> Iterator[tuple[list[Floats], bool]]:
+    """Some permutations at a time: the partial correlations (P, S) of each cell, and whether all are counted.
+
+    The first permutation of all is the identity.
+    """
+    labels = np.repeat(np.arange(len(tested)), [len(cell.residuals) for cell in tested])
+    members = [np.flatnonzero(labels == place) for place in range(len(tested))]
+    for orders, all_of_them in blocks_within_cells(labels.tolist(), draws=draws, seed=seed):
+        by_cell = zip(tested, (orders[:, own] - own[0] for own in members), strict=True)
+        yield [cell.correlations(cell.residuals[order]) for cell, order in by_cell], all_of_them
 
 
 def fit_of_cell(features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]) -> CellFit:

@@ -83,8 +83,8 @@ class _LineCost(BaseCost):
         self.signal = np.asarray(signal).reshape(len(signal), -1)
         series, n = self.signal[:, 0], len(signal)
         time = np.arange(n) - (n - 1) / 2
-        decision_points = [np.ones(n), time, time**2, series, series * time, series**2]
-        sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in decision_points]
+        moments = [np.ones(n), time, time**2, series, series * time, series**2]
+        sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
         # Of series[start:end] in row `start` and column `end`.
         count, t, tt, y, ty, yy = (total[None, :] - total[:, None] for total in sums)
         count = np.maximum(count, 1.0)

@@ -1,0 +1,1 @@
+"""Training of small language models: corpus, model, learning-rate schedules and trainer."""

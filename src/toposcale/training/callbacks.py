@@ -1,4 +1,4 @@
-"""Callbacks of a training (see `trainer.train`): a log of its progress, and a sketch of the weights' trajectory."""
+"""Training callbacks (see `trainer.train`): a progress log, and a sketch of the weights' trajectory."""
 
 import math
 import time
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from toposcale.io import tensor_files
 from toposcale.training.trainer import Row, TrainingState
 
-# Stream of the seed, distinct from the one that `training` draws batches from.
+# Stream of the seed, distinct from the one from which `trainer` draws batches.
 _SKETCH_STREAM = 2
 _SKETCH_CHUNK = 16384
 
 
 class WeightSketch:
-    """Callback that keeps a seeded Gaussian projection of the weights every few steps.
+    """Callback that keeps a seeded Gaussian projection of the n weights to `size` numbers every few steps.
 
-    `size` numbers stand for n parameters: entries N(0, 1 / size), so squared distances between sketches are those between
-    weights on average (Johnson-Lindenstrauss), with relative spread sqrt(2 / size). The projection is held in memory:
-    4 size n bytes, 25 MB for xl-97k at size 64. It depends on the seed, n and `size` only.
+    Its entries are N(0, 1 / size), so the expected squared distance of two sketches is that of the weights
+    (Johnson-Lindenstrauss), with relative standard deviation sqrt(2 / size). The projection takes 4 size n bytes of memory,
+    25 MB for xl-97k at size 64, and depends on the seed, n and `size` only.
     """
 
     def __init__(self, n_parameters: int, *, every: int, seed: int, size: int = 64) -> None:
@@ -47,7 +47,7 @@ class WeightSketch:
             self.rows.append((self._projection @ state.weights).cpu().numpy())
 
     def save(self, path: str | Path, metadata: Mapping[str, str]) -> None:
-        """Write `step` (m,) and `sketch` (m, size) as safetensors: the sketches since the last call."""
+        """Write the sketches since the last call as safetensors: `step` (m,) and `sketch` (m, size)."""
         sketches = np.stack(self.rows) if self.rows else np.empty((0, len(self._projection)), np.float32)
         arrays: dict[str, NDArray] = {"step": np.array(self.steps, dtype=np.int64), "sketch": sketches}
         tensor_files.write(path, arrays, metadata)
@@ -55,7 +55,7 @@ class WeightSketch:
 
 
 class ProgressLog:
-    """Callback that writes step, loss, steps per second and time left, at most every `interval` seconds."""
+    """Callback that logs step, loss, steps per second and remaining time, at most every `interval` seconds."""
 
     def __init__(
         self, file: TextIO, until_step: int, *, interval: float = 5.0, clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""The text that models are trained on: where it comes from, and how it becomes tokens."""
+"""Corpora: sources of training and validation texts, and their tokenizers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from toposcale.io import tensor_files
 from toposcale.io.errors import UserError
+from toposcale.io.files import regular_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,8 +43,9 @@ _VALIDATION_SHARE = 10
 class Corpus:
     """Tokens of a training and a validation text.
 
-    train, validation: uint16 (n,). dropped: characters left out, by split. sha256: of each text in UTF-8. probe_texts:
-    validation paragraphs as read, with what the tokenizer drops. tokenizer_json: the trained tokenizer, for `bpe` only.
+    `train` and `validation` are uint16 (n,), `dropped` counts the characters left out by split, and `sha256` is the hash
+    of each text in UTF-8. `probe_texts` are validation paragraphs as read, with the characters that the tokenizer drops;
+    `tokenizer_json` is the trained tokenizer, for `bpe` only.
     """
 
     source: str
@@ -57,7 +59,7 @@ class Corpus:
     tokenizer_json: str | None = None
 
     def encode(self, text: str) -> NDArray[np.uint16]:
-        """Tokens (n,) of any text by this corpus' tokenizer; characters that it does not know are dropped."""
+        """Return the tokens (n,) of a text by this corpus' tokenizer; unknown characters are dropped."""
         if self._bpe is None:
             return encode_characters(text)[0]
         return _encode_bpe(self._bpe, text)
@@ -84,8 +86,8 @@ def build_corpus(
     """Read, tokenize and check a corpus.
 
     `train` and `validation` are paths or globs, read for the source `files` only; `vocab_size` is used by `bpe` only.
-    UserError: a text that is missing, empty, not UTF-8 or not longer than `context` tokens. ValueError: a source or
-    tokenizer that does not exist.
+    Raise UserError for a text that is missing, empty, not UTF-8 or not longer than `context` tokens, and ValueError for an
+    unknown source or tokenizer.
     """
     if source not in SOURCES:
         raise ValueError(f"source: {source!r}, but it is one of {', '.join(SOURCES)}")
@@ -111,11 +113,7 @@ def build_corpus(
                 f"at least {context + 1}; give more text or a shorter context"
             )
     return Corpus(
-        source=source,
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        train=encoded["train"][0],
-        validation=encoded["validation"][0],
+        *(source, tokenizer, vocab_size, encoded["train"][0], encoded["validation"][0]),
         dropped={split: dropped for split, (_, dropped) in encoded.items()},
         sha256={split: hashlib.sha256(text.encode()).hexdigest() for split, text in texts.items()},
         probe_texts=tuple(probe_texts(texts["validation"], count=probes)),
@@ -124,15 +122,15 @@ def build_corpus(
 
 
 def encode_characters(text: str) -> tuple[NDArray[np.uint16], int]:
-    """ASCII codes (n,) of a text, and how many characters were dropped because they are not ASCII."""
+    """Return the ASCII codes (n,) of a text, and the number of dropped characters that are not ASCII."""
     kept = text.encode("ascii", errors="ignore")
     return np.frombuffer(kept, dtype=np.uint8).astype(np.uint16), len(text) - len(kept)
 
 
 def train_bpe(text: str, vocab_size: int) -> Tokenizer:
-    """Byte-level byte-pair encoding of exactly `vocab_size` tokens; the 256 bytes are among them.
+    """Train a byte-level byte-pair encoding of exactly `vocab_size` tokens, the 256 bytes among them.
 
-    UserError: a size outside 256 to 65,536, or one that the text has too few repeated pairs to fill.
+    Raise UserError if the size is outside 256 to 65,536, or if the text has too few repeated pairs.
     """
     if not 256 <= vocab_size <= 65536:
         raise UserError(f"corpus.vocab_size: {vocab_size}, but bpe takes 256 (the bytes) to 65536")
@@ -156,10 +154,7 @@ def _encode_bpe(tokenizer: Tokenizer, text: str) -> NDArray[np.uint16]:
 
 
 def read_files(patterns: str | Sequence[str], split: str) -> str:
-    """The text of files in UTF-8, given by path or glob, in sorted order and joined by line ends.
-
-    UserError: a file that is missing, a glob that matches nothing, or bytes that are not UTF-8.
-    """
+    """Read files by path or glob, sorted and joined by line ends; raise UserError if one is missing or not UTF-8."""
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     if not patterns:
         raise UserError(f"corpus.{split}: no file is named; give a path or a glob")
@@ -167,7 +162,7 @@ def read_files(patterns: str | Sequence[str], split: str) -> str:
 
 
 def _matches(pattern: str, split: str) -> list[Path]:
-    path = Path(pattern)
+    path = regular_file(pattern)
     if path.is_file():
         return [path]
     if not glob.has_magic(pattern):
@@ -192,10 +187,10 @@ def _read_utf8(path: Path) -> str:
 
 
 def python_docs() -> dict[str, str]:
-    """English text that every Python brings along: pydoc's topics and the standard library's docstrings.
+    """Return the English text that comes with Python: pydoc's topics and the standard library's docstrings.
 
-    About 2 MB; the same for the same Python build. Every tenth document (a topic, or one module's docstrings) is validation
-    text. UserError: this Python comes without its sources.
+    It is about 2 MB, the same for the same Python build. Every tenth document (a topic, or one module's docstrings) is
+    validation text. Raise UserError if this Python has no sources.
     """
     documents: list[str] = []
     with suppress(ImportError):
@@ -214,7 +209,7 @@ def python_docs() -> dict[str, str]:
 
 
 def _standard_library_docstrings() -> Iterator[str]:
-    """One document for each module that has docstrings, in the order of paths."""
+    """Yield one document for each module with docstrings, in the order of paths."""
     root = Path(sysconfig.get_paths()["stdlib"])
     paths: list[Path] = []
     for folder, folders, files in os.walk(root):
@@ -226,9 +221,9 @@ def _standard_library_docstrings() -> Iterator[str]:
 
 
 def _docstrings(source: bytes) -> Iterator[str]:
-    """Docstrings of a module and of its classes and functions, from top to bottom."""
+    """Yield the docstrings of a module and of its classes and functions, from top to bottom."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old modules hold escapes that the parser frowns on
+        warnings.simplefilter("ignore")  # old modules hold invalid escapes
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
@@ -245,10 +240,7 @@ def _docstrings(source: bytes) -> Iterator[str]:
 
 
 def wikitext_2() -> dict[str, str]:
-    """WikiText-2 (Merity et al. 2016, arXiv 1609.07843), raw, from the Hugging Face Hub or its local cache.
-
-    UserError: it can neither be fetched nor found; it says how to give files instead.
-    """
+    """Fetch raw WikiText-2 (Merity et al. 2016, arXiv 1609.07843) from the Hub or its cache, or raise UserError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from huggingface_hub import hf_hub_download
@@ -271,11 +263,11 @@ def wikitext_2() -> dict[str, str]:
 
 
 def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]:
-    """The first `count` paragraphs of at least `minimum` characters (fewer where the text has fewer).
+    """Return the first `count` paragraphs of at least `minimum` characters, or fewer if the text has fewer.
 
-    Blank lines part the paragraphs of hard-wrapped text. Where most characters stand in lines of over `minimum` characters
-    the text is not hard-wrapped, and each line is a paragraph. Where such paragraphs are less than a tenth of the text
-    (verse, code, dialogue) it is cut into pieces of twice `minimum` characters instead.
+    Paragraphs of hard-wrapped text are separated by blank lines. If most characters are in lines of over `minimum`
+    characters, the text is not hard-wrapped, and each line is a paragraph. If such paragraphs are less than a tenth of the
+    text (verse, code, dialogue), it is split into pieces of twice `minimum` characters instead.
     """
     lines = text.splitlines()
     in_long_lines = sum(len(line) for line in lines if len(line) > minimum)
@@ -289,14 +281,14 @@ def probe_texts(text: str, *, count: int = 200, minimum: int = 100) -> list[str]
 
 
 def save_corpus(corpus: Corpus, path: str | Path) -> None:
-    """Write tokens as safetensors, with all else as JSON in its metadata; the same corpus, the same bytes."""
+    """Write the tokens as safetensors, and everything else as JSON in its metadata; equal corpora give equal bytes."""
     facts = {field.name: getattr(corpus, field.name) for field in fields(corpus)}
     arrays = {split: facts.pop(split) for split in ("train", "validation")}
     tensor_files.write(path, arrays, {"corpus": json.dumps(facts, sort_keys=True)})
 
 
 def load_corpus(path: str | Path) -> Corpus:
-    """The corpus that `save_corpus` wrote; a `UserError` names a file that is damaged or of another kind."""
+    """Read a corpus of `save_corpus`; raise UserError if the file is damaged or of another kind."""
     arrays, metadata = tensor_files.read(path)
     if set(arrays) != {"train", "validation"} or "corpus" not in metadata:
         raise UserError(f"{path}: not a corpus; delete it and run again")

@@ -1,4 +1,4 @@
-"""The small language model that the experiments train: a decoder-only transformer."""
+"""Decoder-only transformer, the language model that the experiments train."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class GPTShape:
-    """The five sizes of a `GPT`. ValueError: a size below 1, or a width that the heads do not divide."""
+    """Sizes of a `GPT`; ValueError for a size below 1, or a width that is not a multiple of the number of heads."""
 
     vocab_size: int
     context: int
@@ -26,21 +26,21 @@ class GPTShape:
 
     @property
     def n_parameters(self) -> int:
-        """Number of trained numbers of this shape, without building the model."""
+        """Return the number of parameters without building the model."""
         d = self.d_model
         return (self.vocab_size + self.context) * d + self.n_layers * (12 * d * d + 13 * d) + 2 * d
 
 
-# Layers without values: PyTorch's own initialisation would draw from the global generator. `nn.utils.skip_init`
-# does the same by way of the meta device, which imports sympy: 1.3 s in every job that builds a model.
+# Uninitialised layers: PyTorch's own initialisation would draw from the global generator. `nn.utils.skip_init` does the
+# same through the meta device, which imports sympy: 1.3 s in every job that builds a model.
 class _Linear(nn.Linear):
     def reset_parameters(self) -> None:
-        """`GPT` draws the values."""
+        """Leave the values to `GPT`."""
 
 
 class _Embedding(nn.Embedding):
     def reset_parameters(self) -> None:
-        """`GPT` draws the values."""
+        """Leave the values to `GPT`."""
 
 
 class _Attention(nn.Module):
@@ -84,8 +84,8 @@ class _Block(nn.Module):
 class GPT(nn.Module):
     """Decoder-only transformer: pre-LayerNorm, exact GELU, learned positions, biases, tied head, no dropout.
 
-    It has V d + T d + L (12 d^2 + 13 d) + 2 d parameters for vocabulary V, context T, width d and L layers.
-    Matrices start as N(0, 0.02) from a generator of their own, biases as 0, LayerNorm as 1 and 0.
+    It has V d + T d + L (12 d^2 + 13 d) + 2 d parameters for vocabulary V, context T, width d and L layers. Matrices are
+    initialised as N(0, 0.02^2) by a generator seeded with `seed`, biases as 0, LayerNorm as 1 and 0.
     """
 
     def __init__(self, shape: GPTShape, *, seed: int = 0) -> None:
@@ -104,19 +104,19 @@ class GPT(nn.Module):
                     parameter.zero_()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (batch, context, vocab_size) of the next token, for tokens (batch, context) of integers."""
+        """Return the logits (batch, context, vocab_size) of the next token for integer tokens (batch, context)."""
         return F.linear(self.hidden_states(tokens), self.token_embedding.weight)
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy in nats of targets (batch, context) given tokens (batch, context)."""
+        """Return the mean cross-entropy in nats of targets (batch, context) given tokens (batch, context)."""
         return F.cross_entropy(self(tokens).flatten(0, -2), targets.flatten())
 
     def hidden_states(self, tokens: Tensor) -> Tensor:
-        """Last hidden states (batch, context, d_model), after the final LayerNorm."""
+        """Return the last hidden states (batch, context, d_model), after the final LayerNorm."""
         return self.all_hidden_states(tokens)[-1]
 
     def all_hidden_states(self, tokens: Tensor) -> list[Tensor]:
-        """The embeddings and each block's output, n_layers + 1 in all; the last after the final LayerNorm."""
+        """Return the embeddings and the output of each block, n_layers + 1 in all; the last after the final LayerNorm."""
         length = tokens.shape[-1]
         if length > self.shape.context:
             raise ValueError(f"tokens: {length} in a sequence, but the context is {self.shape.context}")

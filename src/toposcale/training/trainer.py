@@ -1,7 +1,7 @@
-"""Training of small language models: exact to resume, and the same bytes whatever the number of cores.
+"""Training of small language models, exactly resumable and with bytes that do not depend on the number of cores.
 
-Everything that a step does follows from the plan, the seed and the step's number, so a model trained in one piece and one
-trained from checkpoint to checkpoint go through the same weights, bit for bit.
+A step depends on the settings, the seed and its number only, so a model trained without interruption and one trained from
+checkpoint to checkpoint have the same weights, bit for bit.
 """
 
 import math
@@ -30,10 +30,9 @@ _MOMENTS = ("first_moment", "second_moment")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How a model is trained: AdamW on every parameter, warm-up, cosine decay to zero, clipped gradients.
+    """Settings of a training: AdamW on all parameters, linear warm-up, cosine decay to zero, gradient clipping.
 
-    `schedule`: a plan for the learning rate in the place of warm-up and cosine; it is as long as the training.
-    ValueError: a number that no training could use.
+    `schedule` replaces warm-up and cosine, and ends at `steps`. Raise ValueError for impossible values.
     """
 
     steps: int = 5000
@@ -60,7 +59,7 @@ class TrainingPlan:
 
     @cached_property
     def rates(self) -> Schedule | ScheduleTable:
-        """What the learning rate follows."""
+        """Return the learning-rate schedule."""
         if self.schedule is not None:
             return self.schedule
         return Schedule("cosine", self.learning_rate, self.steps, self.warmup_steps)
@@ -68,10 +67,10 @@ class TrainingPlan:
 
 @dataclass
 class TrainingState:
-    """A model on its way, after `step` updates, and AdamW's two moments of the gradient.
+    """Model and AdamW's two moments of the gradient after `step` updates.
 
-    `weights`, `first_moment` and `second_moment` are flat float32 vectors in the order of `model.parameters()`; the model's
-    parameters are views of `weights`.
+    `weights`, `first_moment` and `second_moment` are float32 (n_parameters,) in the order of `model.parameters()`; the
+    model's parameters are views of `weights`.
     """
 
     name: str
@@ -83,7 +82,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights live."""
+        """Return the device of the weights."""
         return self.weights.device
 
 
@@ -92,15 +91,15 @@ Callback = Callable[[TrainingState, Row], None]
 
 
 class NonFiniteLossError(UserError):
-    """The loss or its gradient is no longer a finite number; nothing of the failed step was kept."""
+    """Loss or gradient that is not finite; nothing of the failed step was kept."""
 
 
 def configure_torch(device: str, threads: int = 1) -> torch.device:
-    """Make PyTorch deterministic and return the device that `auto`, `cpu` or `cuda` stands for.
+    """Make PyTorch deterministic and return the device of `auto`, `cpu` or `cuda`.
 
-    A CPU job runs on one thread unless more are asked for, because sums change their order, and so their last bits, with
-    the number of threads; with one thread nothing else there is random. PyTorch's deterministic mode is for CUDA alone: it
-    loads the compiler, which takes a second. SharedError: there is no CUDA, though asked for. ValueError: another name.
+    A CPU job runs on one thread by default, because the order of sums, and so their last bits, depends on the number of
+    threads; nothing else is random there. PyTorch's deterministic mode is for CUDA alone: it loads the compiler, which
+    takes a second. Raise SharedError if CUDA is asked for and missing, and ValueError for another name.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device: {device!r}, but it is auto, cpu or cuda")
@@ -112,45 +111,45 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
         return torch.device("cpu")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # Products in full float32; some installations switch to TF32, which keeps 10 bits, by an environment variable.
+    # Products in full float32; an environment variable of some installations selects TF32, which keeps 10 bits.
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
-    # The default fills every new buffer with NaN, which costs more than it could find here.
+    # The default fills every new buffer with NaN, which is slow and not needed here.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return torch.device("cuda")
 
 
 def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:
-    """The first part of a text that is at least `fraction` of it. UserError: it holds no window."""
+    """Return the first `fraction` of a text, rounded up to a token; raise UserError if it is shorter than one sequence."""
     kept = tokens[: math.ceil(fraction * len(tokens))]
     if len(kept) <= context:
         raise UserError(
             f"training.data_fraction: {fraction:g} of the training text is {len(kept)} tokens, "
-            f"but a window takes {context + 1}"
+            f"but a sequence takes {context + 1}"
         )
     return kept
 
 
 def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
-    """The windows of step `step`, int64 (batch_size, context + 1): inputs and, one to the right, targets.
+    """Return the sequences of a step, int64 (batch_size, context + 1): inputs and, shifted by one, targets.
 
     Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws, the model or
-    the device. ValueError: the text has no more tokens than the context.
+    the device. Raise ValueError if the text has no more tokens than the context.
     """
     random = np.random.default_rng((plan.seed, _BATCH_STREAM, step))
-    return _windows(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
+    return _sequences(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
 
 
-def _windows(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
-    """Windows (n, context + 1) of a text from the starts that are chosen among so many."""
+def _sequences(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
+    """Return sequences (n, context + 1) of a text from the start positions that `starts_among` chooses."""
     n_positions = len(tokens) - context
     if n_positions < 1:
-        raise ValueError(f"tokens: {len(tokens)}, but a window takes {context + 1}")
+        raise ValueError(f"tokens: {len(tokens)}, but a sequence takes {context + 1}")
     return tokens[starts_among(n_positions)[:, None] + np.arange(context + 1)].astype(np.int64)
 
 
 def initial_state(name: str, shape: GPTShape, plan: TrainingPlan, device: torch.device) -> TrainingState:
-    """A model that has not seen a step; its weights depend on the shape and the seed only."""
+    """Return an untrained model; its weights depend on the shape and the seed only."""
     model = GPT(shape, seed=plan.seed).to(device)
     weights = _flatten_parameters(model)
     return TrainingState(name, model, 0, weights, torch.zeros_like(weights), torch.zeros_like(weights))
@@ -163,12 +162,12 @@ def train(
     until_step: int,
     callbacks: Iterable[Callback] = (),
 ) -> tuple[TrainingState, list[Row]]:
-    """Train `state`, in place, up to `until_step` updates; return it and a row for each step.
+    """Train `state` in place up to `until_step` updates; return it and a row for each step.
 
-    A row holds step, loss, gradient_norm (before clipping) and learning_rate: what the weights after `step` updates gave on
-    that step's batch, and the rate of the update that followed. Reaching `plan.steps` adds one row for the final weights,
-    at rate 0, so that every checkpoint has a row. Callbacks see each row before the update is made.
-    NonFiniteLossError: the state is as it was before the failing step.
+    A row holds step, loss, gradient_norm (before clipping) and learning_rate: loss and gradient of the weights after `step`
+    updates on that step's batch, and the rate of the next update. At `plan.steps` one row is added for the final weights,
+    with rate 0, so that every checkpoint has a row. Callbacks get each row before the update. On NonFiniteLossError the
+    state is that before the failing step.
     """
     if not state.step <= until_step <= plan.steps:
         raise ValueError(f"until_step: {until_step}, but it lies from {state.step} to {plan.steps}")
@@ -184,9 +183,9 @@ def train(
 
 
 def _measure(state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int) -> tuple[Row, Tensor]:
-    """A step's row and its flat gradient, not yet clipped."""
-    windows = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
-    loss, gradient = loss_and_gradient(state.model, windows)
+    """Return the row of a step and its flat gradient (n_parameters,), not yet clipped."""
+    sequences = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
+    loss, gradient = loss_and_gradient(state.model, sequences)
     norm = torch.linalg.vector_norm(gradient)
     loss_value, norm_value = torch.stack([loss, norm]).tolist()
     rate = plan.rates.rate(step)
@@ -198,18 +197,18 @@ def _measure(state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16
     return {"step": step, "loss": loss_value, "gradient_norm": norm_value, "learning_rate": rate}, gradient
 
 
-def loss_and_gradient(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean loss () of windows (n, context + 1) and its flat gradient (n_parameters,), both detached."""
+def loss_and_gradient(model: GPT, sequences: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean loss () of sequences (n, context + 1) and its flat gradient (n_parameters,), both detached."""
     parameters = list(model.parameters())
     with torch.enable_grad():
-        loss = model.loss(windows[:, :-1], windows[:, 1:])
+        loss = model.loss(sequences[:, :-1], sequences[:, 1:])
         gradients = torch.autograd.grad(loss, parameters)
     return loss.detach(), torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
 @torch.no_grad()
 def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row) -> None:
-    """Clip, then one AdamW step (Loshchilov and Hutter 2019, arXiv 1711.05101) on the flat vectors."""
+    """Clip the gradient and make one AdamW step (Loshchilov and Hutter 2019, arXiv 1711.05101) on the flat vectors."""
     gradient *= min(1.0, plan.clip / (row["gradient_norm"] + _CLIPPING_EPSILON))
     rate = row["learning_rate"]
     beta1, beta2 = plan.betas
@@ -222,40 +221,37 @@ def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row
     state.step = updates
 
 
-def validation_windows(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
-    """At most `count` windows (n, context + 1) spread evenly over the text, at every checkpoint the same.
-
-    They do not overlap where the text is long enough. ValueError: it is shorter than one window.
-    """
-    return _windows(tokens, context, lambda n: np.unique(np.linspace(0, n - 1, count).astype(np.int64)))
+def validation_sequences(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
+    """Return at most `count` evenly spaced sequences (n, context + 1) of a text; they overlap only if it is short."""
+    return _sequences(tokens, context, lambda n: np.unique(np.linspace(0, n - 1, count).astype(np.int64)))
 
 
 @torch.no_grad()
-def validation_loss(model: GPT, windows: NDArray[np.int64], batch_size: int = 16) -> float:
-    """Mean cross-entropy in nats per token over windows (n, context + 1); batches are summed in float64."""
-    # 16 windows of a tiny model stay in a processor's cache: 0.4 to 0.8 of the time of 64 at once.
+def validation_loss(model: GPT, sequences: NDArray[np.int64], batch_size: int = 16) -> float:
+    """Return the mean cross-entropy in nats per token over sequences (n, context + 1); batches are summed in float64."""
+    # 16 sequences of a tiny model fit in a processor's cache: 0.4 to 0.8 of the time of 64 at once.
     device = next(model.parameters()).device
     total = 0.0
-    for start in range(0, len(windows), batch_size):
-        batch = torch.from_numpy(windows[start : start + batch_size]).to(device)
+    for start in range(0, len(sequences), batch_size):
+        batch = torch.from_numpy(sequences[start : start + batch_size]).to(device)
         total += model.loss(batch[:, :-1], batch[:, 1:]).item() * len(batch)
-    return total / len(windows)
+    return total / len(sequences)
 
 
 def save_weights(path: str | Path, state: TrainingState, metadata: Mapping[str, str]) -> None:
-    """Write the weights by name; `metadata` (seed, configuration hash) is joined by model and step."""
+    """Write the weights by name, with `metadata` (seed, configuration hash), model and step."""
     arrays = {name: value.detach().cpu().numpy() for name, value in state.model.named_parameters()}
     tensor_files.write(path, arrays, {**metadata, "model": state.name, "step": str(state.step)})
 
 
 def save_optimiser(path: str | Path, state: TrainingState, metadata: Mapping[str, str]) -> None:
-    """Write AdamW's two moments, 8 bytes a parameter: with the weights of the same step all that a later job needs."""
+    """Write AdamW's two moments, 8 bytes per parameter; with the weights of the same step they suffice to resume."""
     arrays = {name: getattr(state, name).cpu().numpy() for name in _MOMENTS}
     tensor_files.write(path, arrays, {**metadata, "model": state.name, "step": str(state.step)})
 
 
 def load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> GPT:
-    """A model with the weights of a file. Raises UserError where the file holds another shape of model."""
+    """Return a model with the weights of a file; raise UserError if they are of another shape of model."""
     arrays, _ = tensor_files.read(path)
     model = GPT(shape)
     expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
@@ -270,10 +266,7 @@ def load_weights(path: str | Path, shape: GPTShape, device: torch.device) -> GPT
 def load_state(
     weights_path: str | Path, optimiser_path: str | Path, shape: GPTShape, device: torch.device
 ) -> TrainingState:
-    """The state that was saved as weights and optimiser moments.
-
-    UserError: a file is damaged, of another shape of model, or the two are of different models or steps.
-    """
+    """Return the saved state; raise UserError if a file is damaged or of another shape, model or step than expected."""
     model, origin = load_weights(weights_path, shape, device), tensor_files.read_metadata(weights_path)
     moments, moments_origin = tensor_files.read(optimiser_path)
     for key in ("model", "step"):
@@ -284,14 +277,14 @@ def load_state(
             )
     weights = _flatten_parameters(model)
     if any(name not in moments or moments[name].shape != weights.shape for name in _MOMENTS):
-        raise UserError(f"{optimiser_path}: no optimiser state of a model of {weights.numel()} parameters")
+        raise UserError(f"{optimiser_path}: not an optimiser state of a model with {weights.numel()} parameters")
     first, second = (torch.from_numpy(moments[name]).to(device) for name in _MOMENTS)
     return TrainingState(origin["model"], model, int(origin["step"]), weights, first, second)
 
 
 @torch.no_grad()
 def _flatten_parameters(model: GPT) -> Tensor:
-    """One vector of all parameters, of which the model's parameters become views."""
+    """Return all parameters as one vector (n_parameters,), of which the model's parameters become views."""
     parameters = list(model.parameters())
     flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
     parts = flat.split([parameter.numel() for parameter in parameters])

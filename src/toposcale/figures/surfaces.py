@@ -1,29 +1,19 @@
-"""Landscapes side by side: a column for each condition, with its surface, merge tree and persistence diagram."""
-
-import math
-from collections.abc import Mapping, Sequence
+"""A loss surface and its merge tree, with minima and saddles marked on both."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toposcale.features.registry import LOSS_UNIT
-from toposcale.figures import panels
-from toposcale.figures.style import INK, MUTED, SEQUENTIAL, styled
+from toposcale.figures.style import INK, SEQUENTIAL
 from toposcale.landscape.graphs import grid_edges
 from toposcale.landscape.measures import THRESHOLD, persistence_threshold
 from toposcale.landscape.merge_tree import MergeTree, merge_tree, merge_tree_layout
-from toposcale.landscape.planes import most_informative, plane_label
 
 GRAPH = "grid8"
 """The graph through which the merge tree of a drawn surface is read."""
-MINIMUM, SADDLE, CLOSING = ("#0b4f8a", "o"), ("#e08e0b", "s"), ("#1a1a1a", "D")
-_DECADES = 2.0
-"""Losses of one figure that span more are drawn by their logarithm."""
-_SHOWN_STEPS = 4
+MINIMUM, SADDLE = ("#0b4f8a", "o"), ("#e08e0b", "s")
 
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -45,51 +35,6 @@ def counts_in_words(tree: MergeTree) -> str:
     minima = "minimum" if tree.n_minima == 1 else "minima"
     saddles = "saddle" if tree.n_saddles == 1 else "saddles"
     return f"{tree.n_minima} {minima}, {tree.n_saddles} {saddles}"
-
-
-def landscape_comparison(surfaces: pd.DataFrame, models: pd.DataFrame) -> Figure:
-    """The surface of one model at some of its checkpoints, from the first to the last."""
-    rows, model = panels.of_the_largest(surfaces, models)
-    if panels.finite(rows, ["loss"]).empty:
-        return panels.missing_figure("no loss surface was computed")
-    plane = most_informative(set(rows["plane"]))
-    rows = rows[rows["plane"] == plane]
-    steps = sorted(set(rows["step"]))
-    places = np.unique(np.linspace(0, len(steps) - 1, _SHOWN_STEPS).round().astype(int))
-    conditions = {f"step {steps[place]}": rows[rows["step"] == steps[place]] for place in places}
-    return compare_landscapes(conditions, unit=LOSS_UNIT, title=f"{model}, {plane_label(plane)}")
-
-
-@styled
-def compare_landscapes(conditions: Mapping[str, pd.DataFrame], *, unit: str, title: str) -> Figure:
-    """A column for each condition: its surface (rows x, y, loss), the merge tree of it, and its persistence diagram.
-
-    unit: that of the loss. Minima and saddles are marked on both; the trees stand on the surface's own scale of loss. The
-    diagram has the pair of the least and the largest loss too, which closes it. Height is logarithmic where the losses
-    span more than two decades.
-    """
-    grids = {name: loss_grid(rows) for name, rows in conditions.items()}
-    logarithmic = _spans_decades([losses for *_, losses in grids.values()])
-    figure = panels.new_figure(8.8, title, width=max(7.0, 3.1 * len(grids)))
-    cells = figure.add_gridspec(3, len(grids), height_ratios=(1.3, 1, 1))
-    for column, (name, surface) in enumerate(grids.items()):
-        upper = figure.add_subplot(cells[0, column], projection="3d")
-        middle, lower = (figure.add_subplot(cells[row, column]) for row in (1, 2))
-        tree = draw_surface_and_tree(upper, middle, surface, unit=unit, logarithmic=logarithmic)
-        upper.set_title(name, loc="left", fontweight="bold")
-        middle.set_title(counts_in_words(tree))
-        _draw_closed_diagram(lower, tree, unit=unit, logarithmic=logarithmic)
-        lower.set_title(f"closed average {tree.average_persistence_closed:.3g}")
-    left_out = f"Graph {GRAPH}; pairs of less than 1% of a surface's range are left out."
-    panels.add_note(figure, [left_out, "The diamond is the pair of the least and the largest loss."])
-    return figure
-
-
-def _spans_decades(grids: Sequence[np.ndarray]) -> bool:
-    """Whether the losses of some surface need a logarithmic axis; those with a loss of 0 or less cannot have one."""
-    finite = [losses[np.isfinite(losses)] for losses in grids]
-    ends = [(losses.min(), losses.max()) for losses in finite if len(losses)]
-    return all(low > 0 for low, _ in ends) and any(math.log10(high / low) > _DECADES for low, high in ends)
 
 
 def draw_surface_and_tree(
@@ -145,17 +90,3 @@ def _draw_tree(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> 
         axes.set_ylim(values.min() - room, values.max() + room)
     axes.set(xlim=(-0.6, tree.n_minima - 0.4), xticks=[], xlabel="branches of the tree", ylabel=f"loss ({unit})")
     axes.legend(loc="best")
-
-
-def _draw_closed_diagram(axes: Axes, tree: MergeTree, *, unit: str, logarithmic: bool) -> None:
-    """Finite pairs and, as a diamond, the closing one."""
-    values = tree.values[np.isfinite(tree.values)]
-    ends = [values.min(), values.max()]
-    pairs = tree.diagram[np.isfinite(tree.diagram).all(axis=1)]
-    axes.plot(ends, ends, color=MUTED, linewidth=0.8)
-    colour, marker = CLOSING
-    axes.plot(*ends, marker, color=colour, markersize=5)
-    if len(pairs):
-        axes.plot(*pairs.T, SADDLE[1], color=SADDLE[0], markersize=4, markeredgecolor="white")
-    scale = "log" if logarithmic else "linear"
-    axes.set(xscale=scale, yscale=scale, xlabel=f"birth ({unit})", ylabel=f"death ({unit})")

@@ -1,0 +1,78 @@
+"""`python -m studies.study4.train TABLES WORK` trains what the plan has and TABLES lacks, small models first.
+
+A finished run leaves its row in WORK, so that an interruption loses one run; when all runs of a configuration are there,
+its table is written to TABLES. Runs are trained as those of the third study are (`studies.study3.train`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from studies.study3 import train as third
+from studies.study3.cells import Cell
+from studies.study4.configurations import (
+    FEATURES,
+    H0,
+    LOSS_SHARES,
+    TABLE,
+    complete,
+    loss_column,
+    planned,
+    surrogate,
+    surrogate_error,
+)
+from toposcale.analysis.over_seeds import SHARE
+from toposcale.features import weights
+from toposcale.features.registry import aggregate
+from toposcale.io.errors import UserError
+from toposcale.training import trainer
+from toposcale.training.corpus import Corpus
+
+
+def train_missing(plan: Sequence[Cell], tables: Path, work: Path) -> None:
+    """Train every configuration that is not complete in `tables`."""
+    third.train_each(
+        plan, partial(complete, tables), lambda cell: third.train_runs(cell, tables, work, trained, [TABLE])
+    )
+
+
+def trained(run: Any, config: Mapping[str, Any], text: Corpus) -> third.Rows:
+    """Train a run of the plan, and return its row."""
+    state, schedule, tokens = third.begin(run, text)
+    shape = state.model.shape
+    sequences = trainer.validation_sequences(text.validation, shape.context, run.training["validation_windows"])
+    row = third.facts(run, shape, text)
+    for share in LOSS_SHARES:
+        trainer.train(state, schedule, tokens, third.checkpoint_at(run, share))
+        row[loss_column(share)] = trainer.validation_loss(state.model, sequences)
+        if share == SHARE:
+            values = third.measured(state, config)
+            row |= {name: values[name] for name in FEATURES}
+            row |= of_surrogates(third.matrices_of(state), third.settings_of(config), run.name)
+    return {TABLE: pd.DataFrame([row])}
+
+
+def of_surrogates(matrices: Mapping[str, np.ndarray], settings: weights.WeightSettings, model: str) -> dict[str, float]:
+    """Return H0 of the whole model, averaged over surrogates of its matrices (n, d), and the standard errors."""
+    drawn = {layer: weights.h0_of_surrogates(matrix, layer, settings, model) for layer, matrix in matrices.items()}
+    draws = [aggregate({layer: own[draw] for layer, own in drawn.items()}) for draw in range(settings.surrogate_draws)]
+    row = {}
+    for feature in H0:
+        values = np.array([draw[feature] for draw in draws])
+        row[surrogate(feature)] = float(values.mean())
+        row[surrogate_error(feature)] = float(values.std(ddof=1) / np.sqrt(len(values)))
+    return row
+
+
+if __name__ == "__main__":
+    try:
+        train_missing(planned(Path()), *map(Path, sys.argv[1:]))
+    except UserError as error:
+        sys.exit(f"toposcale: {error}")

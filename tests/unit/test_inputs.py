@@ -1,0 +1,169 @@
+"""Input and params functions: what a job on a model and a checkpoint reads, and what is refused before any job starts."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import configuration
+import inputs
+import plan
+from toposcale.io.errors import UserError
+
+SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 1}
+HUB = {"kind": "hub", "repo": "a/b", "revisions": "step{step}", "steps": [0, 7]}
+TRAINING = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}
+
+
+class Job(SimpleNamespace):
+    """The wildcards of a job."""
+
+    def get(self, name, default):
+        return getattr(self, name, default)
+
+
+@pytest.fixture
+def inputs_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def of(**keys):
+        keys = {"run": "mine", "models": {"a": SIZES, "h": HUB}, "training": TRAINING} | keys
+        return inputs.Inputs(plan.Plan(configuration.resolve(keys)))
+
+    return of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An entry of `models:` for a folder with two checkpoints of a 3 x 4 matrix."""
+    for step in (1, 5):
+        path = tmp_path / "mine" / f"step-{step}.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        save_file({"w": np.full((3, 4), step, dtype=np.float32)}, path)
+    return {"kind": "folder", "path": str(path.parent), "tokenizer": str(tmp_path)}
+
+
+def test_the_weights_of_a_checkpoint_are_a_file_a_manifest_or_the_users(inputs_of, folder):
+    found = inputs_of(models={"a": SIZES, "h": HUB, "f": folder})
+    assert found.weights("a", 10) == "results/mine/checkpoints/a/step-00000010.safetensors"
+    assert found.weights("h", 7) == "results/mine/checkpoints/h/step-00000007.json"
+    assert found.weights("f", 5) == f"{folder['path']}/step-5.safetensors"
+
+
+def test_a_job_reads_the_checkpoints_that_it_measures(inputs_of):
+    whole = inputs_of(weights={"jobs": "model"})
+    assert whole.steps("weights")(Job(model="a", span="all")) == [0, 10, 20]
+    assert whole.steps()(Job(model="a", source="weights")) == [0, 10, 20]
+    files = [whole.weights("a", step) for step in (0, 10, 20)]
+    assert whole.checkpoints("weights")(Job(model="a", span="all")) == files
+    assert whole.checkpoints("weights")(Job(model="a", span="step-00000010")) == files[1:2]
+
+
+def test_the_file_of_the_checkpoint_before(inputs_of):
+    before = inputs_of().previous("{model}/{span}")
+    assert before(Job(model="a", span="step-00000000")) == []
+    assert before(Job(model="a", span="step-00000020")) == ["a/step-00000010"]
+
+
+def test_a_param_holds_the_keys_that_an_entry_has(inputs_of):
+    settings = inputs_of().settings("repo", "steps", "tokenizer")
+    assert settings(Job(model="h")) == {"repo": "a/b", "steps": [0, 7]}
+    assert settings(Job(model="a")) == {}
+
+
+def test_only_checkpoints_that_are_trained_here_can_be_made_again(inputs_of):
+    found = inputs_of()
+    assert [found.from_elsewhere(Job(model=model)) for model in ("a", "h")] == [False, True]
+
+
+def test_the_state_of_a_users_files_follows_them(inputs_of, folder, tmp_path):
+    found = inputs_of(models={"a": SIZES, "f": folder})
+    state, job = found.state_of_files("weights"), Job(model="f", span="step-00000005")
+    before = state(job)
+    save_file({"w": np.zeros((3, 4, 2), dtype=np.float32)}, tmp_path / "mine" / "step-5.safetensors")
+    assert state(job) != before
+    assert state(Job(model="a", span="step-00000010")) == ""
+    assert found.tokenizer(job) == [str(tmp_path)]
+    assert found.tokenizer(Job(model="a")) == []
+
+
+@pytest.mark.parametrize(
+    ("models", "checked"), [("ahf", "a/step-00000020"), ("hf", "f/step-00000005"), ("h", "h/step-00000007")]
+)
+def test_one_checkpoint_of_a_run_is_compared_with_ripser(inputs_of, folder, models, checked):
+    entries = {"h": HUB, "f": folder, "a": SIZES}
+    found = inputs_of(models={name: entry for name, entry in entries.items() if name in models})
+    assert found.ripser_checks == [f"results/mine/ripser/{checked}.json"]
+    assert inputs_of(weights={"features": ["norms"]}).ripser_checks == []
+
+
+def test_a_checkpoint_leaves_the_cache_after_all_that_reads_it(inputs_of):
+    found = inputs_of(models={"h": HUB}, embeddings={"enabled": False})
+    features = "results/mine/features/weights/h/step-{}.parquet".format
+    assert found.consumers(Job(model="h", span="step-00000000")) == [features("00000000")]
+    last = [features("00000007"), "results/mine/ripser/h/step-00000007.json"]
+    assert found.consumers(Job(model="h", span="step-00000007")) == last
+
+
+def test_how_far_a_model_has_come(inputs_of):
+    found = inputs_of(training=TRAINING | {"jobs": "model"}, embeddings={"enabled": False})
+    trained, published = found.so_far("a"), found.so_far("h")
+    assert trained["training"] == ["results/mine/training/a.parquet", "results/mine/training/a/all.parquet"]
+    assert trained["metrics"] == ["results/mine/metrics/training/a/all.parquet"]
+    assert len(trained["weights"]) == 3
+    assert published["weights"] == []
+    assert published["sizes"] == [f"results/mine/checkpoints/h/step-0000000{step}.size.json" for step in (0, 7)]
+
+
+def test_what_an_attempt_noted_gives_the_sizes_of_a_published_checkpoint(inputs_of, folder, tmp_path):
+    found, job = inputs_of(models={"a": SIZES, "h": HUB, "f": folder}), Job(model="h", span="step-00000007")
+    with pytest.raises(FileNotFoundError) as error:
+        found.sizes(job)
+    assert error.value.filename == "results/mine/checkpoints/h/step-00000007.json"
+    noted = tmp_path / "results/mine/checkpoints/h/step-00000007.size.json"
+    noted.parent.mkdir(parents=True)
+    noted.touch()
+    assert set(found.sizes(job)) == {0}
+    noted.write_text(json.dumps({"n_parameters": 9, "damaged": 1}))
+    assert found.sizes(job).n_parameters == 9
+    assert found.noted("h", "step-00000007")["damaged"] == 1
+    assert found.sizes(Job(model="f", span="step-00000001")).largest_matrix == 12
+    assert set(found.sizes(Job(model="a", span="all"))) == {0}
+
+
+def test_texts_stand_in_the_order_of_the_list_each_glob_sorted(inputs_of, tmp_path):
+    for name in ("b.txt", "a.txt", "z[1].txt"):
+        (tmp_path / name).touch()
+    corpus = {"source": "files", "train": ["z[1].txt", "?.txt"], "validation": ["a.txt"]}
+    assert inputs_of(corpus=corpus).corpus == {"train": ["z[1].txt", "a.txt", "b.txt"], "validation": ["a.txt"]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {"corpus": {"source": "files", "train": ["x*"], "validation": ["v.txt"]}},
+            "corpus.train: no file matches 'x*'",
+        ),
+        (
+            {"corpus": {"source": "files", "train": ["v.txt"], "validation": ["{*"]}},
+            "corpus.validation: '{a}.txt' has a",
+        ),
+        ({"metrics": {"harness": "."}}, "metrics.harness: .: no JSON file of lm-evaluation-harness is there"),
+    ],
+)
+def test_what_is_configured_and_not_there_is_refused(inputs_of, tmp_path, monkeypatch, keys, said):
+    (tmp_path / "v.txt").touch()
+    (tmp_path / "{a}.txt").touch()
+    with pytest.raises(UserError) as error:
+        inputs_of(**keys)
+    assert str(error.value).startswith(f"config key {said}")
+
+
+def test_a_job_asks_for_more_at_each_attempt_and_for_a_larger_checkpoint(inputs_of, folder):
+    assert [inputs.on_attempt(10)(None, attempt) for attempt in (1, 3)] == [10, 30]
+    asked = inputs_of(models={"a": SIZES, "f": folder}).by_size(100, per_weight=1e6, per_matrix=0.5e6)
+    assert [asked(Job(model="a", span="all"), None, attempt) for attempt in (1, 2)] == [100, 200]
+    assert asked(Job(model="f", span="step-00000001"), None, 2) == 2 * (100 + 12 + 6)

@@ -1,0 +1,104 @@
+"""The tables of a run: what is gathered, analysed and drawn follows from what the configuration measures."""
+
+from pathlib import Path
+
+import pytest
+
+import configuration
+import inputs
+import plan
+import run_tables
+
+SIZES = {"d_model": 8, "n_layers": 1, "n_heads": 1}
+HUB = {"kind": "hub", "repo": "a/b", "revisions": "step{step}", "steps": [0, 7]}
+LANDSCAPE_TABLES = {"surfaces", "densities", "profiles", "path_surfaces", "trajectories"}
+
+
+def plan_of(**keys):
+    return plan.Plan(configuration.resolve({"run": "mine", "models": {"a": SIZES}, **keys}))
+
+
+@pytest.fixture
+def tables_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def of(**keys):
+        training = {"steps": 20, "checkpoint_every": 10, "warmup_steps": 1}
+        return run_tables.RunTables(inputs.Inputs(plan_of(**{"training": training} | keys)))
+
+    return of
+
+
+def test_a_table_is_gathered_where_there_is_something_to_gather(tables_of):
+    planned = {"kind": "planned", "n_parameters": 9, "schedule": {"shape": "linear", "peak": 1, "steps": 9}}
+    nothing = tables_of(models={"p": planned})
+    assert nothing.gathered == {"features": []}
+    small = tables_of(embeddings={"enabled": False}, trajectory={"enabled": False}, weights={"distances": False})
+    assert set(small.gathered) == {"features", "last_diagrams"}
+    assert small.gathered["features"] == [
+        f"results/mine/features/weights/a/step-000000{step}.parquet" for step in ("00", "10", "20")
+    ]
+    assert LANDSCAPE_TABLES.isdisjoint(tables_of().gathered)
+    assert set(tables_of(landscape={"enabled": True}).gathered) >= LANDSCAPE_TABLES
+
+
+def test_features_come_from_every_source(tables_of):
+    parts = tables_of(landscape={"enabled": True}).gathered["features"]
+    folders = {tuple(part.split("/")[2:4]) for part in parts}
+    sources = {"weights", "embeddings", "landscape", "gradients"}
+    assert folders == {
+        *(("features", source) for source in [*sources, "trajectory"]),
+        *(("distances", source) for source in sources),
+        ("divergences", "a.parquet"),
+    }
+
+
+def test_the_diagrams_of_the_last_checkpoint_are_shown(tables_of):
+    found = tables_of(models={"a": SIZES, "h": HUB}, embeddings={"enabled": False})
+    assert found.last == [("weights", "a"), ("weights", "h")]
+    expected = [
+        "results/mine/diagrams/weights/a/step-00000020.parquet",
+        "results/mine/diagrams/weights/h/step-00000007.parquet",
+    ]
+    assert found.gathered["last_diagrams"] == expected
+
+
+def test_repeated_revisions_are_left_out_unless_asked_for(tables_of):
+    models = {"a": SIZES, "h": HUB}
+    assert tables_of(models=models).left_out == ["results/mine/checkpoints/h/duplicates.json"]
+    assert tables_of(models=models, hub={"duplicates": "include"}).left_out == []
+
+
+def test_an_analysis_is_made_where_its_subject_is(tables_of):
+    without, whole = tables_of(), tables_of(landscape={"enabled": True}, forecasts={"metrics": ["acc"]})
+    assert set(whole.analyses) - set(without.analyses) == {"graph_dependence", "landscape_information", "scores"}
+    for found in (without, whole):
+        assert set(found.made) <= set(found.files)
+        for analysis in found.analyses.values():
+            assert set(analysis.reads) <= set(found.files)
+            assert set(analysis.settings) <= set(run_tables.analysis_settings(plan_of()))
+
+
+def test_a_figure_is_drawn_where_its_tables_and_features_are(tables_of):
+    without, whole = tables_of(embeddings={"enabled": False}), tables_of(landscape={"enabled": True})
+    assert set(without.figures) < set(whole.figures)
+    assert {figure.source for figure in without.figures.values()} <= {"metrics", "weights"}
+    assert sorted(name for names in whole.subjects.values() for name in names) == sorted(whole.figures)
+
+
+def test_tables_of_the_fresh_run_count_when_all_are_there(tables_of):
+    folder = Path("results/mine-confirm/tables")
+    folder.mkdir(parents=True)
+    for name in ("features", "metrics"):
+        (folder / f"{name}.parquet").touch()
+    assert [tables_of().files[name] for name in run_tables.FRESH] == [[], [], []]
+    (folder / "models.parquet").touch()
+    assert tables_of().files["fresh_models"] == "results/mine-confirm/tables/models.parquet"
+
+
+def test_a_run_with_models_from_elsewhere_needs_the_name_of_its_fresh_run():
+    assert run_tables.analysis_settings(plan_of())["confirm"] == {"run": "mine-confirm", "obstacle": ""}
+    mixed = {"a": SIZES, "h": HUB}
+    assert "confirm.run" in run_tables.analysis_settings(plan_of(models=mixed))["confirm"]["obstacle"]
+    named = run_tables.analysis_settings(plan_of(models=mixed, confirm={"run": "other"}))
+    assert named["confirm"] == {"run": "other", "obstacle": ""}

@@ -1,0 +1,124 @@
+"""The runs of the fourth study: features as in the library, surrogates by hand, the same bytes after an interruption."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import toposcale
+from studies.study3 import cells
+from studies.study3 import train as third
+from studies.study4 import configurations, train
+from studies.study4.configurations import FEATURES, H0, NUMBERS, complete, loss_column, surrogate, surrogate_error
+from toposcale import homology
+from toposcale.training import trainer
+
+CONFIG = {
+    "run": "small-study",
+    "models": {"nano-fourth": {"d_model": 4, "n_layers": 1, "n_heads": 1}},
+    "sweep": {"models": ["nano-fourth"], "learning_rate": [0.003], "weight_decay": [0, 0.1], "seeds": 3},
+    "training": {
+        "steps": 10,
+        "checkpoint_every": 1,
+        "batch_size": 2,
+        "context": 8,
+        "warmup_steps": 1,
+        "validation_windows": 4,
+    },
+    "weights": {"surrogate_draws": 3, "distances": False},
+    "embeddings": {"enabled": False},
+    "trajectory": {"enabled": False},
+}
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """Two configurations of three short runs on a text of their own."""
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.txt").write_text(f"some words of the {split} text, again and again. " * 40)
+    files = {split: [f"{split}.txt"] for split in ("train", "validation")}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(CONFIG | {"corpus": {"source": "files", **files}}))
+    monkeypatch.setattr(configurations, "PLAN", "study.yaml")
+    return configurations.planned(tmp_path)
+
+
+def bytes_of(folder):
+    """Return the tables of a folder by name."""
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*.csv.gz"))}
+
+
+def test_a_study_that_is_killed_in_the_middle_has_the_same_bytes(plan, tmp_path, monkeypatch):
+    train.train_missing(plan, tmp_path / "whole", tmp_path / "work-of-whole")
+    expected, trained, names = bytes_of(tmp_path / "whole"), train.trained, []
+    assert len(expected) == 2
+
+    def killed(run, *rest):
+        if len(names) == 4:
+            raise KeyboardInterrupt
+        names.append(run.name)
+        return trained(run, *rest)
+
+    tables, work = tmp_path / "tables", tmp_path / "work"
+    monkeypatch.setattr(train, "trained", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train.train_missing(plan, tables, work)
+    assert [complete(tables, one) for one in plan] == [True, False]
+    # What a kill in the middle of writing a row leaves is no finished run.
+    last = list(plan[1].runs)[1]
+    (work / f"{last}.unfinished").mkdir()
+    (work / f"{last}.unfinished" / "models.csv").write_text("model,fam")
+
+    again = []
+    monkeypatch.setattr(train, "trained", lambda run, *rest: again.append(run.name) or trained(run, *rest))
+    train.train_missing(plan, tables, work)
+    assert again == list(plan[1].runs)[1:]
+    assert bytes_of(tables) == expected
+
+    again.clear()
+    train.train_missing(plan, tables, tmp_path / "nowhere")
+    assert again == []
+
+
+def test_a_run_has_the_losses_and_features_of_the_library_and_surrogates_by_hand(plan, tmp_path):
+    one = plan[1]
+    [name, *_] = one.runs
+    run, text = one.runs[name], third.text_of(one, tmp_path / "work")
+    [row] = train.trained(run, one.config, text)["models"].to_dict("records")
+    assert set(NUMBERS) <= set(row)
+
+    state, schedule, tokens = third.begin(run, text)
+    sequences = trainer.validation_windows(text.validation, 8, 4)
+    for share, step in ((0.2, 2), (0.3, 3), (0.5, 5), (1.0, 10)):
+        trainer.train(state, schedule, tokens, step)
+        assert row[loss_column(share)] == trainer.validation_loss(state.model, sequences)
+        if step == 3:
+            weights = {key: np.array(value) for key, value in third.matrices_of(state).items()}
+    described = toposcale.describe(weights, model=name, surrogate_draws=3)
+    whole = described[described["layer"] == "all"].set_index("feature")["value"]
+    for feature in set(FEATURES) & set(whole.index):
+        assert row[feature] == whole[feature], feature
+    assert {"h0_mean", "h0_total", "nuclear_norm", "frobenius_norm", "h0_surrogate_z"} <= set(whole.index)
+
+    # Of the whole model h0_total is the sum over matrices, h0_mean the mean.
+    drawn = [
+        [
+            homology.summarize_diagram(
+                homology.rips_diagrams(homology.spectrum_surrogate(matrix, seed=(42, name, layer, draw)), maxdim=0)[0]
+            )
+            for layer, matrix in weights.items()
+        ]
+        for draw in range(3)
+    ]
+    totals = [sum(bars["total"] for bars in draw) for draw in drawn]
+    means = [np.mean([bars["mean"] for bars in draw]) for draw in drawn]
+    for feature, values in zip(H0, (totals, means), strict=True):
+        assert row[surrogate(feature)] == pytest.approx(np.mean(values), rel=1e-12)
+        assert row[surrogate_error(feature)] == pytest.approx(np.std(values, ddof=1) / np.sqrt(3), rel=1e-9)
+
+
+def test_the_rows_stand_in_the_order_of_the_plan(plan, tmp_path):
+    train.train_missing(plan, tmp_path / "tables", tmp_path / "work")
+    for one in plan:
+        table = pd.read_csv(cells.file_of(tmp_path / "tables", "models", one.name))
+        assert list(table["model"]) == list(one.runs)
+        assert "cpu_s" not in table

@@ -1,0 +1,88 @@
+"""Paths: where a run keeps each kind of file, as patterns with wildcards, and where the project is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The folder of the project."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Path patterns of a run, with its folder in front; `plan.Producer` says what {span} stands for."""
+
+    run: str
+
+    logs: str = "logs"
+    tables: str = "tables"
+    figures: str = "figures"
+    record: str = "config.yaml"
+    findings: str = "confirm.json"
+    advice: str = "advice.json"
+    report: str = "report.html"
+    changes: str = "changes.patch"
+    explorer: str = "explorer.html"
+    tokens: str = "corpus/tokens.safetensors"
+    corpus: str = "corpus/corpus.json"
+
+    # Training: one file for each checkpoint, whatever one job trains. A job that trains a whole model writes the whole log.
+    checkpoint: str = "checkpoints/{model}/{span}.safetensors"
+    optimiser: str = "optimisers/{model}/{span}.safetensors"
+    sketch: str = "sketches/{model}/{span}.safetensors"
+    training_log: str = "training/{model}/{span}.parquet"
+    model_log: str = "training/{model}.parquet"
+    training_metrics: str = "metrics/training/{model}/{span}.parquet"
+    curve_metrics: str = "metrics/curves/{model}.parquet"
+
+    # Published checkpoints: what was downloaded, what was noted of it, and when it may be in the cache.
+    manifest: str = "checkpoints/{model}/{span}.json"
+    duplicates: str = "checkpoints/{model}/duplicates.json"
+    size: str = "checkpoints/{model}/{span}.size.json"
+    turn: str = "checkpoints/{model}/{span}.turn"
+    released: str = "checkpoints/{model}/{span}.released"
+
+    # Measurements.
+    features: str = "features/{source}/{model}/{span}.parquet"
+    diagrams: str = "diagrams/{source}/{model}/{span}.parquet"
+    distances: str = "distances/{source}/{model}.parquet"
+    trajectory_features: str = "features/trajectory/{model}.parquet"
+    ripser_check: str = "ripser/{model}/{span}.json"
+    clouds: str = "clouds/{model}/{span}.safetensors"
+    divergences: str = "divergences/{model}.parquet"
+    embedding_metrics: str = "metrics/embeddings/{model}/{span}.parquet"
+    surfaces: str = "landscape/surfaces/{model}/{span}.parquet"
+    densities: str = "landscape/densities/{model}/{span}.parquet"
+    profiles: str = "landscape/profiles/{model}/{span}.parquet"
+    path_surfaces: str = "landscape/path_surfaces/{model}.parquet"
+    path_profiles: str = "landscape/path_profiles/{model}.parquet"
+    trajectories: str = "landscape/trajectories/{model}.parquet"
+
+    @classmethod
+    def of(cls, name: str) -> "Paths":
+        """Return the patterns of the run of a name, relative to the working directory."""
+        run = f"results/{name}"
+        return cls(run, **{field.name: f"{run}/{field.default}" for field in fields(cls) if field.name != "run"})
+
+    def table(self, name: str) -> str:
+        """Return the Parquet file of a table."""
+        return f"{self.tables}/{name}.parquet"
+
+
+def each(pattern: str, models: Iterable[str], **wildcards: str) -> list[str]:
+    """Return the file of each model."""
+    return [pattern.format(model=model, **wildcards) for model in models]
+
+
+def twins(folder: str, names: Iterable[str], first: str, second: str) -> dict[str, str]:
+    """Return outputs in two formats: {name} with the suffix `first`, and {name}_{second} with the suffix `second`."""
+    names = list(names)
+    return {name: f"{folder}/{name}.{first}" for name in names} | {
+        f"{name}_{second}": f"{folder}/{name}.{second}" for name in names
+    }
+
+
+def page_files(page: str) -> list[str]:
+    """Return what a page is made of beside the library's code: a template, style sheets and scripts."""
+    folder = ROOT / "src" / "toposcale" / "pages"
+    return [str(path) for name in ("base", page) for path in sorted(folder.glob(f"{name}.*")) if path.suffix != ".py"]

@@ -1,0 +1,112 @@
+"""The tables of a run: what each is gathered from, which analyses make the others, and which figures are drawn of them."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import fresh
+from inputs import Inputs
+from paths import ROOT, Paths, each
+from plan import Plan, training_settings
+from toposcale.analysis import ANALYSES
+from toposcale.figures import FIGURES
+
+FRESH = ("fresh_features", "fresh_metrics", "fresh_models")
+"""The tables of the run with fresh seeds."""
+
+
+class RunTables:
+    """The tables of a run and what is made of them.
+
+    left_out: what says which revisions are no observations of their own. gathered: tables that only gather the files
+    of producers, with these files. analyses: those that this run has. made: the tables that they make. files: where each
+    table lies, or its files. figures: those whose tables and features this run has.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        plan, paths, config = inputs.plan, inputs.paths, inputs.plan.config
+        leave_out = config["hub"]["duplicates"] == "leave_out"
+        self.left_out = each(paths.duplicates, plan.published) if leave_out else []
+        self.gathered = _gathered(plan)
+        needed = {"scores": config["forecasts"]["metrics"]}  # scores are forecast if asked for
+        self.analyses = {name: analysis for name, analysis in ANALYSES.items() if needed.get(name, True)}
+        self.made = [table for analysis in self.analyses.values() for table in analysis.makes]
+        here = [*self.gathered, "vectors", "metrics", "models", "schedules", *self.made]
+        self.files: dict[str, str | list[str]] = {
+            **_fresh_files(fresh.fresh_run(config)),
+            "published": str(ROOT / "workflow/published_values.csv"),
+            "training": each(paths.model_log, [*plan.trained, *plan.monitored, *plan.loss_curves]),
+            "all_features": paths.table("features"),
+            **{table: paths.table(table) for table in here},
+        }
+        sources = {"metrics", *plan.sources}  # every run has metrics
+        self.figures = {
+            name: figure
+            for name, figure in FIGURES.items()
+            if set(figure.tables) <= set(self.files) and figure.source in sources
+        }
+
+    @property
+    def subjects(self) -> dict[str, list[str]]:
+        """Return the names of the figures of each subject."""
+        subjects = dict.fromkeys(figure.subject for figure in self.figures.values())
+        return {
+            subject: [name for name, figure in self.figures.items() if figure.subject == subject]
+            for subject in subjects
+        }
+
+
+def analysis_settings(plan: Plan) -> dict[str, Any]:
+    """Return what an analysis may be set by, by the name of its argument."""
+    config = plan.config
+    all_trained = set(plan.with_features) == set(plan.trained)
+    obstacle = "not all of its models are trained here, so name another run as confirm.run"
+    return {
+        **config["statistics"],
+        "tasks": config["metrics"]["tasks"],
+        "fractions": config["forecasts"]["fractions"],
+        "score_metrics": config["forecasts"]["metrics"],
+        "loss_metric": config["forecasts"]["loss"],
+        "decision": {key: config["decision"][key] for key in ("remaining", "multiples")},
+        "training_settings": training_settings(config["training"]),
+        "corpus_settings": {key: config["corpus"][key] for key in ("source", "train", "validation", "tokenizer")},
+        "seeds": config["seeds"],
+        "confirm": {
+            "run": fresh.fresh_run(config),
+            "obstacle": "" if all_trained or config["confirm"]["run"] else obstacle,
+        },
+    }
+
+
+def _gathered(plan: Plan) -> dict[str, list[str]]:
+    """Return the files that each table gathers; every run has a features table, the others where there are files."""
+    work, paths, sources = plan.work, plan.paths, plan.sources
+    moving = {
+        source: models
+        for source, models in sources.items()
+        if source != "weights" or plan.config["weights"]["distances"]
+    }
+    gathered = {
+        "features": [
+            *chain.from_iterable(work[source].files(paths.features, source=source) for source in sources),
+            *chain.from_iterable(each(paths.distances, models, source=source) for source, models in moving.items()),
+            *each(paths.trajectory_features, plan.with_trajectory),
+            *each(paths.divergences, plan.diverging),
+        ],
+        "diagrams": [
+            file for source in ("embeddings", "landscape") for file in work[source].files(paths.diagrams, source=source)
+        ],
+        "surfaces": work["landscape"].files(paths.surfaces),
+        "densities": work["landscape"].files(paths.densities),
+        "profiles": work["landscape"].files(paths.profiles) + each(paths.path_profiles, plan.with_path),
+        "path_surfaces": each(paths.path_surfaces, plan.with_path),
+        "trajectories": each(paths.trajectories, plan.with_path),
+    }
+    return {table: parts for table, parts in gathered.items() if parts or table == "features"}
+
+
+def _fresh_files(run: str) -> dict[str, str | list[str]]:
+    """Return the tables of the run with fresh seeds, by name; none of them before all are there."""
+    files = {name: Paths.of(run).table(name.removeprefix("fresh_")) for name in FRESH}
+    there = all(Path(file).exists() for file in files.values())
+    return {name: file if there else [] for name, file in files.items()}
