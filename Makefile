@@ -110,7 +110,7 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test $(VENV)/.peers
 	$(BIN)/python -m benchmarks $(ONLY)
 
-# The real null: how often each test finds what cannot be there, and what is, in every cell of the studies.
+# The real null: how often each test finds what cannot be there, and what is, in every configuration of the studies.
 nulls: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.nulls
 
@@ -130,7 +130,7 @@ ifneq ($(ONLY),analysis)
 endif
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.study2 studies/study2/tables results/study-2 results/study-2-wikitext
 
-# The third study, docs/study-3.md: cells whose tables are there are not trained again. It needs the text of WikiText-2, too.
+# The third study, docs/study-3.md: configurations whose tables are there are not trained again. It needs the text of WikiText-2, too.
 study-3: $(VENV)/.runtime
 ifneq ($(ONLY),analysis)
 	OMP_NUM_THREADS=1 PYTHONPATH=workflow $(BIN)/python -m studies.study3.train studies/study3/tables results/study-3

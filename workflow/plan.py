@@ -26,9 +26,9 @@ class Model:
     """One model of the run: its name, the entry of `models:` that it comes from, its seed and its checkpoints.
 
     gaps: why the checkpoints of other steps that are there are left out. not_runnable: why the checkpoints cannot read a
-    text, so that only their weights can be measured; empty where they can. cell: what the model shares with all others that
-    differ from it by their seeds alone. training: how a model of kind gpt is trained: `training:`, then what its entry and
-    the sweep say.
+    text, so that only their weights can be measured; empty where they can. configuration: what the model shares with
+    all others that differ from it by their seeds alone. training: how a model of kind gpt is trained: `training:`, then
+    what its entry and the sweep say.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Model:
     steps: tuple[int, ...]
     gaps: Mapping[int, str] = field(default_factory=dict)
     not_runnable: str = ""
-    cell: str = ""
+    configuration: str = ""
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,7 +60,7 @@ class Model:
     @property
     def facts(self) -> dict[str, Any]:
         """What the configuration, the plan and a monitor say of it: a row of the models table, None for unknown."""
-        facts = {"family": self.family, "entry": self.entry, "cell": self.cell, "seed": self.seed}
+        facts = {"family": self.family, "entry": self.entry, "configuration": self.configuration, "seed": self.seed}
         facts |= {key: self.settings.get(key) for key in _FACTS}
         schedule = facts["schedule"]
         if self.kind == model_kinds.GPT:
@@ -119,14 +119,14 @@ def _trained(run: sweep.Run, config: Mapping[str, Any]) -> Model:
     plan = training.get("schedule", sweep.trained_schedule({}, training))
     settings = {**config["models"][run.entry], "schedule": plan}
     steps = checkpoint_steps(training)
-    return Model(run.name, run.entry, run.seed, settings, steps, cell=run.cell, training=training)
+    return Model(run.name, run.entry, run.seed, settings, steps, configuration=run.configuration, training=training)
 
 
 def _from_elsewhere(name: str, seed: int, settings: Mapping[str, Any]) -> Model:
     """A model that is not trained here, with its checkpoints, ascending: those asked for, or all that are there."""
     asked = tuple(sorted(settings.get("steps", ())))
-    seed, cell = settings.get("seed", seed), settings.get("cell", name)
-    model = Model(name, name, seed, settings, asked, cell=cell)
+    seed, configuration = settings.get("seed", seed), settings.get("configuration", name)
+    model = Model(name, name, seed, settings, asked, configuration=configuration)
     if model.kind == model_kinds.MONITOR:
         folder = Folder(Path(settings["path"]), name)
         return replace(model, steps=tuple(folder.steps()), settings={**folder.facts(), **settings})

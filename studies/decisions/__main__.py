@@ -35,7 +35,7 @@ from toposcale.runs.training_run import TrainingRun
 from toposcale.training.schedules import planned
 
 FEATURES = ["neural_persistence", "frobenius_norm"]
-FACTS = ["model", "family", "entry", "cell", "seed", "n_parameters", "tokens_per_step", "final_step"]
+FACTS = ["model", "family", "entry", "configuration", "seed", "n_parameters", "tokens_per_step", "final_step"]
 PLAN = ["learning_rate", "warmup_steps", "shape"]
 POLICY_COLUMNS = ["n_decisions", "n_sure", "n_models", *MEANS[MEANS.index("share_best") :]]
 DIGITS = 6

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from studies.nulls.cells import Cell
+from studies.nulls.configurations import Configuration
 from studies.nulls.crossed import CrossedInnovations, rates
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import whole_model
@@ -33,7 +33,7 @@ from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
 LEVEL = 0.05
 GIVEN = ("weight_norm", "weight_norm_and_spectrum")
-FACTS = ["model", "cell", "seed", "n_parameters", "warmup_steps", "final_step"]
+FACTS = ["model", "configuration", "seed", "n_parameters", "warmup_steps", "final_step"]
 
 
 def seed_table(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -53,13 +53,13 @@ def seed_table(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     return own.merge(losses, on="model").merge(wide, on=["model", "step"], validate="one_to_one")
 
 
-def cells_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Cell]:
-    """A cell for each size, with the same seeds in the same order, from the tables of seeds."""
+def configurations_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Configuration]:
+    """A configuration for each size, with the same seeds in the same order, from the tables of seeds."""
     rows = pd.concat(tables, ignore_index=True)
-    rows["model"] = rows["cell"] + ".seed" + rows["seed"].astype(str)
+    rows["model"] = rows["configuration"] + ".seed" + rows["seed"].astype(str)
     names = [name for name in rows if name not in (*FACTS, "step", VALIDATION_LOSS)]
-    cells = []
-    for size, own in rows.sort_values(["seed", "step"]).groupby("cell"):
+    configurations = []
+    for size, own in rows.sort_values(["seed", "step"]).groupby("configuration"):
         features = own.melt(["model", "step"], names, "feature", "value").dropna(subset=["value"])
         features = features.assign(source="weights", layer="all")
         metrics = own[["model", "step"]].assign(metric=VALIDATION_LOSS, value=own[VALIDATION_LOSS])
@@ -67,8 +67,10 @@ def cells_of_seeds(tables: Sequence[pd.DataFrame]) -> list[Cell]:
         of_features, of_metrics = (
             {str(run): part for run, part in table.groupby("model", sort=False)} for table in (features, metrics)
         )
-        cells.append(Cell(str(size), of_features, of_metrics, (features, metrics, models), VALIDATION_LOSS))
-    return cells
+        configurations.append(
+            Configuration(str(size), of_features, of_metrics, (features, metrics, models), VALIDATION_LOSS)
+        )
+    return configurations
 
 
 class CrossedSeeds:
@@ -77,14 +79,20 @@ class CrossedSeeds:
     p, correlation (R, R, F): five sizes together, and the mean over sizes; p_alone (K, R, R, F): each size.
     """
 
-    def __init__(self, cells: Sequence[Cell], control: str) -> None:
+    def __init__(self, configurations: Sequence[Configuration], control: str) -> None:
         held = CONTROLS[control]
-        names = sorted(set.intersection(*(set(cell.series) for cell in cells)) - {*held.of_model})
-        varying = [name for name in names if not any(is_constant(cell.series[name]).any() for cell in cells)]
-        tests = [CrossedInnovations(cell, varying, held) for cell in cells]
+        names = sorted(
+            set.intersection(*(set(configuration.series) for configuration in configurations)) - {*held.of_model}
+        )
+        varying = [
+            name
+            for name in names
+            if not any(is_constant(configuration.series[name]).any() for configuration in configurations)
+        ]
+        tests = [CrossedInnovations(configuration, varying, held) for configuration in configurations]
         products = np.nan_to_num(np.array([test.products for test in tests]))
         statistics = np.nan_to_num(np.array([test.statistics for test in tests]))
-        self.features, self.seeds = varying, list(cells[0].models["seed"])
+        self.features, self.seeds = varying, list(configurations[0].models["seed"])
         self.p_alone: Floats = sign_flip_p_value(statistics, products)
         self.p: Floats = sign_flip_p_value(statistics.sum(axis=0), products.sum(axis=0))
         self.correlation: Floats = products.sum(axis=-1).mean(axis=0)
@@ -140,12 +148,12 @@ def seed_tables(tables: Sequence[pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
     """
     if len(tables) < 3:
         raise UserError(f"{len(tables)} seeds are there; the analysis needs three")
-    cells = cells_of_seeds(tables)
+    configurations = configurations_of_seeds(tables)
     parts: dict[str, list[pd.DataFrame]] = {"levels": [], "findings": [], "coming_back": []}
     for control in GIVEN:
-        if not all({*CONTROLS[control].of_model} <= set(cell.series) for cell in cells):
+        if not all({*CONTROLS[control].of_model} <= set(configuration.series) for configuration in configurations):
             continue
-        crossed = CrossedSeeds(cells, control)
+        crossed = CrossedSeeds(configurations, control)
         for name, part in parts.items():
             table = getattr(crossed, name)()
             table.insert(0, "control", control)

@@ -25,7 +25,7 @@ WITHIN = Control("whole and mean layer norm", NORMS[:2], missing="no norms at th
 """What the test within runs holds fixed; the squares too."""
 FOLLOWED = (*PRIMARY, *NORMS[:2], "h0_total_scaled", "weight_variance")
 """The features of every checkpoint; of the others, the study reads the value at 30% of the training alone."""
-CELLS, SEEDS = 15, 40
+CONFIGURATIONS, SEEDS = 15, 40
 PLANTED = 0.1
 """Innovation correlation of the noisy loss that the test within runs must find."""
 SEED = 42
@@ -34,11 +34,12 @@ SEED = 42
 def study_tables(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, draws: int = STUDY_DRAWS, seed: int = SEED
 ) -> dict[str, pd.DataFrame]:
-    """`primary`, the six tests with Holm's correction; `control`, what must be found; `cells`, the partial correlation of
-    each primary feature in each cell; and `exploratory`, everything else, corrected after Benjamini and Hochberg.
+    """`primary`, the six tests with Holm's correction; `control`, what must be found; `configurations`, the partial
+    correlation of each primary feature in each configuration; and `exploratory`, everything else, corrected after
+    Benjamini and Hochberg.
 
-    Columns: question, feature, n_models, n_cells, estimate (a correlation), its 95% interval, p and q. A primary test that
-    could not be made counts as p = 1.
+    Columns: question, feature, n_models, n_configurations, estimate (a correlation), its 95% interval, p and q. A
+    primary test that could not be made counts as p = 1.
     """
     tables = (features, metrics, models)
     between = between_rows("between", *tables, draws=draws, seed=seed)
@@ -54,26 +55,30 @@ def study_tables(
     return {
         "primary": primary.reset_index(),
         "control": _must_be_found(*tables, seed),
-        "cells": by_cell(*tables),
+        "configurations": by_configuration(*tables),
         "exploratory": exploratory.sort_values(["question", "p", "feature"], ignore_index=True),
     }
 
 
 def check_plan(models: pd.DataFrame) -> None:
     """UserError: the runs are not those of the plan. A study is analysed once, when all of it is there."""
-    sizes = models["cell"].value_counts()
-    if len(sizes) != CELLS or (sizes != SEEDS).any():
+    sizes = models["configuration"].value_counts()
+    if len(sizes) != CONFIGURATIONS or (sizes != SEEDS).any():
         raise UserError(
-            f"{len(models)} runs in {len(sizes)} cells; the plan has {CELLS} cells of {SEEDS}, and is analysed once, after "
-            "all runs are finished"
+            f"{len(models)} runs in {len(sizes)} configurations; the plan has {CONFIGURATIONS} configurations of {SEEDS}, "
+            "and is analysed once, after all runs are finished"
         )
 
 
-def by_cell(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
-    """The partial correlation of each primary feature in each cell, which the test between runs takes the mean of."""
+def by_configuration(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
+    """The partial correlation of each primary feature in each configuration, which the test between runs takes the mean
+    of."""
     read = early_values(features, metrics, models, VALIDATION_LOSS, NORMS)
     assert read is not None
-    rows = [{"cell": cell, **values} for cell, values in partial_correlations(read, PRIMARY).items()]
+    rows = [
+        {"configuration": configuration, **values}
+        for configuration, values in partial_correlations(read, PRIMARY).items()
+    ]
     return pd.DataFrame(rows)
 
 
@@ -88,7 +93,7 @@ def _exploratory(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataF
         within_rows("within, given the norm alone", asked, metrics, models, seed),
         within_rows("within", variance, metrics, models, seed, control=WITHIN),
     ]
-    text = models["cell"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
+    text = models["configuration"].str.contains("wikitext").map({True: "WikiText-2", False: "python-docs"})
     size = models["entry"].str.extract(r"^([a-z]+-\d+k)", expand=False)
     for groups in (text, size):
         for name, own in models.groupby(groups):

@@ -1,8 +1,9 @@
 """`python -m studies.study3.train TABLES WORK` trains what the plan has and TABLES lacks, small models first.
 
-A cell whose tables are complete is skipped. A finished run leaves its rows in WORK, so that an interruption loses one run;
-when all runs of a cell are there, the cell is written to TABLES. The functions are those that the jobs of the workflow
-call, with the same settings, so a run has the same losses and features as there (tests/unit/test_study_3_training.py).
+A configuration whose tables are complete is skipped. A finished run leaves its rows in WORK, so that an interruption
+loses one run; when all runs of a configuration are there, the configuration is written to TABLES. The functions are
+those that the jobs of the workflow call, with the same settings, so a run has the same losses and features as there
+(tests/unit/test_study_3_training.py).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import plan
 from studies import small_tables
 from studies.norms import MEAN_ROW_NORM
 from studies.study2.questions import FOLLOWED as EARLIER
-from studies.study3 import cells, measures
-from studies.study3.cells import Cell
+from studies.study3 import configurations, measures
+from studies.study3.configurations import Configuration
 from toposcale.analysis.over_seeds import EARLY, SHARE
 from toposcale.checkpoints.matrices import iterate_arrays
 from toposcale.features import weights
@@ -47,30 +48,35 @@ GAP_SHARES = (EARLY, SHARE, 0.5, 1.0)
 Rows = dict[str, pd.DataFrame]
 
 
-def train_missing(plan_cells: Sequence[Cell], tables: Path, work: Path) -> None:
-    """Train every cell that is not complete in `tables`."""
+def train_missing(plan_configurations: Sequence[Configuration], tables: Path, work: Path) -> None:
+    """Train every configuration that is not complete in `tables`."""
     trainer.configure_torch("cpu")
-    for cell in plan_cells:
-        if cells.complete(tables, cell):
-            print(f"{cell.name}: there", flush=True)
+    for configuration in plan_configurations:
+        if configurations.complete(tables, configuration):
+            print(f"{configuration.name}: there", flush=True)
             continue
-        train_cell(cell, tables, work)
-        done = sum(cells.complete(tables, one) for one in plan_cells)
-        print(f"{cell.name}: {len(cell.runs)} runs; {done} of {len(plan_cells)} cells", flush=True)
+        train_configuration(configuration, tables, work)
+        done = sum(configurations.complete(tables, one) for one in plan_configurations)
+        print(
+            f"{configuration.name}: {len(configuration.runs)} runs; {done} of {len(plan_configurations)} configurations",
+            flush=True,
+        )
 
 
-def train_cell(cell: Cell, tables: Path, work: Path) -> None:
-    """Train the runs of a cell that `work` does not have, and write the cell to `tables`."""
-    text = text_of(cell, work)
-    for name, run in cell.runs.items():
+def train_configuration(configuration: Configuration, tables: Path, work: Path) -> None:
+    """Train the runs of a configuration that `work` does not have, and write the configuration to `tables`."""
+    text = text_of(configuration, work)
+    for name, run in configuration.runs.items():
         if not (work / name).exists():
             started = time.process_time()
-            rows = trained(run, cell.config, text)
+            rows = trained(run, configuration.config, text)
             rows["models"]["cpu_s"] = round(time.process_time() - started, 1)
             write_run(rows, work / name)
-    for table in cells.TABLES:
-        parts = [pd.read_csv(work / name / f"{table}.csv") for name in cell.runs]
-        small_tables.write(pd.concat(parts, ignore_index=True), cells.file_of(tables, table, cell.name))
+    for table in configurations.TABLES:
+        parts = [pd.read_csv(work / name / f"{table}.csv") for name in configuration.runs]
+        small_tables.write(
+            pd.concat(parts, ignore_index=True), configurations.file_of(tables, table, configuration.name)
+        )
 
 
 def write_run(rows: Rows, folder: Path) -> None:
@@ -82,16 +88,16 @@ def write_run(rows: Rows, folder: Path) -> None:
     os.replace(unfinished, folder)
 
 
-def text_of(cell: Cell, work: Path) -> corpus.Corpus:
-    """The text of a cell, kept in `work`, since reading the documentation of Python takes seconds."""
-    settings = cell.config["corpus"]
+def text_of(configuration: Configuration, work: Path) -> corpus.Corpus:
+    """The text of a configuration, kept in `work`, since reading the documentation of Python takes seconds."""
+    settings = configuration.config["corpus"]
     path = work / f"corpus-{settings['source']}.safetensors"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         made = corpus.build_corpus(
             settings["source"],
             settings["tokenizer"],
-            context=cell.config["training"]["context"],
+            context=configuration.config["training"]["context"],
             vocab_size=settings["vocab_size"],
             train=settings["train"],
             validation=settings["validation"],
@@ -101,7 +107,7 @@ def text_of(cell: Cell, work: Path) -> corpus.Corpus:
 
 
 def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> Rows:
-    """The rows of one run: its tables of `cells.TABLES`."""
+    """The rows of one run: its tables of `configurations.TABLES`."""
     settings = run.training
     shape = GPTShape(
         text.vocab_size, settings["context"], *(int(run.settings[size]) for size in ("d_model", "n_layers", "n_heads"))
@@ -189,6 +195,6 @@ def processor() -> str:
 
 if __name__ == "__main__":
     try:
-        train_missing(cells.planned(Path()), *map(Path, sys.argv[1:]))
+        train_missing(configurations.planned(Path()), *map(Path, sys.argv[1:]))
     except UserError as error:
         sys.exit(f"toposcale: {error}")

@@ -62,7 +62,9 @@ def test_the_answer_on_following_is_that_of_scipy(screen):
     follow = {name for name, values in rho.items() if (values >= 0.5).all() or (values <= -0.5).all()}
     assert numbers(rf"{NUMBER} of {NUMBER}", said.verdict[1]) == [len(follow), len(rho)]
     norm = rho["frobenius_norm"]
-    three = numbers(rf"norm: rank correlation {NUMBER} \(median over cells; {NUMBER} to {NUMBER}\)", said.numbers[1])
+    three = numbers(
+        rf"norm: rank correlation {NUMBER} \(median over configurations; {NUMBER} to {NUMBER}\)", said.numbers[1]
+    )
     assert three == pytest.approx([np.median(norm), norm.min(), norm.max()], abs=0.005)
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from studies.paper_seeds.seeds import CrossedSeeds, cells_of_seeds, seed_table, seed_tables
+from studies.paper_seeds.seeds import CrossedSeeds, configurations_of_seeds, seed_table, seed_tables
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.pooled import joint_test
 from toposcale.io.errors import UserError
@@ -36,7 +36,7 @@ def tables_of(seed):
         metrics.append(pd.DataFrame(keys | {"value": loss}))
     names = [f"{size}.seed{seed}" for size in SIZES]
     facts = {"seed": seed, "n_parameters": 3000, "warmup_steps": 200, "final_step": 5000}
-    models = pd.DataFrame({"model": names, "cell": SIZES} | facts)
+    models = pd.DataFrame({"model": names, "configuration": SIZES} | facts)
     return pd.concat(features), pd.concat(metrics), models
 
 
@@ -46,7 +46,7 @@ def seeds():
 
 
 def test_the_test_of_a_seed_is_that_of_the_report(seeds):
-    crossed = CrossedSeeds(cells_of_seeds(seeds), "weight_norm")
+    crossed = CrossedSeeds(configurations_of_seeds(seeds), "weight_norm")
     assert crossed.seeds == list(range(8))
     assert "constant" not in crossed.features
     table = joint_test(*tables_of(3), CONTROLS["weight_norm"]).set_index("feature")["p"]
@@ -106,8 +106,8 @@ def test_the_page_has_the_levels_and_losses_of_the_eight_seeds(trained):
         runs = row["test"].replace("all", "five")
         assert f"| {words[row['control']]} | {runs} | {shares[0]} | {shares[1]} |" in page
     rows = pd.concat(trained)
-    ends = rows[rows["step"] == rows["final_step"]].groupby("cell")["validation_loss"]
-    each = rows.groupby(["cell", "seed"])
+    ends = rows[rows["step"] == rows["final_step"]].groupby("configuration")["validation_loss"]
+    each = rows.groupby(["configuration", "seed"])
     against = {
         name: each[[name, "validation_loss"]].apply(lambda run: run.corr("spearman").iloc[0, 1])
         for name in ("neural_persistence", "h0_total", "frobenius_norm")

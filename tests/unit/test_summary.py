@@ -110,12 +110,14 @@ NORM = "Which say something beyond the norm of the weights?"
 
 def test_who_follows_the_loss_beside_the_norm():
     text = answers()["Which features follow the validation loss?"]
-    assert text.startswith("3 of 4. 3 of 4 features follow it in every cell that has both. Drift alone can cause that.")
+    assert text.startswith(
+        "3 of 4. 3 of 4 features follow it in every configuration that has both. Drift alone can cause that."
+    )
     assert (
         "The closest topological feature is H₀ total persistence of the weights. The norm of the weights follows it too."
         in text
     )
-    assert "rank correlation -0.97 (median over cells; -0.98 to -0.95)" in text
+    assert "rank correlation -0.97 (median over configurations; -0.98 to -0.95)" in text
     assert "norm: rank correlation -0.98" in text
 
 
@@ -147,7 +149,7 @@ def test_what_a_search_found_is_told_as_found_in_a_search_until_it_is_confirmed(
     assert said[AGAIN].startswith("Not tested. 1 finding of a search: confirm it: make confirm CONFIG=...")
     both = pd.concat([confirmations(n_seeds=8), confirmations(question="beyond_the_spectrum")])
     first = answers(confirmation=both)["In one sentence"]
-    assert "with 8 seeds a cell" in first
+    assert "with 8 seeds a configuration" in first
     assert "(1 beyond the spectrum)" in first
     assert AGAIN not in answers(NOTHING_FOUND)
 

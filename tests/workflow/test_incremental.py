@@ -139,7 +139,7 @@ CHANGES = {
     "models.{name}.tokens_per_step": (7, {"models_table"}),
     "models.{name}.tokenizer": ("tokenizer", {"embeddings", "loss_landscape"}),
     "models.{name}.family": ("other", {"models_table"}),
-    "models.{name}.cell": ("one", {"models_table"}),
+    "models.{name}.configuration": ("one", {"models_table"}),
     "models.{name}.seed": (7, {"models_table"}),
     "models.{name}.n_parameters": (7, {"models_table"}),
     "models.{name}.final_step": (7, {"models_table"}),
@@ -264,7 +264,7 @@ def changed(key, value):
         if section == "{name}":
             names = {"repo": "published", "revisions": "published", "tokens_per_step": "published"}
             names |= {"tokenizer": "published", "n_parameters": "curve", "final_step": "curve"}
-            names |= {"cell": "published", "seed": "published"}
+            names |= {"configuration": "published", "seed": "published"}
             names |= {"warmup_steps": "curve"} if len(sections) == 2 else {}
             part = part[names.get(last, "one")]
         else:

@@ -38,7 +38,7 @@ def published(workspace):
             "revisions": "step{step}",
             "steps": [*STEPS[:-1], STEPS[-1] - 1, STEPS[-1]],
             "tokens_per_step": 1024,
-            "cell": "sisters",
+            "configuration": "sisters",
             "seed": 7,
         }
     }
@@ -61,7 +61,7 @@ def test_from_repositories_to_the_report(hub, published):
     assert (metrics[metrics["metric"] == "perplexity"]["value"] > 1).all()
     assert set(metrics["step"]) == {STEPS[0], STEPS[-1]}
     models = pd.read_parquet(published.results / "tables" / "models.parquet").set_index("model")
-    assert models.loc["tiny", ["cell", "seed"]].tolist() == ["sisters", 7]
+    assert models.loc["tiny", ["configuration", "seed"]].tolist() == ["sisters", 7]
     # The first model is the one without weights, so that nothing could be held against ripser.
     [check] = published.results.glob("ripser/gguf/*.json")
     assert json.loads(check.read_text())["clouds"] == []

@@ -75,10 +75,10 @@ MODELS_OF = {source: list(work.steps) for source, work in WORK.items() if source
 def one_of(names):
     """A wildcard constraint: one of some names, or nothing where there are none.
 
-    Runs of one cell of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
+    Runs of one configuration of a sweep share a pattern: Snakemake compiles the whole for every output of a rule.
     """
-    cells = {re.escape(f"{MODELS[name].cell}.seed") + r"\d+": None for name in names if name in SWEPT}
-    return "|".join([*(re.escape(name) for name in names if name not in SWEPT), *cells]) or "$."
+    configurations = {re.escape(f"{MODELS[name].configuration}.seed") + r"\d+": None for name in names if name in SWEPT}
+    return "|".join([*(re.escape(name) for name in names if name not in SWEPT), *configurations]) or "$."
 
 
 wildcard_constraints:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.questions import LEVEL, NOT_TESTED, YES
-from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, cells_of, headline_metric, whole_model
+from toposcale.analysis.series import PAIR_KEY, SERIES_KEY, configurations_of, headline_metric, whole_model
 from toposcale.analysis.verdicts import pooled_verdicts, verdicts_on_features
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
@@ -34,7 +34,7 @@ def findings_tables(
     tested = asked[asked["p"].notna()]
     rows = tested.assign(
         n_searched=tested.groupby("question")["p"].transform("size"),
-        n_seeds=int(pd.Series(cells_of(models)).value_counts().max()) if len(models) else 0,
+        n_seeds=int(pd.Series(configurations_of(models)).value_counts().max()) if len(models) else 0,
     )[tested["answer"] == YES]
     rows["direction"] = np.where(rows["estimate"] > 0, "positive", "negative")
     table = schemas.TABLES["findings"]

@@ -1,6 +1,6 @@
 """Where the false-positive rates of the tests were measured, and what of a run lies outside of it.
 
-`make nulls` measures them on the cells of the three studies; docs/statistics.md has the table.
+`make nulls` measures them on the configurations of the three studies; docs/statistics.md has the table.
 """
 
 from collections.abc import Collection

@@ -39,7 +39,7 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
         return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
     followers = correlated[correlated["answer"] == YES]
     count = f"{len(followers)} of {len(correlated)}"
-    text = f"{count} features follow it in every cell that has both. Drift alone can cause that."
+    text = f"{count} features follow it in every configuration that has both. Drift alone can cause that."
     numbers = []
     topological = followers[is_topology(followers)]
     if len(topological):
@@ -107,7 +107,7 @@ def counted(tested: pd.DataFrame) -> str:
 
 
 def coinciding(pooled: pd.DataFrame) -> str:
-    """That the rank correlations given the norm and given the step are the same in every cell, where they are."""
+    """That the rank correlations given the norm and given the step are the same in every configuration, where they are."""
     by_series = pooled.set_index(SERIES_KEY)
     norm, step = (by_series[by_series["control"] == name] for name in ("weight_norm", "step"))
     columns = ["spearman", "spearman_lowest", "spearman_highest"]
@@ -140,7 +140,7 @@ def is_topology(rows: pd.DataFrame) -> np.ndarray:
 
 def _rho(row: pd.Series) -> str:
     low, high = row["spearman_lowest"], row["spearman_highest"]
-    return f"rank correlation {row['estimate']:.2f} (median over cells; {low:.2f} to {high:.2f})"
+    return f"rank correlation {row['estimate']:.2f} (median over configurations; {low:.2f} to {high:.2f})"
 
 
 def name_of(row: pd.Series) -> str:

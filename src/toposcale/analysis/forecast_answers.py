@@ -46,8 +46,8 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     """Each method that reads topology against the best that reads the loss alone or the size alone.
 
     At the smallest share of training. Yes only for a method whose gain is above 0 with its interval and passes Holm's
-    correction for all of them, over at least `FEWEST_FOR_A_VERDICT` cells that both forecast; the seeds of a cell count
-    once.
+    correction for all of them, over at least `FEWEST_FOR_A_VERDICT` configurations that both forecast; the seeds of a
+    configuration count once.
     """
     rows = _first(evaluation)
     rivals = rows[rows["method"] == rows["baseline"]]

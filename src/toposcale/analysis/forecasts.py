@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from toposcale.analysis.series import cells_of
+from toposcale.analysis.series import configurations_of
 from toposcale.analysis.training_runs import trainings_from_tables
 from toposcale.io import schemas
 from toposcale.io.errors import NoForecast
@@ -43,7 +43,7 @@ def forecast_tables(
     """The tables forecasts and forecast_evaluation."""
     trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules, vectors=vectors)
     forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
-    evaluated = evaluate(forecasts, trainings, cells_of(models), resamples=resamples, seed=seed)
+    evaluated = evaluate(forecasts, trainings, configurations_of(models), resamples=resamples, seed=seed)
     return {"forecasts": forecasts, "forecast_evaluation": evaluated}
 
 
@@ -132,7 +132,7 @@ def _row(training: TrainingRun, raw: Prediction, shown: Prediction, coverage: fl
 def evaluate(
     forecasts: pd.DataFrame,
     trainings: Sequence[TrainingRun] = (),
-    cells: Mapping[str, str] | None = None,
+    configurations: Mapping[str, str] | None = None,
     *,
     resamples: int = 1000,
     permutations: int = 200,
@@ -140,22 +140,22 @@ def evaluate(
 ) -> pd.DataFrame:
     """The `forecast_evaluation` table: one row for each fraction and method.
 
-    Errors are averaged over the seeds of a cell first; cells: the cell of each model, one that is not in it is one of its
-    own. Intervals are 95% bootstraps over cells. The baseline is the method of `RIVALS` with the least error among those
-    that forecast at least `MOST_OF_THEM` of the models that any of them does; it is compared with over the cells that both
-    forecast, by a two-sided signed-rank test. permutations: for ridge, with `trainings` given, the final losses are dealt
-    out at random so often, the own deal counted.
+    Errors are averaged over the seeds of a configuration first; configurations: the configuration of each model, one
+    that is not in it is one of its own. Intervals are 95% bootstraps over configurations. The baseline is the method of
+    `RIVALS` with the least error among those that forecast at least `MOST_OF_THEM` of the models that any of them does;
+    it is compared with over the configurations that both forecast, by a two-sided signed-rank test. permutations: for
+    ridge, with `trainings` given, the final losses are dealt out at random so often, the own deal counted.
     """
     rows = []
-    cells = cells or {}
+    configurations = configurations or {}
     for _, group in forecasts.groupby(["fraction", "method"], sort=True):
         fraction, method = group["fraction"].iloc[0], group["method"].iloc[0]
         here = forecasts[forecasts["fraction"] == fraction]
         best = _best_rival(here)
         row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": best}
-        row |= _accuracy(group, cells, resamples, seed)
-        row |= _against_baseline(group, here[here["method"] == best], cells, resamples, seed)
-        power_law = _against_baseline(group, here[here["method"] == "power_law"], cells, resamples, seed)
+        row |= _accuracy(group, configurations, resamples, seed)
+        row |= _against_baseline(group, here[here["method"] == best], configurations, resamples, seed)
+        power_law = _against_baseline(group, here[here["method"] == "power_law"], configurations, resamples, seed)
         row["over_power_law_percent"] = power_law.get("improvement_percent", np.nan)
         if method.startswith("ridge") and len(trainings):
             row |= _permutation(method, fraction, trainings, row["mae"], permutations, seed)
@@ -173,16 +173,16 @@ def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[f
     return float(low), float(high)
 
 
-def _sizes_by_cell(errors: pd.Series, models: pd.Series, cells: Mapping[str, str]) -> np.ndarray:
-    """Absolute errors, averaged over the seeds of a cell: one for each cell."""
-    return errors.abs().groupby(models.map(lambda model: cells.get(model, model))).mean().to_numpy(np.float64)
+def _sizes_by_configuration(errors: pd.Series, models: pd.Series, configurations: Mapping[str, str]) -> np.ndarray:
+    """Absolute errors, averaged over the seeds of a configuration: one for each configuration."""
+    return errors.abs().groupby(models.map(lambda model: configurations.get(model, model))).mean().to_numpy(np.float64)
 
 
-def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int) -> dict[str, Any]:
+def _accuracy(group: pd.DataFrame, configurations: Mapping[str, str], resamples: int, seed: int) -> dict[str, Any]:
     from scipy.stats import spearmanr  # slow to import: see docs/performance.md
 
     usable = group[group["forecast"].notna() & group["actual"].notna()]
-    errors = _sizes_by_cell(usable["error"], usable["model"], cells)
+    errors = _sizes_by_configuration(usable["error"], usable["model"], configurations)
     low, high = bootstrap_interval(errors, resamples, seed)
     varied = len(usable) >= 3 and usable["forecast"].nunique() > 1 and usable["actual"].nunique() > 1
     # Of intervals calibrated on the other ones of fewer than 20 runs exactly one misses, whatever the method.
@@ -199,13 +199,15 @@ def _accuracy(group: pd.DataFrame, cells: Mapping[str, str], resamples: int, see
 
 
 def _against_baseline(
-    group: pd.DataFrame, baseline: pd.DataFrame, cells: Mapping[str, str], resamples: int, seed: int
+    group: pd.DataFrame, baseline: pd.DataFrame, configurations: Mapping[str, str], resamples: int, seed: int
 ) -> dict[str, Any]:
     from scipy.stats import wilcoxon  # slow to import: see docs/performance.md
 
     pair = group.merge(baseline[["model", "error"]], on="model", suffixes=("", "_baseline"))
     pair = pair.dropna(subset=["error", "error_baseline"])
-    errors, base = (_sizes_by_cell(pair[name], pair["model"], cells) for name in ("error", "error_baseline"))
+    errors, base = (
+        _sizes_by_configuration(pair[name], pair["model"], configurations) for name in ("error", "error_baseline")
+    )
     if len(errors) < 2 or base.sum() == 0:
         return {"n_compared": len(errors)}
     draws = np.random.default_rng(seed).integers(0, len(errors), size=(resamples, len(errors)))

@@ -1,4 +1,4 @@
-"""Tests over the seeds of a cell: run permutation, and what tells which run of a cell ends lower."""
+"""Tests over the seeds of a configuration: run permutation, and what tells which run of a configuration ends lower."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, cells_of, warmups_of, whole_model
+from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import BetweenRuns, between_runs
@@ -19,7 +19,7 @@ from toposcale.statistics.permutations import DRAWS, with_more_draws
 from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs
 from toposcale.statistics.testable import MIN_FOR_TEST
 
-NO_SEEDS = f"no cell has {MIN_SEEDS} seeds"
+NO_SEEDS = f"no configuration has {MIN_SEEDS} seeds"
 EARLY, SHARE = 0.2, 0.3
 """Shares of training at which the losses, and at the later one the features, are read."""
 NEARLY = 0.99
@@ -31,19 +31,28 @@ def run_permutation_table(
 ) -> pd.DataFrame:
     """Innovations of whole-model features with the losses of their own run against those of its sister runs.
 
-    Cells of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all checkpoints: what
-    the runs of a cell share cancels. A row for each feature that has the same checkpoints in all of these runs.
+    Configurations of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all
+    checkpoints: what the runs of a configuration share cancels. A row for each feature that has the same checkpoints in
+    all of these runs.
     """
     parts = []
     for paired in paired_innovations(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
-        counts = {"n_runs": len(paired.cells), "n_cells": len(set(paired.cells)), "n": paired.n}
-        parts.append(_rows(paired.keys, metric, partial(_permuted, correlations, paired.cells, seed), **counts))
+        counts = {
+            "n_runs": len(paired.configurations),
+            "n_configurations": len(set(paired.configurations)),
+            "n": paired.n,
+        }
+        parts.append(
+            _rows(paired.keys, metric, partial(_permuted, correlations, paired.configurations, seed), **counts)
+        )
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
-def _permuted(correlations: Floats, cells: Sequence[str], seed: int, chosen: Any, draws: int) -> RunPermutation:
-    return permute_pairs(correlations[chosen], cells, draws=draws, seed=seed)
+def _permuted(
+    correlations: Floats, configurations: Sequence[str], seed: int, chosen: Any, draws: int
+) -> RunPermutation:
+    return permute_pairs(correlations[chosen], configurations, draws=draws, seed=seed)
 
 
 def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any], **counts: int) -> pd.DataFrame:
@@ -54,13 +63,13 @@ def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any]
 
 
 class Paired(NamedTuple):
-    """Innovations of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n checkpoints, the cell
-    and the controls of each run, and the S keys."""
+    """Innovations of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n checkpoints, the
+    configuration and the controls of each run, and the S keys."""
 
     keys: list[tuple[str, ...]]
     x: list[Floats]
     y: list[Floats]
-    cells: list[str]
+    configurations: list[str]
     controls: list[Floats]
     n: int
 
@@ -73,10 +82,11 @@ def paired_innovations(
     metric: str,
     control: Control = CONTROLS["weight_norm"],
 ) -> Iterator[Paired]:
-    """What `run_permutation_table` permutes: the features that all runs of full cells have on the same checkpoints."""
-    warmups, cells = warmups_of(models), full_cells(features, metrics, models, metric)
-    inside = whole_model(features[features["model"].isin(cells)])
-    losses = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
+    """What `run_permutation_table` permutes: the features that all runs of full configurations have on the same
+    checkpoints."""
+    warmups, configurations = warmups_of(models), full_configurations(features, metrics, models, metric)
+    inside = whole_model(features[features["model"].isin(configurations)])
+    losses = metrics[(metrics["metric"] == metric) & metrics["model"].isin(configurations)]
     grids: dict[tuple[float, ...], dict[str, Aligned]] = {}
     for group in aligned_series(inside, losses, control):
         cut, reason = group.testable(warmups)
@@ -85,10 +95,10 @@ def paired_innovations(
             runs = grids.setdefault(tuple(used.steps), {})
             # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
             runs[group.model] = runs[group.model].beside(used) if group.model in runs else used
-    names = sorted(cells)
+    names = sorted(configurations)
     for steps in sorted(grids):
         runs = grids[steps]
-        if set(runs) != set(cells):
+        if set(runs) != set(configurations):
             continue
         keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
         keys = sorted(set.intersection(*map(set, keys_of.values())))
@@ -99,7 +109,7 @@ def paired_innovations(
                 keys,
                 [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
                 [innovations(runs[name].targets, controls[name]).values for name in names],
-                [cells[name] for name in names],
+                [configurations[name] for name in names],
                 [lagged(controls[name]) for name in names],
                 len(steps),
             )
@@ -108,9 +118,11 @@ def paired_innovations(
 def between_runs_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full cells.
+    """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full
+    configurations.
 
-    Given, with slopes of each cell: the metric at `EARLY` and `SHARE`, the latter's square, and the weight norm at `SHARE`.
+    Given, with slopes of each configuration: the metric at `EARLY` and `SHARE`, the latter's square, and the weight
+    norm at `SHARE`.
     """
     read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
     if read is None:
@@ -121,37 +133,37 @@ def between_runs_table(
 
 class EarlyValues(NamedTuple):
     """What the test between runs compares: features at `SHARE` (a row for each key, a column for each run), the final value
-    of the metric (R,), the controls (C, R), and the cell of each run."""
+    of the metric (R,), the controls (C, R), and the configuration of each run."""
 
     features: pd.DataFrame
     outcome: Floats
     controls: Floats
-    cells: list[str]
+    configurations: list[str]
 
     def test(self, seed: int, chosen: Any = slice(None), draws: int = DRAWS) -> BetweenRuns:
         """The test of the features at some places."""
         values = self.features.to_numpy(np.float64)[chosen]
-        return between_runs(values, self.outcome, self.cells, self.controls, draws=draws, seed=seed)
+        return between_runs(values, self.outcome, self.configurations, self.controls, draws=draws, seed=seed)
 
 
 def early_values(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str, norms: Sequence[str]
 ) -> EarlyValues | None:
-    """The finished runs of full cells, for `between_runs_table`; None where a control is not there."""
+    """The finished runs of full configurations, for `between_runs_table`; None where a control is not there."""
     ends = dict(zip(models["model"], models["final_step"], strict=True)) if "final_step" in models else {}
     last = metrics[metrics["metric"] == metric].groupby("model")["step"].max()
     finished = [model for model, step in last.items() if not step < NEARLY * ends.get(model, np.nan)]
-    cells = full_cells(features, metrics[metrics["model"].isin(finished)], models, metric)
-    chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(cells)]
+    configurations = full_configurations(features, metrics[metrics["model"].isin(finished)], models, metric)
+    chosen = metrics[(metrics["metric"] == metric) & metrics["model"].isin(configurations)]
     losses = {share: value_at_share(chosen, ["metric"], share, ends) for share in (EARLY, SHARE, 1.0)}
-    early = value_at_share(whole_model(features[features["model"].isin(cells)]), SERIES_KEY, SHARE, ends)
+    early = value_at_share(whole_model(features[features["model"].isin(configurations)]), SERIES_KEY, SHARE, ends)
     norm_keys = [WEIGHT_NORM._replace(feature=norm) for norm in norms]
-    if not cells or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
+    if not configurations or not set(norm_keys) <= set(early.index) or any(table.empty for table in losses.values()):
         return None
-    names = sorted(cells)
+    names = sorted(configurations)
     final, now, before = (losses[share].reindex(columns=names).to_numpy()[0] for share in (1.0, SHARE, EARLY))
-    labels = pd.Series([cells[name] for name in names])
-    # Around the mean of the cell, where the square is far from a line.
+    labels = pd.Series([configurations[name] for name in names])
+    # Around the mean of the configuration, where the square is far from a line.
     square = (pd.Series(now) - pd.Series(now).groupby(labels).transform("mean")) ** 2
     early = early.reindex(columns=names)
     controls = np.vstack([before, now, square, early.loc[norm_keys].to_numpy(np.float64)])
@@ -160,12 +172,18 @@ def early_values(
     return EarlyValues(early.dropna(), final, controls, labels.tolist())
 
 
-def full_cells(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str) -> dict[str, str]:
-    """The cell of each run with features and the metric, of cells that have `MIN_SEEDS` such runs."""
+def full_configurations(
+    features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str
+) -> dict[str, str]:
+    """The configuration of each run with features and the metric, of configurations that have `MIN_SEEDS` such runs."""
     measured = set(features["model"]) & set(metrics.loc[metrics["metric"] == metric, "model"])
-    cells = {model: cell for model, cell in cells_of(models).items() if model in measured}
-    n_runs = Counter(cells.values())
-    return {model: cell for model, cell in cells.items() if n_runs[cell] >= MIN_SEEDS}
+    configurations = {
+        model: configuration for model, configuration in configurations_of(models).items() if model in measured
+    }
+    n_runs = Counter(configurations.values())
+    return {
+        model: configuration for model, configuration in configurations.items() if n_runs[configuration] >= MIN_SEEDS
+    }
 
 
 def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:

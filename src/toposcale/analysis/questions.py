@@ -16,7 +16,8 @@ from toposcale.analysis.simulated_features import SimulatedEarlyFeatures, Simula
 LEVEL = 0.05
 """A question that is tested is answered yes where q is at most this."""
 CLOSE = 0.5
-"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every cell."""
+"""A feature follows the metric where the Spearman correlation is at least so large, with one sign in every
+configuration."""
 YES, NO, NOT_TESTED = "yes", "no", "not tested"
 
 
@@ -38,7 +39,7 @@ class Question:
     asks: str
     control: str
     asked: str = "every feature, layer and metric; each run, and all runs together"
-    shows: str = "innovation correlation; over runs the median over cells"
+    shows: str = "innovation correlation; over runs the median over configurations"
     beyond: str = ""
     given: str = ""
     estimate: str = "innovation_correlation"
@@ -56,16 +57,16 @@ class Question:
         return self.estimate != "spearman"
 
 
-_SEEDS = "features of whole models, on the headline metric; all runs of cells with at least 8 seeds"
+_SEEDS = "features of whole models, on the headline metric; all runs of configurations with at least 8 seeds"
 
 QUESTIONS = {
     question.name: question
     for question in (
         Question(
             "follows_the_loss",
-            "Does the feature follow the metric, with one sign in every cell? Drift alone can cause that.",
+            "Does the feature follow the metric, with one sign in every configuration? Drift alone can cause that.",
             NOTHING,
-            shows="Spearman correlation; over runs the median over cells",
+            shows="Spearman correlation; over runs the median over configurations",
             given="as it is",
             estimate="spearman",
         ),
@@ -94,7 +95,7 @@ QUESTIONS = {
             simulation=partial(SimulatedFeatures, control=CONTROLS["weight_norm_and_variance"]),
         ),
         Question(
-            "within_cells",
+            "within_configurations",
             "Do the feature's innovations go with the loss of its own run more than with those of its sister runs?",
             "weight_norm",
             asked=_SEEDS,
@@ -104,7 +105,7 @@ QUESTIONS = {
         ),
         Question(
             "between_runs",
-            "Does the feature at 30% of training tell which run of a cell ends lower, beyond the loss by then?",
+            "Does the feature at 30% of training tell which run of a configuration ends lower, beyond the loss by then?",
             "loss_and_weight_norm",
             asked=_SEEDS,
             shows="partial correlation of the final value of the metric with the feature",

@@ -38,14 +38,15 @@ def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str |
     return next((name for name in preferred if name in names), None)
 
 
-def cells_of(models: pd.DataFrame) -> dict[str, str]:
-    """The cell of each model, what runs share but for their seed: its column `cell`, else `entry`, else the model."""
-    cells = models["model"].astype(str)
-    for column in ("entry", "cell"):
+def configurations_of(models: pd.DataFrame) -> dict[str, str]:
+    """The configuration of each model, what runs share but for their seed: its column `configuration`, else `entry`,
+    else the model."""
+    configurations = models["model"].astype(str)
+    for column in ("entry", "configuration"):
         if column in models:
             facts = models[column].fillna("").astype(str)
-            cells = facts.where(facts != "", cells)
-    return dict(zip(models["model"], cells, strict=True))
+            configurations = facts.where(facts != "", configurations)
+    return dict(zip(models["model"], configurations, strict=True))
 
 
 def warmups_of(models: pd.DataFrame) -> dict[str, float]:

@@ -8,9 +8,9 @@ from toposcale.analysis.false_positives import BETWEEN, TOGETHER
 from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
-from toposcale.analysis.series import Aligned, aligned_series, cells_of, warmups_of, whole_model
+from toposcale.analysis.series import Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.between_runs import between_runs, fit_of_cell
+from toposcale.statistics.between_runs import between_runs, fit_of_configuration
 from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.innovations import Innovations, innovation_test, innovations, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
@@ -40,7 +40,7 @@ class SimulatedFeatures:
                 best[group.model] = cut
         self.names = sorted(best)
         self.runs = [best[model] for model in self.names]
-        self._weights = run_weights(set(best), cells_of(models))
+        self._weights = run_weights(set(best), configurations_of(models))
 
     @property
     def n_points(self) -> int:
@@ -67,7 +67,7 @@ class SimulatedFeatures:
 
 
 class SimulatedEarlyFeatures:
-    """Simulated features at 30% of training, of the finished runs in cells of enough seeds.
+    """Simulated features at 30% of training, of the finished runs in configurations of enough seeds.
 
     names: the models; none where a control is not there.
     """
@@ -81,19 +81,19 @@ class SimulatedEarlyFeatures:
         self.names = [] if self._read is None else list(self._read.features.columns)
 
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """One feature for each of `effects`, its partial correlation with the final metric in each cell before chance: the
-        correlations that the test measures, and its p-values."""
+        """One feature for each of `effects`, its partial correlation with the final metric in each configuration before
+        chance: the correlations that the test measures, and its p-values."""
         assert self._read is not None
-        _, outcome, controls, cells = self._read
+        _, outcome, controls, configurations = self._read
         random = np.random.default_rng([seed, purpose])
         values = random.standard_normal((len(effects), len(outcome)))
-        for cell in dict.fromkeys(cells):
-            members = np.flatnonzero([other == cell for other in cells])
-            fit = fit_of_cell(values, outcome[None], controls, members)
+        for configuration in dict.fromkeys(configurations):
+            members = np.flatnonzero([other == configuration for other in configurations])
+            fit = fit_of_configuration(values, outcome[None], controls, members)
             noise, _ = orthogonal_to(values[:, members], fit.design)
             signal = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
             values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
-        test = between_runs(values, outcome, cells, controls, draws=SIMULATION_DRAWS, seed=seed)
+        test = between_runs(values, outcome, configurations, controls, draws=SIMULATION_DRAWS, seed=seed)
         return test.correlation, test.p
 
 

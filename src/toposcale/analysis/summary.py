@@ -108,7 +108,7 @@ def found_sentence(findings: pd.DataFrame, confirmation: pd.DataFrame, metric: s
     if (findings["answer"] == NOT_TESTED).all():
         of_spectrum = confirmation[confirmation["question"] == "beyond_the_spectrum"]
         also = len(findings.merge(of_spectrum, on=SERIES_KEY))
-        seeds = "one seed" if clearest["n_seeds"] == 1 else f"{clearest['n_seeds']} seeds a cell"
+        seeds = "one seed" if clearest["n_seeds"] == 1 else f"{clearest['n_seeds']} seeds a configuration"
         return (
             f"Found in a search of {clearest['n_searched']} features, with {seeds}: {count} with {tells} "
             f"({also or 'none'} beyond the spectrum); {clearest['reason']}."

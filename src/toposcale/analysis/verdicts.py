@@ -14,7 +14,7 @@ from scipy.spatial.distance import squareform
 
 from toposcale.analysis import series
 from toposcale.analysis.correlations import RESAMPLES, correlation_table
-from toposcale.analysis.over_seeds import NO_SEEDS, full_cells
+from toposcale.analysis.over_seeds import NO_SEEDS, full_configurations
 from toposcale.analysis.partial_correlations import partial_correlation_table
 from toposcale.analysis.pooled import pooled_table
 from toposcale.analysis.questions import CLOSE, LEVEL, NO, NOT_TESTED, QUESTIONS, YES, Question
@@ -41,9 +41,9 @@ def verdict_tables(
     """Every table behind the verdicts, by name, from the features, the metrics and the models alone.
 
     features: model, step, source, layer, feature, value; metrics: model, step, metric, value; models: model, and where they
-    are known warmup_steps, cell (what runs share but for their seed) and final_step. Hand it features that cannot know the
-    losses, such as those of another run under this one's name, and nothing should be found. tasks: `metrics.tasks`.
-    ValueError where a column is missing.
+    are known warmup_steps, configuration (what runs share but for their seed) and final_step. Hand it features that
+    cannot know the losses, such as those of another run under this one's name, and nothing should be found. tasks:
+    `metrics.tasks`. ValueError where a column is missing.
     """
     series.require(features=features, metrics=metrics, models=models)
     if set(features["model"]).isdisjoint(metrics["model"]):
@@ -82,7 +82,7 @@ def verdicts_on_features(
         "pooled_correlations": pooled_table(features, metrics, models, correlations),
         "over_seeds": schemas.TABLES["over_seeds"].frame(pd.concat(over_seeds) if over_seeds else []),
     }
-    has_seeds = headline is not None and bool(full_cells(features, metrics, models, headline))
+    has_seeds = headline is not None and bool(full_configurations(features, metrics, models, headline))
     return tables | {"verdicts": verdict_table(**tables, headline=headline, has_seeds=has_seeds)}
 
 
@@ -102,8 +102,8 @@ def verdict_table(
     """One row per (run or "pooled", source, layer, feature, metric, question), from the tables of those names.
 
     A question has no row where it is not asked. One that is tested is answered yes where q is at most `LEVEL`; following
-    the metric is |Spearman| of at least `CLOSE`, with one sign in every cell. headline: the metric of the tests over seeds;
-    has_seeds: whether a cell has enough of them.
+    the metric is |Spearman| of at least `CLOSE`, with one sign in every configuration. headline: the metric of the
+    tests over seeds; has_seeds: whether a configuration has enough of them.
     """
     parts = []
     for question in QUESTIONS.values():
@@ -117,7 +117,7 @@ def verdict_table(
 
 
 def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataFrame) -> pd.DataFrame:
-    """Estimate, range over cells, p and reason of each run, and of all runs."""
+    """Estimate, range over configurations, p and reason of each run, and of all runs."""
     name = question.estimate
     alone = alone[alone["control"] == question.control].rename(columns={"innovation_p": "p"})
     alone = alone.assign(lowest=alone[name], highest=alone[name])

@@ -97,7 +97,7 @@ def _estimates(axes: Axes, shown: dict[str, pd.DataFrame]) -> list[Line2D]:
         heights = np.arange(len(rows)) + 0.25 * (1 - index)
         panels.draw_intervals(axes, heights, rows["spearman"], *(rows[end] for end in ends), **look)
         keys.append(panels.mark_key(question.given.replace(" the", "\nthe"), **look))
-    panels.correlation_axis(axes, "median and range over cells")
+    panels.correlation_axis(axes, "median and range over configurations")
     axes.tick_params(axis="y", length=0)
     panels.stripe_rows(axes, len(rows))
     return keys

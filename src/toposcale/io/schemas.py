@@ -33,7 +33,7 @@ CONTROL = text(
 )
 CONTROL_OF_QUESTION = text("control", "what is held fixed")
 N_SEARCHED = count("n_searched", "features that the search tested for this question")
-N_SEEDS = count("n_seeds", "runs of the largest cell of the search")
+N_SEEDS = count("n_seeds", "runs of the largest configuration of the search")
 PATIENCE = count("patience", "checkpoints without a new record before the rule stops")
 METHOD = text("method", "forecasting method")
 SCORE_METHOD = text("method", "two_stages: from the forecast of the loss; power_law: from the score's own curve")
@@ -85,7 +85,7 @@ _DEFINITIONS = {
         MODEL,
         text("family", "family; its models differ in size"),
         text("entry", "entry of `models:` in the configuration; of a sweep, the size"),
-        text("cell", "cell of the model: runs that differ by their seed alone"),
+        text("configuration", "configuration of the model: runs that differ by their seed alone"),
         count("seed", "seed of the training; of the run's random choices for models that were trained elsewhere"),
         N_PARAMETERS,
         count("d_model", "width, where it is known"),
@@ -179,30 +179,33 @@ _DEFINITIONS = {
         REASON,
     ),
     "pooled_correlations": table(
-        "correlations over runs: seeds are averaged within their cell, then cells are combined",
+        "correlations over runs: seeds are averaged within their configuration, then configurations are combined",
         (SOURCE, LAYER, FEATURE, METRIC, CONTROL),
         count("n_runs", "runs with a correlation"),
-        count("n_cells", "cells (runs that differ by their seed alone) with a correlation"),
-        number("spearman", "median over cells of the (partial) Spearman correlation"),
-        number("spearman_lowest", "lowest of a cell"),
-        number("spearman_highest", "highest of a cell"),
-        number("innovation_correlation", "median over cells of the innovation correlation"),
-        number("innovation_correlation_lowest", "lowest of a cell"),
-        number("innovation_correlation_highest", "highest of a cell"),
+        count("n_configurations", "configurations (runs that differ by their seed alone) with a correlation"),
+        number("spearman", "median over configurations of the (partial) Spearman correlation"),
+        number("spearman_lowest", "lowest of a configuration"),
+        number("spearman_highest", "highest of a configuration"),
+        number("innovation_correlation", "median over configurations of the innovation correlation"),
+        number("innovation_correlation_lowest", "lowest of a configuration"),
+        number("innovation_correlation_highest", "highest of a configuration"),
         count("n_tested", "runs that entered the test"),
         number("p", "p-value of the innovation test of all runs together; its sign flips are shared by the runs"),
         REASON,
     ),
     "over_seeds": table(
-        "the tests over the runs of cells with at least 8 seeds: within_cells and between_runs (docs/statistics.md)",
+        "the tests over the seeds of a configuration, 8 at least: within_configurations, between_runs (docs/statistics.md)",
         (QUESTION, SOURCE, LAYER, FEATURE, METRIC),
         count("n_runs", "runs"),
-        count("n_cells", "cells"),
-        count("n", "within_cells: checkpoints that were used"),
-        count("freedom", "between_runs: degrees of freedom that remain after controls and cells"),
-        number("correlation", "within_cells: mean innovation correlation over runs; between_runs: partial correlation"),
-        number("by_chance", "within_cells: the same over all pairings of runs within a cell"),
-        number("p", "its p-value by permutations of runs within cells"),
+        count("n_configurations", "configurations"),
+        count("n", "within_configurations: checkpoints that were used"),
+        count("freedom", "between_runs: degrees of freedom that remain after controls and configurations"),
+        number(
+            "correlation",
+            "within_configurations: mean innovation correlation over runs; between_runs: partial correlation",
+        ),
+        number("by_chance", "within_configurations: the same over all pairings of runs within a configuration"),
+        number("p", "its p-value by permutations of runs within configurations"),
         count("n_permutations", "permutations that were counted"),
         flag("exact", "whether these are all permutations"),
     ),
@@ -337,7 +340,7 @@ _DEFINITIONS = {
         number("spearman", "Spearman correlation of forecast and actual"),
         number("interval_coverage", "share of intervals before calibration that contain the actual loss"),
         text("baseline", "the best method that reads the loss alone, or the number of parameters alone"),
-        count("n_compared", "cells that both the method and the baseline forecast"),
+        count("n_compared", "configurations that both the method and the baseline forecast"),
         number("improvement_percent", "error saved against the baseline"),
         *bounds("improvement"),
         number("improvement_p", "signed-rank test against the baseline"),

@@ -1,4 +1,4 @@
-"""Permutations of runs within their cells: all of them where they can be counted, else random draws."""
+"""Permutations of runs within their configurations: all of them where they can be counted, else random draws."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,35 +12,42 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 
 MAX_EXACT = 50_000
-"""As many permutations are counted one by one: a cell of eight runs has 40,320."""
+"""As many permutations are counted one by one: a configuration of eight runs has 40,320."""
 DRAWS, MANY_DRAWS, CLOSE_CALL = 10_000, 100_000, (0.02, 0.10)
 """Draws of a test, and of one whose corrected p lies in `CLOSE_CALL`, so that the level does not depend on the draws."""
 _BLOCK = 10_000
 
 
-def within_cells(cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0) -> tuple[NDArray[np.int64], bool]:
-    """Permutations of runs that leave every run in its cell -> (indices (P, R), whether these are all).
+def within_configurations(
+    configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+) -> tuple[NDArray[np.int64], bool]:
+    """Permutations of runs that leave every run in its configuration -> (indices (P, R), whether these are all).
 
-    cells: the cell of each of R runs. The first permutation is the identity. Where there are more than `MAX_EXACT`,
-    `draws` random ones follow the identity, so that a share of them is a valid p-value (Phipson and Smyth 2010).
+    configurations: the configuration of each of R runs. The first permutation is the identity. Where there are more
+    than `MAX_EXACT`, `draws` random ones follow the identity, so that a share of them is a valid p-value (Phipson and
+    Smyth 2010).
     """
-    blocks = list(blocks_within_cells(cells, draws=draws, seed=seed))
+    blocks = list(blocks_within_configurations(configurations, draws=draws, seed=seed))
     return np.concatenate([orders for orders, _ in blocks]), blocks[0][1]
 
 
-def blocks_within_cells(
-    cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+def blocks_within_configurations(
+    configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
 ) -> Iterator[tuple[NDArray[np.int64], bool]]:
-    """`within_cells` some rows at a time, to spare memory; the first rows are the same for every number of draws."""
-    members = [np.flatnonzero([cell == other for other in cells]) for cell in dict.fromkeys(cells)]
+    """`within_configurations` some rows at a time, to spare memory; the first rows are the same for every number of
+    draws."""
+    members = [
+        np.flatnonzero([configuration == other for other in configurations])
+        for configuration in dict.fromkeys(configurations)
+    ]
     count = math.prod(math.factorial(len(runs)) for runs in members)
     if count <= MAX_EXACT:
-        table = np.empty((count, len(cells)), dtype=np.int64)
+        table = np.empty((count, len(configurations)), dtype=np.int64)
         table[:, np.concatenate(members)] = [[*chain(*orders)] for orders in product(*map(permutations, members))]
         yield table, True
         return
     random = np.random.default_rng(seed)
-    identity = np.arange(len(cells))[None]
+    identity = np.arange(len(configurations))[None]
     yield identity, False
     for start in range(0, draws, _BLOCK):
         table = np.tile(identity, (min(_BLOCK, draws - start), 1))

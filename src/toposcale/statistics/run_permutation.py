@@ -1,8 +1,9 @@
 """Do the innovations of a feature go with the losses of their own run more than with those of its sister runs?
 
-A cell is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature innovations
-with its own loss innovations. Null: the same with the runs of a cell paired at random. What all runs of a cell share (the
-schedule, the clock, the warm-up) is the same in every pairing and cancels, so that no stretch of the training is barred.
+A configuration is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature
+innovations with its own loss innovations. Null: the same with the runs of a configuration paired at random. What all
+runs of a configuration share (the schedule, the clock, the warm-up) is the same in every pairing and cancels, so that
+no stretch of the training is barred.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
-from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_cells
+from toposcale.statistics.permutations import DRAWS, share_as_extreme, within_configurations
 
 MIN_SEEDS = 8
-"""A cell with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
+"""A configuration with fewer runs is not tested: its pairings are too few for a p-value that survives many tests."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,18 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
 
 
 def permute_pairs(
-    correlations: ArrayLike, cells: Sequence[object], *, draws: int = DRAWS, seed: int = 0
+    correlations: ArrayLike, configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
 ) -> RunPermutation:
     """The test from the correlations (..., R, R) of run i's feature with run j's metric.
 
     Two-sided: how far the mean over the diagonal lies from the mean over all pairings. NaN where a correlation within a
-    cell is NaN. ValueError where `cells` does not name a cell for each run.
+    configuration is NaN. ValueError where `configurations` does not name a configuration for each run.
     """
     table = np.asarray(correlations, dtype=np.float64)
     runs = table.shape[-1]
-    if len(cells) != runs or table.shape[-2] != runs:
-        raise ValueError(f"cells: {len(cells)} of them for correlations of shape {table.shape}")
-    partners, exact = within_cells(cells, draws=draws, seed=seed)
+    if len(configurations) != runs or table.shape[-2] != runs:
+        raise ValueError(f"configurations: {len(configurations)} of them for correlations of shape {table.shape}")
+    partners, exact = within_configurations(configurations, draws=draws, seed=seed)
     flat = table.reshape(-1, runs, runs)
     means = np.zeros((len(partners), len(flat)))
     for run in range(runs):  # one run at a time keeps the memory at (pairings, tests)

@@ -13,7 +13,7 @@ class SharedFlips:
     """Adds up the innovation tests of runs, for `n_pairs` pairs of a feature and a metric.
 
     Runs that share batches and learning rates are not independent witnesses: flipping a checkpoint in all of them at
-    once keeps what ties them. Seeds of one cell weigh together as much as one run.
+    once keeps what ties them. Seeds of one configuration weigh together as much as one run.
     """
 
     def __init__(self, n_pairs: int, steps: ArrayLike) -> None:

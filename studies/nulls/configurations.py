@@ -1,4 +1,5 @@
-"""The cells that the false-positive rates are measured on: the runs of finished studies, in their committed tables."""
+"""The configurations that the false-positive rates are measured on: the runs of finished studies, in their committed
+tables."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from toposcale.statistics.coefficients import Floats
 from toposcale.statistics.testable import testable_stretch
 
 MIN_SEEDS = 10
-"""A smaller cell has too few pairs of runs."""
+"""A smaller configuration has too few pairs of runs."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class Configuration:
     """Runs that differ by their seeds alone: by run, the features of the whole model that were measured at several
     checkpoints and the headline metric; all features, losses and models."""
 
@@ -63,11 +64,11 @@ class Cell:
         return series
 
     def crossed(
-        self, features_of: Sequence[str], losses_of: Sequence[str], *, one_cell: bool
+        self, features_of: Sequence[str], losses_of: Sequence[str], *, one_configuration: bool
     ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """Features, metrics and models of runs that have the features of one run and the losses of another.
 
-        one_cell: whether they are the seeds of one cell, or a cell each.
+        one_configuration: whether they are the seeds of one configuration, or a configuration each.
         """
         names = [f"run-{place:02d}" for place in range(len(features_of))]
         features = pd.concat(
@@ -75,11 +76,12 @@ class Cell:
         )
         metrics = pd.concat([self.metrics[run].assign(model=name) for name, run in zip(names, losses_of, strict=True)])
         facts = self.models[["warmup_steps", "final_step"]].iloc[: len(names)].reset_index(drop=True)
-        return features, metrics, facts.assign(model=names, cell=self.name if one_cell else names)
+        return features, metrics, facts.assign(model=names, configuration=self.name if one_configuration else names)
 
 
-def cells_of(folder: Path) -> Iterator[Cell]:
-    """The cells of at least `MIN_SEEDS` runs in a folder: tables of a study, whole or a file a cell, or a finished run.
+def configurations_of(folder: Path) -> Iterator[Configuration]:
+    """The configurations of at least `MIN_SEEDS` runs in a folder: tables of a study, whole or a file a configuration,
+    or a finished run.
 
     UserError: the folder holds none of them.
     """
@@ -93,12 +95,12 @@ def cells_of(folder: Path) -> Iterator[Cell]:
     if metric is None:
         raise UserError(f"{folder}: no loss was measured")
     metrics = metrics[metrics["metric"] == metric].dropna(subset=["value"])
-    for name, own in models.groupby("cell", sort=False):
+    for name, own in models.groupby("configuration", sort=False):
         if len(own) >= MIN_SEEDS:
             inside, losses = (table[table["model"].isin(own["model"])] for table in (features, metrics))
             followed = inside[inside.groupby("feature")["step"].transform("nunique") > 1]
             by_run = [{str(run): rows for run, rows in table.groupby("model")} for table in (followed, losses)]
-            yield Cell(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
+            yield Configuration(str(name), by_run[0], by_run[1], (inside, losses, own), metric)
 
 
 def _csv(folder: Path, name: str) -> pd.DataFrame:
