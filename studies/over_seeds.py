@@ -83,7 +83,7 @@ def between_rows(
         raise UserError(f"{metric}: its values or those of {', '.join(norms)} are not there")
     test = read.test(seed=seed, draws=draws)
     # The z of each configuration has one degree of freedom less than its test.
-    low, high = fisher_interval(test.correlation, test.freedom - test.n_configurations)
+    low, high = fisher_interval(test.correlation, test.degrees_of_freedom - test.n_configurations)
     return pd.DataFrame(
         {
             "question": question,
@@ -119,11 +119,11 @@ def own_surplus(correlations: Floats, configurations: Sequence[object]) -> Float
     return np.diag(correlations) - with_others.sum(axis=1) / sisters.sum(axis=1)
 
 
-def fisher_interval(correlation: Floats, freedom: float) -> tuple[Floats, Floats]:
-    """Bounds of the 95% interval of correlations whose z has the variance 1 / freedom (Fisher 1921)."""
+def fisher_interval(correlation: Floats, degrees_of_freedom: float) -> tuple[Floats, Floats]:
+    """Bounds of the 95% interval of correlations whose z has the variance 1 / degrees_of_freedom (Fisher 1921)."""
     with np.errstate(divide="ignore"):
         middle = np.arctanh(correlation)
-    half = _HALF / np.sqrt(freedom)
+    half = _HALF / np.sqrt(degrees_of_freedom)
     return np.tanh(middle - half), np.tanh(middle + half)
 
 

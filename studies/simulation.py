@@ -57,7 +57,7 @@ class Between:
             told = effect * fit.features[0] * np.sqrt(rest @ rest)
             outcome[own] += told + np.sqrt(1 - effect**2) * rest - fit.residuals
         test = between_runs(feature, outcome, labels.tolist(), controls, draws=DRAWS, seed=seed_of(random))
-        low, high = fisher_interval(test.correlation, test.freedom - test.n_configurations)
+        low, high = fisher_interval(test.correlation, test.degrees_of_freedom - test.n_configurations)
         return float(test.p[0]), bool(low[0] <= effect <= high[0])
 
 

@@ -49,7 +49,7 @@ SHARED = {"clock": 0.15, "gain": 0.15, "peak": 0.1, "log_b": 0.3, "log_misfit": 
 """How far each may lie from `START`: standard deviations, stated beforehand. Together they count as one more source, else
 five sources drew the gain above 1 and the clock to 0.3."""
 
-FREEDOM = 5
+DEGREES_OF_FREEDOM = 5
 """Degrees of freedom of the Student distribution of an error in units of its standard deviation: single odd runs decide
 less."""
 
@@ -187,7 +187,7 @@ def _surprise(ahead: Ahead, prior: Prior) -> float:
     values, covariance = FamilyLaw(prior, [ahead.now]).predict([target_of(ahead.now)])
     spread = float(np.hypot(np.sqrt(covariance[0, 0]), END_SCATTER))
     off = (ahead.end - values[0]) / spread
-    return float(np.log(spread) + 0.5 * (FREEDOM + 1) * np.log1p(off**2 / FREEDOM))
+    return float(np.log(spread) + 0.5 * (DEGREES_OF_FREEDOM + 1) * np.log1p(off**2 / DEGREES_OF_FREEDOM))
 
 
 def as_row(prior: Prior) -> dict[str, float]:

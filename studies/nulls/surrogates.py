@@ -128,8 +128,8 @@ def spearman(x: Array, y: Array) -> Array:
     return (x * y).sum(axis=-1) / np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
 
 
-def student(r: Array, freedom: Array | float) -> Array:
-    return 2.0 * stdtr(freedom, -np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 1e-15)))
+def student(r: Array, degrees_of_freedom: Array | float) -> Array:
+    return 2.0 * stdtr(degrees_of_freedom, -np.abs(r) * np.sqrt(degrees_of_freedom / np.maximum(1.0 - r * r, 1e-15)))
 
 
 def naive(x: Array, y: Array, rng: np.random.Generator) -> Array:
@@ -196,13 +196,13 @@ def of_innovations(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def innovations_student(x: Array, y: Array, rng: np.random.Generator) -> Array:
-    products, freedom = of_innovations(x, y)
-    return student(products.sum(axis=1), np.maximum(freedom - 1, 1))
+    products, degrees_of_freedom = of_innovations(x, y)
+    return student(products.sum(axis=1), np.maximum(degrees_of_freedom - 1, 1))
 
 
 def sign_flips(x: Array, y: Array, rng: np.random.Generator) -> Array:
-    products, freedom = of_innovations(x, y)
-    return sign_flip_p_value(products.sum(axis=1) * np.sqrt(freedom / products.shape[1]), products)
+    products, degrees_of_freedom = of_innovations(x, y)
+    return sign_flip_p_value(products.sum(axis=1) * np.sqrt(degrees_of_freedom / products.shape[1]), products)
 
 
 METHODS: dict[str, Callable[[Array, Array, np.random.Generator], Array]] = {

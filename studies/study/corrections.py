@@ -57,7 +57,7 @@ def corrections(
 def own_configurations(read: EarlyValues) -> Iterator[dict[str, object]]:
     """Question A with slopes and a spread of each configuration: the test of the library now."""
     test = read._replace(features=_chosen(read)).test(seed=SEED, draws=MANY * DRAWS)
-    low, high = fisher_interval(test.correlation, test.freedom - test.n_configurations)
+    low, high = fisher_interval(test.correlation, test.degrees_of_freedom - test.n_configurations)
     for place, feature in enumerate(FEATURES):
         yield {
             "what": "A, slopes and spread of each configuration",
@@ -97,7 +97,7 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
             test = one_slope(
                 values[place : place + 1], outcome, read.configurations, controls, draws=PERMUTATIONS, seed=draw
             )
-            low, high = fisher_interval(test.correlation, test.freedom - 1)
+            low, high = fisher_interval(test.correlation, test.degrees_of_freedom - 1)
             found.append(test.p[0] <= STRICTEST)
             holds.append(low[0] <= effect <= high[0])
         yield {"what": f"found, an effect of {effect:.2f}, real spreads", "estimate": np.mean(found)}

@@ -22,7 +22,7 @@ class OneSlope:
 
     correlation: Floats
     p: Floats
-    freedom: int
+    degrees_of_freedom: int
 
 
 def one_slope(

@@ -31,7 +31,7 @@ def between(effect: float, random: np.random.Generator) -> Found:
     rest = feature - controls.sum(axis=0)
     outcome = effect * rest + np.sqrt(1 - effect**2) * noise + controls.sum(axis=0) + shift
     test = between_runs(feature, outcome, LABELS, controls, draws=999, seed=int(random.integers(2**31)))
-    middle, half = np.arctanh(test.correlation[0]), Z / np.sqrt(test.freedom - 1)
+    middle, half = np.arctanh(test.correlation[0]), Z / np.sqrt(test.degrees_of_freedom - 1)
     return float(test.p[0]), bool(abs(middle - np.arctanh(effect)) <= half)
 
 

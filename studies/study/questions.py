@@ -80,7 +80,7 @@ def question_a(
         return pd.DataFrame()
     values, controls = read.features.to_numpy(np.float64), one_slope_controls(read)
     test = one_slope(values, read.outcome, read.configurations, controls, own_slopes=own_slopes, seed=seed)
-    low, high = fisher_interval(test.correlation, test.freedom - 1)
+    low, high = fisher_interval(test.correlation, test.degrees_of_freedom - 1)
     return pd.DataFrame(
         {
             "question": question,

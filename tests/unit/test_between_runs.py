@@ -40,7 +40,7 @@ def test_the_statistic_is_the_mean_of_the_configurations_partial_correlations_by
         for configuration in "ab"
     }
     # Runs less the mean, the slope and one.
-    assert found.freedom == 6 + 11
+    assert found.degrees_of_freedom == 6 + 11
     assert found.correlation[0] == pytest.approx((6 * own["a"] + 11 * own["b"]) / 17)
 
 
@@ -98,7 +98,7 @@ def test_a_control_that_is_constant_within_the_configurations_costs_no_degree_of
     rate = np.repeat([0.1 + 0.2, 1 / 3], 7)
     without = between_runs(x, y, configurations, control)
     beside = between_runs(x, y, configurations, np.stack([control, rate]))
-    assert beside.freedom == without.freedom == 2 * (7 - 2 - 1)
+    assert beside.degrees_of_freedom == without.degrees_of_freedom == 2 * (7 - 2 - 1)
     np.testing.assert_array_equal(beside.correlation, without.correlation)
     np.testing.assert_array_equal(beside.p, without.p)
 
@@ -109,7 +109,7 @@ def test_configurations_without_enough_runs_are_left_out_and_counted():
     x, y, control = rng.standard_normal((3, 16))
     both = between_runs(x, y, configurations, control)
     alone = between_runs(x[:12], y[:12], configurations[:12], control[:12])
-    assert (both.n_runs, both.n_configurations, both.freedom) == (12, 1, 9)
+    assert (both.n_runs, both.n_configurations, both.degrees_of_freedom) == (12, 1, 9)
     assert both.p[0] == alone.p[0]
     nothing = between_runs(x[12:], y[12:], configurations[12:], control[12:])
     assert np.isnan(nothing.p).all()

@@ -74,7 +74,7 @@ def test_run_permutation_of_three_runs_counted_by_hand():
     test = permute_pairs(table, ["a", "a", "a"])
     means = [np.mean([table[i, order[i]] for i in range(3)]) for order in permutations(range(3))]
     assert test.correlation == pytest.approx(0.8)
-    assert test.by_chance == pytest.approx(np.mean(means))
+    assert test.null_expectation == pytest.approx(np.mean(means))
     assert test.n_permutations == 6
     assert test.exact
     far = np.abs(np.array(means) - np.mean(means))
@@ -106,7 +106,7 @@ def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
     y = rng.standard_normal((8, 1, 30)) + shared
     test = permute_pairs(pair_correlations(x, y), ["a"] * 8)
     assert test.correlation[0, 0] > 0.7
-    assert test.by_chance[0, 0] > 0.7
+    assert test.null_expectation[0, 0] > 0.7
     assert test.p[0, 0] > 0.05
     own = permute_pairs(pair_correlations(x, 0.6 * (x - shared) + y), ["a"] * 8)
     assert own.p[0, 0] < 0.001

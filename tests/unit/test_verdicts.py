@@ -360,8 +360,8 @@ def test_a_configuration_of_eight_seeds_is_tested_within_and_between_its_runs():
     assert answers.between_runs["neural_persistence"] == "yes"
     assert answers.between_runs[["h0_total", "h1_total"]].tolist() == ["no", "no"]
     row = one(tables["over_seeds"], question="within_configurations", feature="h1_total")
-    assert row.correlation == pytest.approx(row.by_chance, abs=0.15)
-    assert row.by_chance > 0.4
+    assert row.correlation == pytest.approx(row.null_expectation, abs=0.15)
+    assert row.null_expectation > 0.4
     assert (row.n_runs, row.n_configurations, row.exact) == (10, 1, False)
     few = verdict_tables(
         *(table[table.model.isin(names[:7])] for table in (pd.concat(features), pd.concat(metrics), models)),

@@ -91,7 +91,7 @@ class SimulatedEarlyFeatures:
             members = np.flatnonzero([other == configuration for other in configurations])
             fit = fit_of_configuration(values, outcome[None], controls, members)
             noise, _ = orthogonal_to(values[:, members], fit.design)
-            signal = fit.residuals * np.sqrt(fit.freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
+            signal = fit.residuals * np.sqrt(fit.degrees_of_freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
             values[:, members] = effects[:, None] * signal + np.sqrt(1 - effects[:, None] ** 2) * noise
         test = between_runs(values, outcome, configurations, controls, draws=SIMULATION_DRAWS, seed=seed)
         return test.correlation, test.p

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from toposcale.statistics.coefficients import Floats, as_series, is_constant, orthogonal_to, unit_rows
 from toposcale.statistics.permutations import DRAWS, blocks_within_configurations, share_as_extreme
 
-MIN_FREEDOM = 3
+MIN_DEGREES_OF_FREEDOM = 3
 """Degrees of freedom that the controls must leave in a configuration; a configuration with fewer is left out."""
 
 
@@ -29,13 +29,13 @@ class BetweenRuns:
     """Mean partial correlations (S,) and two-sided p-values (S,), NaN where nothing is left of a feature in any
     configuration.
 
-    freedom: runs less controls, mean and one, summed over the n_configurations configurations that were tested, which
-    have n_runs runs; n_permutations: those counted; exact: whether these are all.
+    degrees_of_freedom: runs less controls, mean and one, summed over the n_configurations configurations that were
+    tested, which have n_runs runs; n_permutations: those counted; exact: whether these are all.
     """
 
     correlation: Floats
     p: Floats
-    freedom: int
+    degrees_of_freedom: int
     n_runs: int
     n_configurations: int
     n_permutations: int
@@ -71,19 +71,19 @@ def between_runs(
     tested = [
         configuration
         for configuration in fitted
-        if configuration.freedom >= MIN_FREEDOM and configuration.residuals.any()
+        if configuration.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and configuration.residuals.any()
     ]
     if not tested:
         nothing = np.full((2, len(features)), np.nan)
         return BetweenRuns(nothing[0], nothing[1], 0, 0, 0, 0, False)
-    weights = sum(configuration.freedom * configuration.features.any(axis=1) for configuration in tested)
+    weights = sum(configuration.degrees_of_freedom * configuration.features.any(axis=1) for configuration in tested)
     labels = np.repeat(np.arange(len(tested)), [len(configuration.residuals) for configuration in tested])
     parts, exact = [], False
     for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
         total = np.zeros((len(orders), len(features)))
         for place, configuration in enumerate(tested):
             members = np.flatnonzero(labels == place)
-            total += configuration.freedom * configuration.correlations(
+            total += configuration.degrees_of_freedom * configuration.correlations(
                 configuration.residuals[orders[:, members] - members[0]]
             )
         parts.append(total)
@@ -91,20 +91,24 @@ def between_runs(
     statistics = np.concatenate(parts)
     with np.errstate(invalid="ignore", divide="ignore"):
         statistics = statistics / weights
-    p, freedom = share_as_extreme(statistics), sum(configuration.freedom for configuration in tested)
-    return BetweenRuns(statistics[0], p, freedom, len(labels), len(tested), len(statistics), exact)
+    p, degrees_of_freedom = (
+        share_as_extreme(statistics),
+        sum(configuration.degrees_of_freedom for configuration in tested),
+    )
+    return BetweenRuns(statistics[0], p, degrees_of_freedom, len(labels), len(tested), len(statistics), exact)
 
 
 class ConfigurationFit(NamedTuple):
     """One configuration of n runs: the fit by its mean and controls (k, n), and what that leaves.
 
-    features (S, n): of length 1, zeros where nothing is left; residuals (n,) of the outcome; freedom: n less rank and one.
+    features (S, n): of length 1, zeros where nothing is left; residuals (n,) of the outcome; degrees_of_freedom: n less
+    rank and one.
     """
 
     design: Floats
     features: Floats
     residuals: Floats
-    freedom: int
+    degrees_of_freedom: int
 
     def correlations(self, outcomes: Floats) -> Floats:
         """Partial correlations (P, S) of outcomes (P, n), of which the fit takes its part first."""

@@ -88,12 +88,12 @@ def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 
     2 / n!, which no order of n points goes below. NaN where no degree of freedom is left.
     """
     r = np.asarray(correlation, dtype=np.float64)
-    freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
-    freedom = np.where(freedom > 0, freedom, np.nan)
+    degrees_of_freedom = np.asarray(n, dtype=np.float64) - 2 - n_controls
+    degrees_of_freedom = np.where(degrees_of_freedom > 0, degrees_of_freedom, np.nan)
     with np.errstate(divide="ignore"):
-        t = np.abs(r) * np.sqrt(freedom / np.maximum(1.0 - r * r, 0.0))
+        t = np.abs(r) * np.sqrt(degrees_of_freedom / np.maximum(1.0 - r * r, 0.0))
     least = 2.0 * np.exp(-gammaln(np.asarray(n, dtype=np.float64) + 1.0))
-    return np.asarray(np.maximum(2.0 * stdtr(freedom, -t), least))
+    return np.asarray(np.maximum(2.0 * stdtr(degrees_of_freedom, -t), least))
 
 
 _NEGLIGIBLE = 1e-9  # a residual below this share of its series is rounding noise

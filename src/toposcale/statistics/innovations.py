@@ -49,23 +49,23 @@ class Innovations:
 class InnovationTest:
     """Spearman correlations of innovations (S, M), and what their p-values, and several runs together, need.
 
-    products (S, M, m): the terms that add up to the correlation, one per point; freedom (S, M): points less
+    products (S, M, m): the terms that add up to the correlation, one per point; degrees_of_freedom (S, M): points less
     coefficients spent; start: first point with an innovation.
     """
 
     correlation: Floats
     products: Floats
-    freedom: Floats
+    degrees_of_freedom: Floats
     start: int
 
     @property
     def statistic(self) -> Floats:
-        """What is held against the sign flips of `products`: the correlation times sqrt(freedom / m).
+        """What is held against the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
 
-        Both residuals are orthogonal to the same trend, so their correlation spreads as over `freedom` points
+        Both residuals are orthogonal to the same trend, so their correlation spreads as over `degrees_of_freedom` points
         and not over the m that the flips know of.
         """
-        return self.correlation * np.sqrt(self.freedom / self.products.shape[2])
+        return self.correlation * np.sqrt(self.degrees_of_freedom / self.products.shape[2])
 
     @property
     def p(self) -> Floats:
@@ -131,9 +131,9 @@ def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = Non
     new_x, new_y = (innovations(series, controls, half_cosine=True) for series in (x, y))
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
-    freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
+    degrees_of_freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
-    return InnovationTest(correlation, products, freedom, new_x.start)
+    return InnovationTest(correlation, products, degrees_of_freedom, new_x.start)
 
 
 def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:

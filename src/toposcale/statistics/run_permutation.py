@@ -27,7 +27,7 @@ class RunPermutation:
     """
 
     correlation: Floats
-    by_chance: Floats
+    null_expectation: Floats
     p: Floats
     n_permutations: int
     exact: bool
@@ -73,5 +73,5 @@ def permute_pairs(
     for run in range(runs):  # one run at a time keeps the memory at (pairings, tests)
         means += flat[:, run, :].T[partners[:, run]] / runs
     by_test = means[0], means.mean(axis=0), share_as_extreme(means)
-    correlation, by_chance, p = (values.reshape(table.shape[:-2]) for values in by_test)
-    return RunPermutation(correlation, by_chance, p, len(partners), exact)
+    correlation, null_expectation, p = (values.reshape(table.shape[:-2]) for values in by_test)
+    return RunPermutation(correlation, null_expectation, p, len(partners), exact)

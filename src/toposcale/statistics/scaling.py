@@ -79,8 +79,8 @@ def fit_power_law(n_parameters: ArrayLike, values: ArrayLike) -> ScalingFit:
     """
     x, y = _logarithms(n_parameters, values)
     slope, intercept, residual = _line(x, y)
-    freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
-    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / freedom / spread)
+    degrees_of_freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
+    half = stdtrit(degrees_of_freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(residual / degrees_of_freedom / spread)
     return ScalingFit(float(np.exp(intercept)), slope, 0.0, _r_squared(residual, y), slope - half, slope + half)
 
 
