@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from studies.norms import NORMS
 from toposcale.analysis.controls import CONTROLS, Control
-from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_innovations, value_at_share
+from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_residuals, value_at_share
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
@@ -36,12 +36,13 @@ def within_rows(
     control: Control = CONTROLS["weight_norm"],
     draws: int = DRAWS,
 ) -> pd.DataFrame:
-    """A row for each feature: how much more its innovations go with the loss of its own run than with its sisters'.
+    """A row for each feature: how much more its prewhitened residuals go with the loss of its own run than with its
+    sisters'.
 
     The estimate is that surplus, mean over runs; its 95% interval is normal; p is of the run permutation.
     """
     rows = []
-    for paired in paired_innovations(features, metrics, models, metric=VALIDATION_LOSS, control=control):
+    for paired in paired_residuals(features, metrics, models, metric=VALIDATION_LOSS, control=control):
         table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
         test = permute_pairs(table, paired.configurations, draws=draws, seed=seed)
         for place, key in enumerate(paired.keys):

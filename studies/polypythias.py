@@ -1,9 +1,9 @@
 """What nine seeds can show: `python -m studies.polypythias 200` prints the power that docs/polypythias.md has.
 
-Simulated are configurations of nine runs, drawn from the configurations of the first study. Within runs: innovations of
-a feature and of the losses of other runs, with an effect. Between runs: the feature and the controls of a run stay
-together; the final loss is what the controls tell, and permuted residuals with an effect. A test finds an effect where
-p is at most 0.05, and, the strictest that Holm asks for among four, 0.0125.
+Simulated are configurations of nine runs, drawn from the configurations of the first study. Within runs: prewhitened
+residuals of a feature and of the losses of other runs, with an effect. Between runs: the feature and the controls of a
+run stay together; the final loss is what the controls tell, and permuted residuals with an effect. A test finds an
+effect where p is at most 0.05, and, the strictest that Holm asks for among four, 0.0125.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ FAULTS = [
     Fault(
         "statistics/between_runs.py", "orthogonal_to(features[:, runs], design)", "features[:, runs], 0", "between_runs"
     ),
-    Fault("statistics/innovations.py", "range(start + 1):\n        if", "range(1):\n        if", "innovations"),
+    Fault("statistics/prewhitening.py", "range(start + 1):\n        if", "range(1):\n        if", "prewhitening"),
     Fault(
-        "statistics/innovations.py", "np.sqrt(self.degrees_of_freedom / self.products.shape[2])", "1.0", "innovations"
+        "statistics/prewhitening.py", "np.sqrt(self.degrees_of_freedom / self.products.shape[2])", "1.0", "prewhitening"
     ),
     Fault("laws/calibration.py", "CONFIDENCE * (n + 1)", "CONFIDENCE * n", "calibration"),
     Fault("laws/calibration.py", "calibrate(np.delete(scores, place))", "calibrate(scores)", "calibration"),

@@ -26,7 +26,7 @@ import pandas as pd
 
 from studies import small_tables
 from studies.nulls.configurations import Configuration, configurations_of
-from studies.nulls.crossed import CrossedInnovations, Tested, rates, run_permutations
+from studies.nulls.crossed import CrossedResiduals, Tested, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS, NUCLEAR_NORM, Control
 from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.simulated_features import SimulatedFeatures
@@ -60,7 +60,7 @@ def levels(configuration: Configuration, draws: int) -> list[dict[str, Any]]:
     for words, control in GIVEN.items():
         features = tested_features(configuration, control)
         if features:
-            crossed = CrossedInnovations(configuration, features, control)
+            crossed = CrossedResiduals(configuration, features, control)
             rows += _rows(configuration, f"{words}, one run", features, crossed.every_pair())
             if len(configuration.models) >= 2 * TOGETHER:
                 several = crossed.together(TOGETHER, draws)

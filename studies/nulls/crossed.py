@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from studies.nulls.configurations import Configuration
 from toposcale.analysis.controls import Control
 from toposcale.statistics.coefficients import Floats, average_ranks, orthogonal_to, pearson
-from toposcale.statistics.innovations import innovation_test, innovations, lagged, sign_flip_p_value, with_squares
+from toposcale.statistics.prewhitening import lagged, prewhiten, residual_test, sign_flip_p_value, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 
 _PERMUTED_TOGETHER = 100
@@ -31,8 +31,8 @@ class Tested(NamedTuple):
     runs: NDArray[np.int64]
 
 
-class CrossedInnovations:
-    """The innovation tests of F features of each of R runs against the losses of each.
+class CrossedResiduals:
+    """The tests of prewhitened residuals of F features of each of R runs against the losses of each.
 
     products (R, R, F, m) and statistics (R, R, F): of the features of the first run and the losses of the second.
     """
@@ -40,7 +40,7 @@ class CrossedInnovations:
     def __init__(self, configuration: Configuration, features: Sequence[str], control: Control) -> None:
         products, statistics = [], []
         for values, controls in _of_runs(configuration, features, control):
-            test = innovation_test(values, configuration.losses, controls)
+            test = residual_test(values, configuration.losses, controls)
             products.append(test.products.swapaxes(0, 1))
             statistics.append(test.statistic.T)
         self.products, self.statistics = np.array(products), np.array(statistics)
@@ -65,12 +65,12 @@ def run_permutations(
 ) -> Tested:
     """The run permutation of configurations of `size` crossed runs."""
     tests = list(_of_runs(configuration, features, control))
-    own = [innovations(values, controls).values for values, controls in tests]
+    own = [prewhiten(values, controls).values for values, controls in tests]
     stacked = np.concatenate(own)
     shape = len(own), len(features), len(own)
     correlations = np.empty((len(own), *shape))
     for place, (_, controls) in enumerate(tests):
-        losses = innovations(configuration.losses, controls).values
+        losses = prewhiten(configuration.losses, controls).values
         rest = orthogonal_to(stacked, lagged(controls))[0]
         correlations[place] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
     runs = _draws(len(own), 2 * size, draws, seed)

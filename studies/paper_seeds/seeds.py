@@ -22,14 +22,14 @@ import numpy as np
 import pandas as pd
 
 from studies.nulls.configurations import Configuration
-from studies.nulls.crossed import CrossedInnovations, rates
+from studies.nulls.crossed import CrossedResiduals, rates
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.series import whole_model
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats, is_constant
-from toposcale.statistics.innovations import sign_flip_p_value
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
+from toposcale.statistics.prewhitening import sign_flip_p_value
 
 LEVEL = 0.05
 GIVEN = ("weight_norm", "weight_norm_and_spectrum")
@@ -89,7 +89,7 @@ class CrossedSeeds:
             for name in names
             if not any(is_constant(configuration.series[name]).any() for configuration in configurations)
         ]
-        tests = [CrossedInnovations(configuration, varying, held) for configuration in configurations]
+        tests = [CrossedResiduals(configuration, varying, held) for configuration in configurations]
         products = np.nan_to_num(np.array([test.products for test in tests]))
         statistics = np.nan_to_num(np.array([test.statistics for test in tests]))
         self.features, self.seeds = varying, list(configurations[0].models["seed"])

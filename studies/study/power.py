@@ -36,7 +36,8 @@ def between(effect: float, random: np.random.Generator) -> Found:
 
 
 def within(effect: float, random: np.random.Generator) -> Found:
-    """One study of question B: innovations that share a shock in their configuration, and have an own correlation."""
+    """One study of question B: prewhitened residuals that share a shock in their configuration, and have an own
+    correlation."""
     shared = random.normal(size=(2, CONFIGURATIONS, 1, POINTS))
     own = random.normal(size=(2, CONFIGURATIONS, SEEDS, POINTS))
     feature = shared[0] + own[0]

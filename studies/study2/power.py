@@ -23,7 +23,7 @@ from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
-from toposcale.statistics.innovations import innovations, with_squares
+from toposcale.statistics.prewhitening import prewhiten, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
 from toposcale.statistics.testable import testable_stretch
 
@@ -43,7 +43,7 @@ def between(models: pd.DataFrame, series: pd.DataFrame, early: pd.DataFrame) -> 
 
 
 class Within:
-    """The run permutation of innovations. The norm of a sister run stands for the mean norm of layers."""
+    """The run permutation of prewhitened residuals. The norm of a sister run stands for the mean norm of layers."""
 
     effects = (0.0, 0.02, 0.03, 0.04, 0.05)
     features = ("neural_persistence", "h0_total_scaled")
@@ -64,8 +64,8 @@ class Within:
             sister = sisters[(np.flatnonzero(sisters == run)[0] + 1) % len(sisters)]
             given = with_squares(norms[[run, sister]])
             of_run = np.stack([values[name][run] for name in self.features])
-            self.x.append(innovations(of_run, given).values)
-            self.y.append(innovations(values[VALIDATION_LOSS][run], given).values[0])
+            self.x.append(prewhiten(of_run, given).values)
+            self.y.append(prewhiten(values[VALIDATION_LOSS][run], given).values[0])
 
     def study(self, effect: float, random: np.random.Generator) -> Found:
         """One study with an effect in one feature: its p, and whether the interval holds the effect.

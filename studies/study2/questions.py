@@ -15,8 +15,8 @@ from toposcale.analysis.over_seeds import early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io.errors import UserError
-from toposcale.statistics.innovations import innovations
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
+from toposcale.statistics.prewhitening import prewhiten
 
 PRIMARY = ("h0_total", "h0_mean", "neural_persistence")
 """The features that the study is made for; every other one is exploratory."""
@@ -27,7 +27,7 @@ FOLLOWED = (*PRIMARY, *NORMS[:2], "h0_total_scaled", "weight_variance")
 """The features of every checkpoint; of the others, the study reads the value at 30% of the training alone."""
 CONFIGURATIONS, SEEDS = 15, 40
 PLANTED = 0.1
-"""Innovation correlation of the noisy loss that the test within runs must find."""
+"""Correlation of the prewhitened residuals of the noisy loss that the test within runs must find."""
 SEED = 42
 
 
@@ -119,11 +119,12 @@ def _must_be_found(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.Dat
 
 
 def noisy_loss(metrics: pd.DataFrame, correlation: float, seed: int) -> pd.DataFrame:
-    """A feature that is the validation loss with noise: its innovations correlate so with those of the loss, nearly."""
+    """A feature that is the validation loss with noise: its prewhitened residuals correlate so with those of the loss,
+    nearly."""
     rows, losses = [], metrics[metrics["metric"] == VALIDATION_LOSS]
     for place, (model, own) in enumerate(losses.groupby("model")):
         values = own.sort_values("step")["value"].to_numpy()
-        new = innovations(values)
+        new = prewhiten(values)
         size = np.std(values) * np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0]))
         noise = np.random.default_rng([seed, place]).standard_normal(len(values))
         planted = values + size * np.sqrt(1 / correlation**2 - 1) * noise

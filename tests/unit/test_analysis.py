@@ -112,11 +112,11 @@ def test_early_stopping_by_hand():
 def test_the_bytes_do_not_depend_on_the_number_of_threads():
     code = """
 import hashlib, numpy as np
-from toposcale.statistics import coefficients, innovations, resampling
+from toposcale.statistics import coefficients, prewhitening, resampling
 rng = np.random.default_rng(0)
 x, y = rng.standard_normal((60, 51)).cumsum(axis=1), rng.standard_normal((2, 51)).cumsum(axis=1)
 counts = resampling.moving_block_counts(51, 300, rng)
-test = innovations.innovation_test(x, y, x[:1])
+test = prewhitening.residual_test(x, y, x[:1])
 arrays = [resampling.bootstrap_spearman(x, y, counts), resampling.bootstrap_pearson(x, y, counts)]
 arrays += [coefficients.pearson(x, y), coefficients.effective_sample_size(x, y), test.p, test.products]
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
@@ -135,7 +135,7 @@ def test_the_array_modules_do_not_import_pandas():
     modules = [
         "coefficients",
         "resampling",
-        "innovations",
+        "prewhitening",
         "multiple_testing",
         "shared_flips",
         "testable",

@@ -90,10 +90,10 @@ def test_the_answers_on_beyond_are_those_of_the_tables(screen):
     assert 1 <= distinct <= tested
     strongest = p.idxmin()
     r, p_said, q_said = numbers(
-        rf"innovation correlation {NUMBER}, p = {NUMBER}, q = {NUMBER}\.", text.split("Strongest")[1]
+        rf"correlation of prewhitened residuals {NUMBER}, p = {NUMBER}, q = {NUMBER}\.", text.split("Strongest")[1]
     )
     assert feature_name(strongest) in text.split("Strongest")[1]
-    assert r == pytest.approx(pooled.set_index("feature").innovation_correlation[strongest], abs=0.005)
+    assert r == pytest.approx(pooled.set_index("feature").residual_correlation[strongest], abs=0.005)
     assert [p_said, q_said] == pytest.approx([p[strongest], q[strongest]], rel=0.1)
     assert set(family.loc[family["answer"] == "yes", "feature"]) == set(q[q <= 0.05].index)
     curve = tables["power"][tables["power"].question == question]

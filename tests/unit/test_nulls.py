@@ -8,7 +8,7 @@ import pytest
 from paths import ROOT
 from studies.nulls import __main__ as nulls
 from studies.nulls.configurations import configurations_of
-from studies.nulls.crossed import CrossedInnovations, rates, run_permutations
+from studies.nulls.crossed import CrossedResiduals, rates, run_permutations
 from toposcale.analysis.controls import CONTROLS
 from toposcale.analysis.over_seeds import run_permutation_table
 from toposcale.analysis.pooled import joint_test
@@ -83,7 +83,7 @@ def test_the_tests_on_arrays_are_those_of_the_report(configurations):
     """One run, five together, and the run permutation: the same p as from the tables of crossed runs."""
     configuration = configurations["small-7k.lr0.01.wd0"]
     names, features = list(configuration.features), ["h0_total_scaled", "neural_persistence"]
-    crossed = CrossedInnovations(configuration, features, NORM)
+    crossed = CrossedResiduals(configuration, features, NORM)
     for size, tested in ((1, crossed.every_pair()), (5, crossed.together(5, 3))):
         for draw in range(2):
             chosen = [names[run] for run in tested.runs[draw]]
@@ -99,7 +99,7 @@ def test_the_tests_on_arrays_are_those_of_the_report(configurations):
 
 
 def test_every_ordered_pair_of_different_runs_is_tested_once(configurations):
-    crossed = CrossedInnovations(configurations["tiny-3k.lr0.01.wd0"], ["h0_total_scaled"], NORM)
+    crossed = CrossedResiduals(configurations["tiny-3k.lr0.01.wd0"], ["h0_total_scaled"], NORM)
     pairs = set(map(tuple, crossed.every_pair().runs))
     assert len(pairs) == 40 * 39
     assert all(one != other for one, other in pairs)
@@ -112,7 +112,7 @@ def test_five_unrelated_runs_keep_their_level_where_they_did_not_before():
         for configuration in configurations_of(SECOND)
         if configuration.name == "small-7k-again.lr0.01.wd0"
     ]
-    tested = CrossedInnovations(configuration, ["h0_total"], NORM).together(5, 1_000)
+    tested = CrossedResiduals(configuration, ["h0_total"], NORM).together(5, 1_000)
     share, error = rates(tested.p <= 0.05, tested.runs, 40)
     assert share[0] - 2 * error[0] <= 0.07
     assert share[0] < 0.10

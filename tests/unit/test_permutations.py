@@ -1,4 +1,5 @@
-"""Permutations of runs within configurations, and the test of innovations over them: exact small cases and levels."""
+"""Permutations of runs within configurations, and the test of prewhitened residuals over them: exact small cases and
+levels."""
 
 from __future__ import annotations
 

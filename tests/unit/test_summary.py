@@ -130,7 +130,7 @@ def test_who_says_something_beyond_the_norm():
         "; the clearest is H₁ total persistence of the weights. This run could have found a correlation of 0.50 or more."
         in text
     )
-    assert "innovation correlation -0.40, p = 0.0033, q = 0.01" in text
+    assert "correlation of prewhitened residuals -0.40, p = 0.0033, q = 0.01" in text
     assert (
         "weights 37 of 69 testable (153 measured), 22 distinct; not tested: 153 of embeddings (7 checkpoints)" in text
     )

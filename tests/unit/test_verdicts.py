@@ -15,7 +15,7 @@ from toposcale.analysis.questions import QUESTIONS
 from toposcale.analysis.series import aligned_series
 from toposcale.analysis.verdicts import POOLED, distinct, verdict_tables
 from toposcale.statistics.coefficients import spearman
-from toposcale.statistics.innovations import innovations, with_squares
+from toposcale.statistics.prewhitening import prewhiten, with_squares
 
 TREND = Control("constant", ("h1_count",))
 """Holds a constant fixed, so that the test takes out the trend and nothing else."""
@@ -78,7 +78,7 @@ def test_without_a_weight_norm_only_the_step_is_given(run):
     step, norm = one(table, model="s", control="step"), one(table, model="s", control="weight_norm")
     assert np.isfinite(step.spearman)
     assert np.isnan(norm.spearman)
-    assert np.isnan(norm.innovation_p)
+    assert np.isnan(norm.residual_p)
     assert norm.reason == "no weight norm at these checkpoints"
 
 
@@ -106,7 +106,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
     persistence = one(verdicts, model=POOLED, feature="neural_persistence", question="beyond_the_norm")
     tested = one(together, feature="neural_persistence", control="weight_norm")
     assert (persistence.answer, persistence.control) == ("yes", "weight_norm")
-    assert persistence.estimate == tested.innovation_correlation
+    assert persistence.estimate == tested.residual_correlation
     assert persistence.p == tested.p
     drifters = verdicts[verdicts.feature.isin(["h0_total", "stable_rank", "powerlaw_alpha"])]
     drifters = drifters[drifters.question == "beyond_the_norm"]
@@ -121,7 +121,7 @@ def test_the_verdicts_are_the_planted_ones(analysed):
 
 def test_given_the_step_alone_nothing_is_tested_and_no_question_asks_it(run, analysed):
     correlations, together, _ = analysed
-    for table, p in ((correlations, "innovation_p"), (together, "p")):
+    for table, p in ((correlations, "residual_p"), (together, "p")):
         given = table[(table.control == "step") & (table.feature == "neural_persistence")]
         assert given[p].isna().all()
         assert given.spearman.notna().all()
@@ -287,7 +287,7 @@ def test_power_is_that_of_the_test_itself(run):
         planted = []
         for model, own in metrics.groupby("model"):
             norm = norms[norms.model == model]["value"].to_numpy()
-            new = innovations(own["value"].to_numpy(), with_squares(norm), half_cosine=True)
+            new = prewhiten(own["value"].to_numpy(), with_squares(norm), half_cosine=True)
             size = np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0])) * own["value"].std(ddof=0)
             noisy = own["value"] + size * np.sqrt(1 / noise**2 - 1) * rng.standard_normal(N)
             planted.append(rows(model, "planted", noisy))

@@ -34,7 +34,7 @@ class Control:
 
     @property
     def is_tested(self) -> bool:
-        """Whether an innovation test is made given this control.
+        """Whether a test of prewhitened residuals is made given this control.
 
         The test takes out the trend in the step, whatever is held fixed. With nothing else it finds relations where there
         are none, because runs share a course that the trend does not take up (docs/statistics.md, "Withdrawn").
@@ -80,4 +80,4 @@ CONTROLS = {
         ),
     )
 }
-"""Every control by name. The squares of what is held fixed are held fixed by the innovation tests, too."""
+"""Every control by name. The squares of what is held fixed are held fixed by the tests of prewhitened residuals, too."""

@@ -65,7 +65,8 @@ def beyond(
     asked = verdicts[verdicts["question"] == question.name]
     passed = asked[asked["answer"] == YES].sort_values("q")
     numbers = (
-        f"Positive control ({metric_name(metric)} with noise, innovation correlation {power['correlation']:.2f}): "
+        f"Positive control ({metric_name(metric)} with noise, "
+        f"correlation of prewhitened residuals {power['correlation']:.2f}): "
         f"p = {power['p']:.2g}, q = {power['q']:.2g}. Tested: {counts}"
     )
     limit = ""
@@ -73,7 +74,7 @@ def beyond(
         limit = f" Its level was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
-        numbers += f" Strongest: {name_of(row)}, innovation correlation {row['estimate']:.2f}, "
+        numbers += f" Strongest: {name_of(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
         numbers += f"p = {row['p']:.2g}, q = {row['q']:.2g}."
     least = f" {could(power['detectable'])}."
     if len(passed):

@@ -14,8 +14,8 @@ from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
 from toposcale.statistics.between_runs import BetweenRuns, between_runs
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import innovations, lagged, with_squares
 from toposcale.statistics.permutations import DRAWS, with_more_draws
+from toposcale.statistics.prewhitening import lagged, prewhiten, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs
 from toposcale.statistics.testable import MIN_FOR_TEST
 
@@ -29,14 +29,14 @@ NEARLY = 0.99
 def run_permutation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Innovations of whole-model features with the losses of their own run against those of its sister runs.
+    """Correlate residuals of whole-model features with the losses of their own run, beside those of its sister runs.
 
     Configurations of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all
     checkpoints: what the runs of a configuration share cancels. A row for each feature that has the same checkpoints in
     all of these runs.
     """
     parts = []
-    for paired in paired_innovations(features, metrics, models, metric=metric):
+    for paired in paired_residuals(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
         counts = {
             "n_runs": len(paired.configurations),
@@ -63,8 +63,8 @@ def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any]
 
 
 class Paired(NamedTuple):
-    """Innovations of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n checkpoints, the
-    configuration and the controls of each run, and the S keys."""
+    """Prewhitened residuals of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n
+    checkpoints, the configuration and the controls of each run, and the S keys."""
 
     keys: list[tuple[str, ...]]
     x: list[Floats]
@@ -74,7 +74,7 @@ class Paired(NamedTuple):
     n: int
 
 
-def paired_innovations(
+def paired_residuals(
     features: pd.DataFrame,
     metrics: pd.DataFrame,
     models: pd.DataFrame,
@@ -107,8 +107,8 @@ def paired_innovations(
         if keys:
             yield Paired(
                 keys,
-                [innovations(runs[name].values[places[name]], controls[name]).values for name in names],
-                [innovations(runs[name].targets, controls[name]).values for name in names],
+                [prewhiten(runs[name].values[places[name]], controls[name]).values for name in names],
+                [prewhiten(runs[name].targets, controls[name]).values for name in names],
                 [configurations[name] for name in names],
                 [lagged(controls[name]) for name in names],
                 len(steps),

@@ -1,7 +1,7 @@
-"""What is left of a correlation given a control, and the innovation test of each run.
+"""What is left of a correlation given a control, and the test of prewhitened residuals of each run.
 
-The partial Spearman correlations describe; the innovation test (`toposcale.statistics.innovations`) judges, on the testable
-stretch alone. Whatever is held fixed, it takes out the trend in the step.
+The partial Spearman correlations describe; the test of prewhitened residuals (`toposcale.statistics.prewhitening`)
+judges, on the testable stretch alone. Whatever is held fixed, it takes out the trend in the step.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from toposcale.analysis.series import MIN_FOR_CORRELATION, Aligned, Columns, ali
 from toposcale.io import schemas
 from toposcale.statistics import coefficients
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import InnovationTest, innovation_test, with_squares
+from toposcale.statistics.prewhitening import ResidualTest, residual_test, with_squares
 from toposcale.statistics.resampling import bootstrap_spearman, moving_block_counts, percentile_interval
 
 NO_VARIATION_LEFT = "fully explained by its past, the trend or the control, or too few checkpoints for these controls"
@@ -26,7 +26,8 @@ _ROWS = 16  # series whose resamples are put together at a time
 def partial_correlation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
-    """Partial Spearman correlations and innovation tests, a row of `correlations` for each run, pair and control."""
+    """Partial Spearman correlations and tests of prewhitened residuals, a row of `correlations` for each run, pair and
+    control."""
     warmups = warmups_of(models)
     rows: list[Columns] = []
     for control in CONTROLS.values():
@@ -39,22 +40,24 @@ def partial_correlation_table(
     return schemas.TABLES["correlations"].frame(joined(rows))
 
 
-def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[InnovationTest | None, Aligned, str]:
-    """The innovation test of a run on its testable stretch, that stretch, and why there is no test, else ""."""
+def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
+    """The test of prewhitened residuals of a run on its testable stretch, that stretch, and why there is no test, else
+    ""."""
     cut, reason = group.testable(warmups)
     if reason := reason or cut.missing:
         return None, cut, reason
-    return innovation_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
+    return residual_test(cut.values, cut.targets, with_squares(cut.controls)), cut, ""
 
 
 def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Any]:
-    """The columns of the innovation test, and `untested`: why a pair has no p, "" where it has one or is never tested."""
+    """The columns of the test of prewhitened residuals, and `untested`: why a pair has no p, "" where it has one or is
+    never tested."""
     test, cut, reason = run_test(group, warmups) if control.is_tested else (None, group, "")
     if test is None:
-        return {"n_tested": 0, "innovation_correlation": np.nan, "innovation_p": np.nan, "untested": reason}
+        return {"n_tested": 0, "residual_correlation": np.nan, "residual_p": np.nan, "untested": reason}
     p = test.p
     untested = np.where(np.isnan(p), NO_VARIATION_LEFT, "")
-    return {"n_tested": cut.n, "innovation_correlation": test.correlation, "innovation_p": p, "untested": untested}
+    return {"n_tested": cut.n, "residual_correlation": test.correlation, "residual_p": p, "untested": untested}
 
 
 def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Any]:

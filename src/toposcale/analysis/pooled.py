@@ -1,4 +1,5 @@
-"""Correlations over runs: median and range over configurations, and one innovation test for all runs together.
+"""Correlations over runs: median and range over configurations, and one test of prewhitened residuals for all runs
+together.
 
 A configuration is what runs share but for their seed. Seeds are averaged within their configuration before anything is
 put together, and weigh in the test as one run does. No interval: five runs do not carry one.
@@ -29,7 +30,7 @@ def pooled_table(
     """
     configurations, estimates = (
         correlations["model"].map(configurations_of(models)),
-        ["spearman", "innovation_correlation"],
+        ["spearman", "residual_correlation"],
     )
     named = correlations.assign(configuration=configurations.fillna(correlations["model"]))
     by_configuration = named.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
@@ -48,7 +49,7 @@ def pooled_table(
 
 
 def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control) -> pd.DataFrame:
-    """The innovation test of all runs together, given a control.
+    """The test of prewhitened residuals of all runs together, given a control.
 
     A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
     the words of most of them. Given a control that is not tested, p is NaN without a reason.

@@ -39,10 +39,10 @@ class Question:
     asks: str
     control: str
     asked: str = "every feature, layer and metric; each run, and all runs together"
-    shows: str = "innovation correlation; over runs the median over configurations"
+    shows: str = "correlation of prewhitened residuals; over runs the median over configurations"
     beyond: str = ""
     given: str = ""
-    estimate: str = "innovation_correlation"
+    estimate: str = "residual_correlation"
     test: Callable[..., pd.DataFrame] | None = None
     simulation: Callable[..., SimulatedFeatures | SimulatedEarlyFeatures] | None = None
 
@@ -96,10 +96,10 @@ QUESTIONS = {
         ),
         Question(
             "within_configurations",
-            "Do the feature's innovations go with the loss of its own run more than with those of its sister runs?",
+            "Do the feature's prewhitened residuals follow the loss of its own run more than those of its sister runs?",
             "weight_norm",
             asked=_SEEDS,
-            shows="mean over runs of the innovation correlation with the loss of the same run",
+            shows="mean over runs of the correlation of prewhitened residuals with the loss of the same run",
             estimate="",
             test=run_permutation_table,
         ),

@@ -19,7 +19,7 @@ CONTROL_CORRELATION = 0.9
 POWER_WANTED = 0.8
 SIMULATIONS = 200
 EFFECTS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Correlations of innovations that are simulated."""
+"""Correlations of prewhitened residuals that are simulated."""
 CONTROL, POWER = range(2)
 
 

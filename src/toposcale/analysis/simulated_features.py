@@ -12,7 +12,7 @@ from toposcale.analysis.series import Aligned, aligned_series, configurations_of
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.between_runs import between_runs, fit_of_configuration
 from toposcale.statistics.coefficients import Floats, orthogonal_to
-from toposcale.statistics.innovations import Innovations, innovation_test, innovations, with_squares
+from toposcale.statistics.prewhitening import Prewhitened, prewhiten, residual_test, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
 
 SIMULATION_DRAWS = 2_000
@@ -20,7 +20,7 @@ SIMULATION_DRAWS = 2_000
 
 
 class SimulatedFeatures:
-    """Simulated features in the runs whose metric the innovation test given a control can use.
+    """Simulated features in the runs whose metric the test of prewhitened residuals given a control can use.
 
     names: the models. runs: the testable stretch of each, by the group of features that has the most points.
     """
@@ -34,7 +34,7 @@ class SimulatedFeatures:
         best: dict[str, Aligned] = {}
         for group in aligned_series(whole_model(features), metrics, control):
             test, cut, _ = run_test(group, warmups)
-            if test is None or np.isnan(_innovations(cut).values).any():
+            if test is None or np.isnan(_prewhitened(cut).values).any():
                 continue
             if group.model not in best or cut.n > best[group.model].n:
                 best[group.model] = cut
@@ -48,17 +48,17 @@ class SimulatedFeatures:
         return int(np.median([run.n for run in self.runs]))
 
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """One feature for each of `effects`, the correlation of its innovations with those of the metric that the noise is
-        chosen for: the correlations that the test measures, mean over runs, and its p-values."""
+        """One feature for each of `effects`, the correlation of its prewhitened residuals with those of the metric that
+        the noise is chosen for: the correlations that the test measures, mean over runs, and its p-values."""
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
         measured, total = np.zeros(len(effects)), 0.0
         for place, run in enumerate(self.runs):
-            new = _innovations(run)
+            new = _prewhitened(run)
             size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
             random = np.random.default_rng([seed, purpose, place])
             scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
-            test = innovation_test(noisy, run.targets, with_squares(run.controls))
+            test = residual_test(noisy, run.targets, with_squares(run.controls))
             weight = self._weights[run.model]
             pool.add(test, run.steps, weight=weight)
             measured += weight * np.nan_to_num(test.correlation[:, 0])
@@ -97,6 +97,6 @@ class SimulatedEarlyFeatures:
         return test.correlation, test.p
 
 
-def _innovations(run: Aligned) -> Innovations:
-    """Those of the metric, as `innovation_test` takes them."""
-    return innovations(run.targets, with_squares(run.controls), half_cosine=True)
+def _prewhitened(run: Aligned) -> Prewhitened:
+    """Those of the metric, as `residual_test` takes them."""
+    return prewhiten(run.targets, with_squares(run.controls), half_cosine=True)

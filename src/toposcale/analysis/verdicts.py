@@ -119,7 +119,7 @@ def verdict_table(
 def _of_correlations(question: Question, alone: pd.DataFrame, together: pd.DataFrame) -> pd.DataFrame:
     """Estimate, range over configurations, p and reason of each run, and of all runs."""
     name = question.estimate
-    alone = alone[alone["control"] == question.control].rename(columns={"innovation_p": "p"})
+    alone = alone[alone["control"] == question.control].rename(columns={"residual_p": "p"})
     alone = alone.assign(lowest=alone[name], highest=alone[name])
     together = together[together["control"] == question.control].assign(model=POOLED)
     together = together.rename(columns={f"{name}_lowest": "lowest", f"{name}_highest": "highest"})

@@ -64,14 +64,14 @@ FIGURES: dict[str, FigureEntry] = {
         "Correlation with the loss, and partial correlations",
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over "
         "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
-        "norm of the weights and the training step. Right: the answers. The innovation test decides whether a feature "
-        'tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
+        "norm of the weights and the training step. Right: the answers. The test of prewhitened residuals decides whether "
+        'a feature tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
     ),
     "power": _overview(
         "verdicts",
         "Power: the effects that this run could have found",
-        "Curve: the share of simulated features that the test finds, against the correlation of their innovations with "
+        "Curve: the share of simulated features that the test finds, against the correlation of prewhitened residuals with "
         "those of the validation loss, in runs of this number and length, corrected for the number of features. Dotted "
         "lines: a share of 80%, and the correlation at which it is reached. Small vertical lines: the measured features. "
         "Diamond: the positive control, which is the loss itself with noise.",

@@ -82,7 +82,7 @@ def verdict(verdicts: pd.DataFrame, pooled_correlations: pd.DataFrame, *, metric
     undefined = sum(int(rows["spearman"].isna().sum()) for rows in shown.values())
     notes = [
         f"The {len(keep)} that follow most closely, of {len(plain)} features." if len(plain) > len(keep) else "",
-        "Beyond: the innovation test with a q of at most 0.05, not the correlation drawn here.",
+        "Beyond: the test of prewhitened residuals with a q of at most 0.05, not the correlation drawn here.",
         f"{undefined} correlations undefined (the norm given itself, constant series)." if undefined else "",
     ]
     panels.add_note(figure, notes)
@@ -160,4 +160,4 @@ def _power_panel(axes: Axes, curve: pd.DataFrame, sensitivity: pd.Series, tested
         axes.plot(seen, np.full(len(seen), -depth), "|", color=colour, markersize=9, markeredgewidth=1.4)
     axes.plot(sensitivity["correlation"], -10, "D", color=SEVERAL_COLOURS[2], markersize=6)
     axes.set(xlim=(-0.02, 1), ylim=(-18, 103), yticks=range(0, 101, 20))
-    axes.set_xlabel("correlation of innovations (size, 0 to 1)")
+    axes.set_xlabel("correlation of prewhitened residuals (size, 0 to 1)")

@@ -174,8 +174,10 @@ _DEFINITIONS = {
         number("differences_p", "its p-value under independence"),
         number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
         count("n_tested", "checkpoints of the testable stretch; 0 if there is none, or no control"),
-        number("innovation_correlation", "correlation of the innovations given the control, on the testable stretch"),
-        number("innovation_p", "its p-value given the control; the trend in the step is always removed"),
+        number(
+            "residual_correlation", "correlation of prewhitened residuals given the control, on the testable stretch"
+        ),
+        number("residual_p", "its p-value given the control; the trend in the step is always removed"),
         REASON,
     ),
     "pooled_correlations": table(
@@ -186,11 +188,11 @@ _DEFINITIONS = {
         number("spearman", "median over configurations of the (partial) Spearman correlation"),
         number("spearman_lowest", "lowest of a configuration"),
         number("spearman_highest", "highest of a configuration"),
-        number("innovation_correlation", "median over configurations of the innovation correlation"),
-        number("innovation_correlation_lowest", "lowest of a configuration"),
-        number("innovation_correlation_highest", "highest of a configuration"),
+        number("residual_correlation", "median over configurations of the correlation of prewhitened residuals"),
+        number("residual_correlation_lowest", "lowest of a configuration"),
+        number("residual_correlation_highest", "highest of a configuration"),
         count("n_tested", "runs that entered the test"),
-        number("p", "p-value of the innovation test of all runs together; its sign flips are shared by the runs"),
+        number("p", "p-value of the test of all runs together; its sign flips are shared by the runs"),
         REASON,
     ),
     "over_seeds": table(
@@ -202,7 +204,7 @@ _DEFINITIONS = {
         count("degrees_of_freedom", "between_runs: degrees of freedom that remain after controls and configurations"),
         number(
             "correlation",
-            "within_configurations: mean innovation correlation over runs; between_runs: partial correlation",
+            "within_configurations: mean correlation of prewhitened residuals over runs; between_runs: partial correlation",
         ),
         number("null_expectation", "within_configurations: the same over all pairings of runs within a configuration"),
         number("p", "its p-value by permutations of runs within configurations"),
@@ -266,18 +268,20 @@ _DEFINITIONS = {
         count("n_runs", "runs that entered"),
         count("n_points", "checkpoints of the testable stretch, median over runs"),
         count("n_tested", "features that are tested"),
-        number("correlation", "innovation correlation of the positive control, the metric with noise; mean over runs"),
+        number(
+            "correlation", "of prewhitened residuals, of the positive control (the metric with noise); mean over runs"
+        ),
         number("p", "its p-value"),
         number("q", "the same after Benjamini-Hochberg, as one more feature that is tested"),
         text("found", "yes, no or not tested: whether the positive control was found"),
-        number("detectable", "innovation correlation found in 80% of simulations, if no other tested one is true"),
+        number("detectable", "correlation of prewhitened residuals found in 80% of simulations if no other is true"),
         text("outside", "what of the run lies outside of where the false-positive rate was measured; else empty"),
         REASON,
     ),
     "power": table(
         "share of simulated features that the tests over all runs find, for each strength of the relation",
-        (QUESTION, number("planted", "innovation correlation that the noise was chosen for")),
-        number("measured", "mean innovation correlation of the simulated features"),
+        (QUESTION, number("planted", "correlation of prewhitened residuals that the noise was chosen for")),
+        number("measured", "mean correlation of prewhitened residuals of the simulated features"),
         number("found", "share of them that is found"),
         count("simulations", "simulated features"),
     ),

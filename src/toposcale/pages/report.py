@@ -36,7 +36,7 @@ COLUMNS = {
     "pooled_correlations": (
         *("source", "feature", "metric", "control", "n_runs", "n_configurations"),
         *("spearman", "spearman_lowest", "spearman_highest"),
-        *("innovation_correlation", "innovation_correlation_lowest", "innovation_correlation_highest"),
+        *("residual_correlation", "residual_correlation_lowest", "residual_correlation_highest"),
     ),
     "correlations": (
         *("model", "source", "feature", "metric", "n", "n_left_out", "spearman"),

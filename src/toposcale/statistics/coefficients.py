@@ -84,7 +84,7 @@ def permutation_p_value(x: ArrayLike, y: ArrayLike) -> Floats:
 def correlation_p_value(correlation: ArrayLike, n: ArrayLike, n_controls: int = 0) -> Floats:
     """Two-sided p-value of a (partial) correlation by Student's t with n - 2 - n_controls degrees of freedom.
 
-    It takes the n points as independent, which checkpoints of one training run are not: see `innovations`. Never below
+    It takes the n points as independent, which checkpoints of one training run are not: see `prewhiten`. Never below
     2 / n!, which no order of n points goes below. NaN where no degree of freedom is left.
     """
     r = np.asarray(correlation, dtype=np.float64)

@@ -1,9 +1,9 @@
-"""Do the innovations of a feature go with the losses of their own run more than with those of its sister runs?
+"""Do the prewhitened residuals of a feature go with the losses of their own run more than with those of its sister runs?
 
 A configuration is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature
-innovations with its own loss innovations. Null: the same with the runs of a configuration paired at random. What all
-runs of a configuration share (the schedule, the clock, the warm-up) is the same in every pairing and cancels, so that
-no stretch of the training is barred.
+prewhitened residuals with its own prewhitened residuals of the loss. Null: the same with the runs of a configuration
+paired at random. What all runs of a configuration share (the schedule, the clock, the warm-up) is the same in every
+pairing and cancels, so that no stretch of the training is barred.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""One innovation test for several runs together: the sign of a checkpoint is flipped in all of them at once."""
+"""One test of prewhitened residuals for several runs together: the sign of a checkpoint is flipped in all of them at
+once."""
 
 from typing import Any
 
@@ -6,11 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.innovations import InnovationTest, sign_flip_p_value
+from toposcale.statistics.prewhitening import ResidualTest, sign_flip_p_value
 
 
 class SharedFlips:
-    """Adds up the innovation tests of runs, for `n_pairs` pairs of a feature and a metric.
+    """Adds up the tests of prewhitened residuals of runs, for `n_pairs` pairs of a feature and a metric.
 
     Runs that share batches and learning rates are not independent witnesses: flipping a checkpoint in all of them at
     once keeps what ties them. Seeds of one configuration weigh together as much as one run.
@@ -21,7 +22,7 @@ class SharedFlips:
         self._products = np.zeros((n_pairs, len(self._steps)))
         self._statistics = np.zeros(n_pairs)
 
-    def add(self, test: InnovationTest, steps: ArrayLike, *, rows: Any = slice(None), weight: float = 1.0) -> None:
+    def add(self, test: ResidualTest, steps: ArrayLike, *, rows: Any = slice(None), weight: float = 1.0) -> None:
         """Add a run: its test of the pairs at `rows`, and its steps (T,), those without an innovation included."""
         at = np.searchsorted(self._steps, np.asarray(steps, dtype=np.float64)[test.start :])
         products = weight * np.nan_to_num(test.products).reshape(-1, test.products.shape[-1])

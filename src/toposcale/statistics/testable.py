@@ -1,4 +1,4 @@
-"""Which checkpoints a test of innovations may use: evenly spaced ones after the warm-up.
+"""Which checkpoints a test of prewhitened residuals may use: evenly spaced ones after the warm-up.
 
 Held against a real null (features of one training, losses of another one on the same schedule), the test keeps its level
 there and nowhere else: `make nulls`, docs/statistics.md.

@@ -7,10 +7,11 @@ against it; "whenever one stands above its course so does the other" is. The cos
 rate, which unrelated runs of one schedule share: without it five such runs together pass in up to 13% at a level of 5%.
 
 Surrogates: each series is modelled as an autoregression of order 0 to 3 (chosen by AICc) around that trend; a surrogate
-is the same model driven by the same innovations with their signs flipped at random, so it keeps the autocorrelation,
-the drift, a unit root, and a noise that fades with the learning rate (which a permutation would not keep). The
-statistic is the Spearman correlation of the innovations. All 2^n surrogates are counted at once by the Lugannani-Rice
-formula: no random numbers, and p-values far below one in a thousand for the correction of many tests.
+is the same model driven by the same prewhitened residuals with their signs flipped at random, so it keeps the
+autocorrelation, the drift, a unit root, and a noise that fades with the learning rate (which a permutation would not
+keep). The statistic is the Spearman correlation of the prewhitened residuals. All 2^n surrogates are counted at once by
+the Lugannani-Rice formula: no random numbers, and p-values far below one in a thousand for the correction of many
+tests.
 
 Chosen by measurement among seven methods (`python -m studies.nulls.surrogates`; docs/statistics.md has the table). The
 price: a relation that shows only in the slow common course is not found, because from one run it cannot be told from
@@ -33,7 +34,7 @@ _NEGLIGIBLE = 1e-9  # a regressor or a residual below this share of its series i
 
 
 @dataclass(frozen=True)
-class Innovations:
+class Prewhitened:
     """Each of S series at each of m = T - start points, less what its past, its trend and the controls predicted.
 
     values (S, m), a row of NaN where nothing is left; n_fitted (S,) coefficients spent; start: first point
@@ -46,8 +47,8 @@ class Innovations:
 
 
 @dataclass(frozen=True)
-class InnovationTest:
-    """Spearman correlations of innovations (S, M), and what their p-values, and several runs together, need.
+class ResidualTest:
+    """Spearman correlations of prewhitened residuals (S, M), and what their p-values, and several runs together, need.
 
     products (S, M, m): the terms that add up to the correlation, one per point; degrees_of_freedom (S, M): points less
     coefficients spent; start: first point with an innovation.
@@ -85,17 +86,17 @@ def with_squares(norms: ArrayLike) -> Floats:
 
 
 def lagged(controls: ArrayLike) -> Floats:
-    """The trend without a cosine, and controls (C, T) now and at the lags that `innovations` may use, at the points with an
+    """The trend without a cosine, and controls (C, T) now and at the lags that `prewhiten` may use, at the points with an
     innovation."""
     control_rows = as_series(controls, "controls")
     n, start = control_rows.shape[1], max_order(control_rows.shape[1])
     return np.vstack([_trend(n)[:3, start:], *(control_rows[:, start - lag : n - lag] for lag in range(start + 1))])
 
 
-def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False) -> Innovations:
+def prewhiten(series: ArrayLike, controls: ArrayLike | None = None, *, half_cosine: bool = False) -> Prewhitened:
     """Residuals of each series (S, T) on trend, controls (C, T) now and past, and its own past.
 
-    half_cosine: whether the trend has half a period of a cosine, too. `innovation_test` needs it; the run permutation does
+    half_cosine: whether the trend has half a period of a cosine, too. `residual_test` needs it; the run permutation does
     not, since what runs share cancels there. The order (0 to `max_order`) is chosen per series by AICc among fits to the
     same points. Raises ValueError for fewer than `MIN_FOR_TEST` points.
     """
@@ -120,20 +121,20 @@ def innovations(series: ArrayLike, controls: ArrayLike | None = None, *, half_co
         least[better] = criterion[better]
         values[better], n_fitted[better] = fit.residuals[better], fit.n_fitted[better]
     values[is_constant(series) | (np.abs(values).max(axis=1) <= _NEGLIGIBLE)] = np.nan
-    return Innovations(values, n_fitted, start)
+    return Prewhitened(values, n_fitted, start)
 
 
-def innovation_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> InnovationTest:
+def residual_test(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> ResidualTest:
     """Do x and y (S, T), (M, T) move together beyond trend, past and controls (C, T)? Null: module docstring.
 
     NaN where no residual variance is left of a series (constant, an exact trend, a copy of a control).
     """
-    new_x, new_y = (innovations(series, controls, half_cosine=True) for series in (x, y))
+    new_x, new_y = (prewhiten(series, controls, half_cosine=True) for series in (x, y))
     ranks_x, ranks_y = _unit_ranks(new_x.values), _unit_ranks(new_y.values)
     products = ranks_x[:, None, :] * ranks_y[None, :, :]
     degrees_of_freedom = products.shape[2] - np.maximum(new_x.n_fitted[:, None], new_y.n_fitted[None, :])
     correlation = np.clip(products.sum(axis=2), -1.0, 1.0)
-    return InnovationTest(correlation, products, degrees_of_freedom, new_x.start)
+    return ResidualTest(correlation, products, degrees_of_freedom, new_x.start)
 
 
 def sign_flip_p_value(statistic: ArrayLike, weights: ArrayLike) -> Floats:
