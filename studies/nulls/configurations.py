@@ -15,7 +15,7 @@ from studies import small_tables
 from toposcale.analysis.series import headline_metric, whole_model
 from toposcale.io.errors import UserError
 from toposcale.statistics.coefficients import Floats
-from toposcale.statistics.testable import testable_stretch
+from toposcale.statistics.testable import testable_segment
 
 MIN_SEEDS = 10
 """A smaller configuration has too few pairs of runs."""
@@ -39,21 +39,21 @@ class Configuration:
 
     @cached_property
     def _losses(self) -> pd.DataFrame:
-        """A row for each run, a column for each checkpoint of the testable stretch."""
+        """A row for each run, a column for each checkpoint of the testable segment."""
         table = pd.concat(self.metrics.values()).pivot(index="model", columns="step", values="value")
         table = table.loc[list(self.features)]
         steps = table.columns.to_numpy(np.float64)
-        stretch = testable_stretch(steps, float(self.models["warmup_steps"].iloc[0]))
-        return table.iloc[:, stretch.start : stretch.stop]
+        segment = testable_segment(steps, float(self.models["warmup_steps"].iloc[0]))
+        return table.iloc[:, segment.start : segment.stop]
 
     @property
     def losses(self) -> Floats:
-        """The headline metric of the R runs on the T checkpoints of the testable stretch (R, T)."""
+        """The headline metric of the R runs on the T checkpoints of the testable segment (R, T)."""
         return self._losses.to_numpy(np.float64)
 
     @cached_property
     def series(self) -> dict[str, Floats]:
-        """The features (R, T) that all runs have at all checkpoints of the testable stretch."""
+        """The features (R, T) that all runs have at all checkpoints of the testable segment."""
         rows = pd.concat(self.features.values())
         series = {}
         for name, own in rows.groupby("feature"):

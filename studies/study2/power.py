@@ -25,7 +25,7 @@ from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats, average_ranks, pearson
 from toposcale.statistics.prewhitening import prewhiten, with_squares
 from toposcale.statistics.run_permutation import permute_pairs
-from toposcale.statistics.testable import testable_stretch
+from toposcale.statistics.testable import testable_segment
 
 FIRST = Path("studies/study/tables/study")
 
@@ -55,8 +55,8 @@ class Within:
             name: series.pivot(index="model", columns="step", values=name).loc[names]
             for name in (*self.features, WEIGHT_NORM.feature, VALIDATION_LOSS)
         }
-        stretch = testable_stretch(wide[VALIDATION_LOSS].columns, warmup)
-        values = {name: table.to_numpy()[:, stretch.start : stretch.stop] for name, table in wide.items()}
+        segment = testable_segment(wide[VALIDATION_LOSS].columns, warmup)
+        values = {name: table.to_numpy()[:, segment.start : segment.stop] for name, table in wide.items()}
         norms = values[WEIGHT_NORM.feature]
         self.x, self.y = [], []
         for run, configuration in enumerate(self.configurations):

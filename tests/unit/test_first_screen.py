@@ -103,7 +103,7 @@ def test_the_answers_on_beyond_are_those_of_the_tables(screen):
     assert below.max() - 0.005 <= could <= reached.max() + 0.005
 
 
-def test_the_stretch_behind_the_answers_is_the_one_after_the_warmup(screen):
+def test_the_segment_behind_the_answers_is_the_one_after_the_warmup(screen):
     tables, _, _, losses = screen
     points = int((losses.index >= 2 * WARMUP).sum())
     tested = tables["correlations"].query("n_tested > 0")

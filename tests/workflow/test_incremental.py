@@ -176,7 +176,7 @@ IDENTITY = {
     ),
     "confirm.run": "another run is the second sample",
     "training.steps": "the length of the learning-rate schedule: every step of it changes",
-    "training.checkpoint_every": "other checkpoints, and stretches of training between them",
+    "training.checkpoint_every": "other checkpoints, and segments of training between them",
     **dict.fromkeys(
         ("training.jobs", "weights.jobs", "embeddings.jobs", "landscape.jobs"), "other jobs, with other inputs"
     ),
@@ -398,7 +398,7 @@ def test_another_run_makes_everything(planned, followers):
     assert set(planned["another run"]) == set(followers) | {"turn"}
 
 
-def test_checkpoints_more_often_retrain_the_stretches_between(planned):
+def test_checkpoints_more_often_retrain_the_segments_between(planned):
     assert planned["more checkpoints"]["train"] == 2 * 3
 
 

@@ -31,7 +31,7 @@ def run_permutation_table(
 ) -> pd.DataFrame:
     """Correlate residuals of whole-model features with the losses of their own run, beside those of its sister runs.
 
-    Configurations of at least `MIN_SEEDS` runs count, on the testable stretch or, where there is none, on all
+    Configurations of at least `MIN_SEEDS` runs count, on the testable segment or, where there is none, on all
     checkpoints: what the runs of a configuration share cancels. A row for each feature that has the same checkpoints in
     all of these runs.
     """
@@ -93,7 +93,7 @@ def paired_residuals(
         used = group if reason else cut
         if used.n >= MIN_FOR_TEST and not used.missing:
             runs = grids.setdefault(tuple(used.steps), {})
-            # Series that differ before the stretch alone, such as distances from the checkpoint before, come in groups.
+            # Series that differ before the segment alone, such as distances from the checkpoint before, come in groups.
             runs[group.model] = runs[group.model].beside(used) if group.model in runs else used
     names = sorted(configurations)
     for steps in sorted(grids):

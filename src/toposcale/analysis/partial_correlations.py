@@ -1,7 +1,7 @@
 """What is left of a correlation given a control, and the test of prewhitened residuals of each run.
 
 The partial Spearman correlations describe; the test of prewhitened residuals (`toposcale.statistics.prewhitening`)
-judges, on the testable stretch alone. Whatever is held fixed, it takes out the trend in the step.
+judges, on the testable segment alone. Whatever is held fixed, it takes out the trend in the step.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def partial_correlation_table(
 
 
 def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
-    """The test of prewhitened residuals of a run on its testable stretch, that stretch, and why there is no test, else
+    """The test of prewhitened residuals of a run on its testable segment, that segment, and why there is no test, else
     ""."""
     cut, reason = group.testable(warmups)
     if reason := reason or cut.missing:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from toposcale.analysis.controls import Control
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
 from toposcale.statistics.coefficients import Floats, is_constant
-from toposcale.statistics.testable import testable_stretch
+from toposcale.statistics.testable import testable_segment
 
 SERIES_KEY = ["source", "layer", "feature"]
 PAIR_KEY = [*SERIES_KEY, "metric"]
@@ -102,8 +102,8 @@ class Aligned:
         )
 
     def testable(self, warmups: Mapping[str, float]) -> tuple[Self, str]:
-        """The part on the testable stretch, and why it cannot be tested, else ""."""
-        start, stop, reason = testable_stretch(self.steps, warmups.get(self.model))
+        """The part on the testable segment, and why it cannot be tested, else ""."""
+        start, stop, reason = testable_segment(self.steps, warmups.get(self.model))
         values, targets, controls = (rows[:, start:stop] for rows in (self.values, self.targets, self.controls))
         return replace(self, values=values, targets=targets, steps=self.steps[start:stop], controls=controls), reason
 

@@ -22,7 +22,7 @@ SIMULATION_DRAWS = 2_000
 class SimulatedFeatures:
     """Simulated features in the runs whose metric the test of prewhitened residuals given a control can use.
 
-    names: the models. runs: the testable stretch of each, by the group of features that has the most points.
+    names: the models. runs: the testable segment of each, by the group of features that has the most points.
     """
 
     most_runs = TOGETHER

@@ -173,9 +173,9 @@ _DEFINITIONS = {
         *interval("spearman_differences", "Spearman correlation of the first differences; moving blocks"),
         number("differences_p", "its p-value under independence"),
         number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
-        count("n_tested", "checkpoints of the testable stretch; 0 if there is none, or no control"),
+        count("n_tested", "checkpoints of the testable segment; 0 if there is none, or no control"),
         number(
-            "residual_correlation", "correlation of prewhitened residuals given the control, on the testable stretch"
+            "residual_correlation", "correlation of prewhitened residuals given the control, on the testable segment"
         ),
         number("residual_p", "its p-value given the control; the trend in the step is always removed"),
         REASON,
@@ -255,7 +255,7 @@ _DEFINITIONS = {
         "how many features of whole models were tested for each question",
         (QUESTION, SOURCE),
         count("measured", "features with values"),
-        count("testable", "features with a testable stretch in at least one run"),
+        count("testable", "features with a testable segment in at least one run"),
         count("tested", "features with a p"),
         count("distinct", "groups of tested features; features with |rho| of at least 0.95 are one group"),
         count("found", "features with the answer yes"),
@@ -266,7 +266,7 @@ _DEFINITIONS = {
         (QUESTION,),
         CONTROL_OF_QUESTION,
         count("n_runs", "runs that entered"),
-        count("n_points", "checkpoints of the testable stretch, median over runs"),
+        count("n_points", "checkpoints of the testable segment, median over runs"),
         count("n_tested", "features that are tested"),
         number(
             "correlation", "of prewhitened residuals, of the positive control (the metric with noise); mean over runs"

@@ -3,7 +3,7 @@
 A configuration is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature
 prewhitened residuals with its own prewhitened residuals of the loss. Null: the same with the runs of a configuration
 paired at random. What all runs of a configuration share (the schedule, the clock, the warm-up) is the same in every
-pairing and cancels, so that no stretch of the training is barred.
+pairing and cancels, so that no segment of the training is barred.
 """
 
 from collections.abc import Sequence

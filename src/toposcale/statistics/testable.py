@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 MIN_FOR_TEST = 10
 """Fewer points leave no degrees of freedom beside the trend and the past: no test is made."""
 WARMUPS = 2
-"""The stretch begins at so many times the warm-up."""
+"""The segment begins at so many times the warm-up."""
 
 
-class Stretch(NamedTuple):
+class Segment(NamedTuple):
     """Checkpoints start to stop (exclusive) of a series; `reason` says why they cannot be tested, else it is empty."""
 
     start: int
@@ -23,14 +23,14 @@ class Stretch(NamedTuple):
     reason: str
 
 
-def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
-    """The longest evenly spaced stretch of checkpoints from twice the warm-up on; of equal ones the last.
+def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
+    """The longest evenly spaced segment of checkpoints from twice the warm-up on; of equal ones the last.
 
     steps (T,): increasing; warmup_steps: None or NaN where it is not known.
     """
     times = np.asarray(steps, dtype=np.float64)
     if warmup_steps is None or not np.isfinite(warmup_steps):
-        return Stretch(0, 0, "the warm-up is not known; give models.{name}.warmup_steps")
+        return Segment(0, 0, "the warm-up is not known; give models.{name}.warmup_steps")
     first = int(np.searchsorted(times, WARMUPS * warmup_steps))
     start = stop = begin = first
     for end in range(first, len(times)):
@@ -40,5 +40,5 @@ def testable_stretch(steps: ArrayLike, warmup_steps: float | None) -> Stretch:
             start, stop = begin, end + 1
     if stop - start < MIN_FOR_TEST:
         checkpoints = f"{stop - start} evenly spaced checkpoints from step {WARMUPS * warmup_steps:g} on"
-        return Stretch(start, stop, f"{checkpoints}; the test needs {MIN_FOR_TEST}")
-    return Stretch(start, stop, "")
+        return Segment(start, stop, f"{checkpoints}; the test needs {MIN_FOR_TEST}")
+    return Segment(start, stop, "")
