@@ -40,12 +40,12 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: run confirm advice watch unlock docs test quick planted-faults coverage test-oldest test-slurm lint bench nulls landscapes study study-2 study-3 paper-seeds decisions check-gpu reference clean distclean config-is-there
 
-# With AGAIN="FILE ..." those files are made anew, and what depends on them.
+# With AGAIN="FILE ..." those files are made again, and what depends on them.
 run: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) $(if $(AGAIN),--forcerun $(AGAIN)) || $(LOCKED)
 	@$(BIN)/python workflow/configuration.py outputs "$(CONFIG)"
 
-# Trains the models of a run anew with fresh seeds, and tests on these what the run found, and nothing else.
+# Trains the models of a run again with fresh seeds, and tests on these what the run found, and nothing else.
 confirm: config-is-there $(VENV)/.runtime
 	@$(SNAKEMAKE) -- findings_file || $(LOCKED)
 	@fresh=$$($(BIN)/python workflow/fresh.py "$(CONFIG)") && { test -z "$$fresh" || \

@@ -61,7 +61,7 @@ def _run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 def provenance(snakemake: Any) -> dict[str, str]:
     """Metadata of a table: the settings that it was made with, the code, the revision and the package versions."""
-    # The state of the user's files says when to measure anew, not how it is done.
+    # The state of the user's files says when to measure again, not how it is done.
     settings = {key: value for key, value in snakemake.params.items() if key not in ("code", "files")}
     versions = {name: metadata.version(name) for name in PACKAGES}
     return {
@@ -101,11 +101,11 @@ def measured(
 
 
 def _remedy(model: str, checkpoint: str) -> str:
-    """What mends a gap: a published checkpoint is fetched anew where that is asked for."""
+    """What mends a gap: a published checkpoint is fetched again where that is asked for."""
     if Path(checkpoint).suffix != ".json":
         return ""
     return (
-        f"once it is mended on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun), which fetches it anew "
+        f"once it is mended on the Hub, run again with AGAIN={checkpoint} (snakemake --forcerun), which fetches it again "
         f"(the next run does so of itself after a damaged download); or leave its step out of models.{model}.steps"
     )
 

@@ -58,7 +58,7 @@ def main(snakemake):
         pd.concat([files[name].metrics for name in begun]),
         pd.concat([files[name].log.assign(model=name) for name in begun]),
         schemas.TABLES["models"].frame([row for row, _ in plans]),
-        schedules=schemas.TABLES["schedules"].frame([knot for _, knots in plans for knot in knots]),
+        schedules=schemas.TABLES["schedules"].frame([row for _, breakpoints in plans for row in breakpoints]),
     )
     request = Request(**params.decision)
     under_way = [training for training in trainings if training.model in begun and not training.is_over]

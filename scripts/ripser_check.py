@@ -1,4 +1,4 @@
-"""A few diagrams of the weights of one checkpoint, held against those that ripser computes of the same rows."""
+"""A few diagrams of the weights of one checkpoint, compared with those that ripser computes of the same rows."""
 
 from importlib import metadata
 

@@ -81,7 +81,7 @@ class TrainingJob:
                 state = trainer.load_state(self.part("checkpoint", step), self.optimiser, self.shape, self.device)
                 return state, self.steps[self.steps.index(step) + 1 :]
         except (UserError, KeyError, ValueError):
-            pass  # nothing usable was left: begin anew
+            pass  # nothing usable was left: start from the beginning
         inputs = self.snakemake.input
         if inputs.checkpoint:
             state = trainer.load_state(inputs.checkpoint, inputs.optimiser, self.shape, self.device)

@@ -23,14 +23,14 @@ FRACTIONS = (0.2, 0.3, 0.5)
 
 
 def main(folder: Path) -> None:
-    known, rows, knots = [], [], []
+    known, rows, breakpoints = [], [], []
     for name, (size, peak) in MODELS.items():
         schedule = {"shape": "cosine", "peak": peak, "warmup_steps": 1430, "final": peak / 10, "steps": 143_000}
         facts = {"n_parameters": size, "tokens_per_step": 2_097_152, "family": "pythia", "schedule": schedule}
         row = {"model": name, "final_step": 143_000, "seed": 0} | {k: v for k, v in facts.items() if k != "schedule"}
         row, of_model = planned(row, facts, np.empty(0), np.empty(0))
         known.append(row)
-        knots += of_model
+        breakpoints += of_model
         for file in sorted((folder / name).glob("*.json")):
             step = int(file.stem.rpartition("step")[2])
             scores = lm_eval.scores(json.loads(file.read_text()))
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
         schemas.TABLES["metrics"].frame(rows),
         schemas.TABLES["models"].frame(known),
         schemas.TABLES["training"].frame([]),
-        schemas.TABLES["schedules"].frame(knots),
+        schemas.TABLES["schedules"].frame(breakpoints),
         fractions=FRACTIONS,
         score_metrics=SCORES,
         loss_metric="lambada_openai.ppl",

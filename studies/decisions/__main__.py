@@ -122,15 +122,19 @@ def histories_of(
     models: pd.DataFrame, log: pd.DataFrame, metrics: pd.DataFrame, features: pd.DataFrame
 ) -> list[TrainingRun]:
     """The runs with their plans, which follow from the shape, the peak and the length."""
-    rows, knots = [], []
+    rows, breakpoints = [], []
     for facts in models.to_dict("records"):
         plan = {name: facts[name] for name in ("shape", "warmup_steps")}
         plan |= {"peak": facts["learning_rate"], "steps": facts["final_step"]}
         row, of_model = planned(facts, {"schedule": plan})  # type: ignore[arg-type]
         rows.append(row)
-        knots += of_model
+        breakpoints += of_model
     return trainings_from_tables(
-        features, metrics, log, schemas.TABLES["models"].frame(rows), schedules=schemas.TABLES["schedules"].frame(knots)
+        features,
+        metrics,
+        log,
+        schemas.TABLES["models"].frame(rows),
+        schedules=schemas.TABLES["schedules"].frame(breakpoints),
     )
 
 

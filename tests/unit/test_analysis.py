@@ -98,10 +98,10 @@ def test_early_stopping_by_hand():
     table = early_stopping_table(features, metrics, patience=[2, 4])
     two = one(table, patience=2)
     assert (two.stop_step, two.metric_stop_step, two.steps_saved) == (300, 500, 200)
-    assert two.loss_given_up == 0.0
+    assert two.regret == 0.0
     four = one(table, patience=4)
     assert (four.stop_step, four.metric_stop_step, four.metric_triggered) == (500, 600, False)
-    assert four.loss_given_up == pytest.approx(0.1)
+    assert four.regret == pytest.approx(0.1)
     summary = early_stopping_summary(pd.concat([table, table.assign(model="t", steps_saved=400)]))
     mean = one(summary, patience=2)
     half = scipy.stats.t.ppf(0.975, 1) * 100

@@ -94,12 +94,12 @@ def test_the_tables_of_a_run_say_the_same(advice, known):
     for name, size, columns in (("live", SIZE, LIVE), ("done", SMALLER, DONE))[: 1 + known]:
         facts = {"model": name, "family": "one", "seed": 0, "n_parameters": size}
         facts |= {"tokens_per_step": TOKENS, "final_step": FINAL}
-        row, knots = planned(facts, {"schedule": SCHEDULE}, columns["step"], columns["learning_rate"])
+        row, breakpoints = planned(facts, {"schedule": SCHEDULE}, columns["step"], columns["learning_rate"])
         losses = loss_curves.of_columns(columns)
         logs.append(losses.log().to_pandas().assign(model=name))
         metrics.append(losses.metric_rows(name).to_pandas())
         models.append(row)
-        schedules += knots
+        schedules += breakpoints
     tables = decision_tables(
         schemas.TABLES["features"].frame([]),
         pd.concat(metrics),

@@ -1,4 +1,4 @@
-"""Every number of the answers about the features, computed anew from the features and metrics themselves."""
+"""Every number of the answers about the features, computed again from the features and metrics themselves."""
 
 import re
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from toposcale.io.errors import UserError
 from toposcale.training.schedules import (
-    MOST_KNOTS,
+    MOST_BREAKPOINTS,
     SHAPES,
     Schedule,
-    knots,
+    breakpoints,
     plan_of_training,
     recognised,
     schedule_of,
@@ -64,15 +64,15 @@ def test_a_plan_in_a_file(tmp_path):
 @given(st.sampled_from(SHAPES), st.integers(0, 5000), st.integers(100, 30000))
 def test_at_most_2000_rows_are_the_plan(shape, warmup, steps):
     plan = Schedule(shape, 3e-4, steps, min(warmup, steps // 2), 3e-5, decay_start=steps * 3 // 4).rates()
-    at = knots(plan)
-    assert len(at) <= MOST_KNOTS
+    at = breakpoints(plan)
+    assert len(at) <= MOST_BREAKPOINTS
     back = np.interp(np.arange(len(plan)), at, plan[at])
     assert np.max(np.abs(back - plan)) <= 1e-4 * plan.max()
 
 
 def test_a_jump_of_the_rate_stays_a_jump():
     plan = np.where(np.arange(16001) < 8000, 3e-4, 9e-5)
-    at = knots(plan)
+    at = breakpoints(plan)
     np.testing.assert_allclose(np.interp(np.arange(16001), at, plan[at]), plan, rtol=1e-12)
 
 

@@ -33,9 +33,9 @@ def test_advice_on_a_published_model_reads_its_size_and_not_its_weights(tmp_path
     path.write_text(json.dumps({"n_parameters": 70, "largest_matrix": 9, "n_matrices": 3}))
     missing = tmp_path / "pythia" / "step-00000016.size.json"
     files = advice.Files("pythia", {"sizes": [str(path), str(missing)]}, None, [])
-    row, knots = files.row_and_plan({"family": "pythia", "final_step": 8})
+    row, breakpoints = files.row_and_plan({"family": "pythia", "final_step": 8})
     assert (row["n_parameters"], row["final_step"]) == (70, 8)
-    assert knots == []
+    assert breakpoints == []
 
 
 def test_warm_up_and_end_that_nobody_stated_are_those_of_the_training_log():

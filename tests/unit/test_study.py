@@ -67,7 +67,7 @@ def test_the_loss_at_half_of_the_training_is_found_where_topology_is_not():
     assert control["feature"] == "loss_at_50%"
     assert control["estimate"] > 0
     assert control["p"] <= 0.01
-    # Of a loss that is dealt out anew among the runs of a configuration after that, it tells nothing.
+    # Of a loss that is shuffled among the runs of a configuration after that, it tells nothing.
     dealt = metrics.copy()
     end = (dealt["step"] > 300) & (dealt["metric"] == "validation_loss")
     turned = dealt[end].assign(

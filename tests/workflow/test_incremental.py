@@ -148,14 +148,14 @@ CHANGES = {
 # Rules that a run does not have any more after a change.
 GONE = {"trajectory.enabled": {"trajectory"}, "weights.features": {"ripser_check"}}
 
-# The model whose diagrams are held against ripser is trained here: what changes published models does not reach it.
+# The model whose diagrams are compared with ripser is trained here: what changes published models does not reach it.
 OF_TRAINED_MODELS = {
     key: {"ripser_check"} for key in ("hub.duplicates", "models.{name}.repo", "models.{name}.revisions")
 }
 
 # Keys that say which models, checkpoints and files there are: the tests below say what each of them does.
 IDENTITY = {
-    "run": "another folder: everything is made anew",
+    "run": "another folder: everything is made again",
     "seeds": "each further seed is a model more",
     "models": "models that are added are made, and what is gathered is gathered again",
     "models.{name}.kind": "another model",

@@ -82,7 +82,7 @@ rule embeddings:
         "../../scripts/embeddings.py"
 
 
-# Of one model of the run a few diagrams are held against ripser: of one that is trained here where there is one, else of
+# Of one model of the run a few diagrams are compared with ripser: of one that is trained here where there is one, else of
 # one in a folder, else of a published one.
 RIPSER_CHECKS = [
     RIPSER_CHECK.format(model=name, span=plan.span_of(MODELS[name].steps[-1]))
@@ -114,7 +114,7 @@ rule ripser_check:
         steps=steps_of("weights"),
         code=code_of("ripser_check.py"),
     message:
-        "Diagrams of {wildcards.model}, {wildcards.span}, held against ripser"
+        "Diagrams of {wildcards.model}, {wildcards.span}, compared with ripser"
     script:
         "../../scripts/ripser_check.py"
 

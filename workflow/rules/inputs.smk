@@ -43,7 +43,7 @@ def purpose_of(model, step):
 
 
 def is_due(checkpoint, purpose):
-    """Whether a checkpoint must be fetched anew: from another source or, if it was removed, to be measured in another way."""
+    """Whether a checkpoint must be fetched again: from another source or, if removed, to be measured in another way."""
     manifest, turn = file_of(MANIFEST, checkpoint), file_of(TURN, checkpoint)
     # `--touch` leaves an empty file.
     noted = (turn.read_text(encoding="utf-8").split() or purpose) if turn.exists() else []
@@ -101,7 +101,7 @@ def files_so_far(model):
 
 
 def harness_files():
-    """The results of lm-evaluation-harness that are there now: new ones make the metrics anew."""
+    """The results of lm-evaluation-harness that are there now: new ones update the metrics."""
     where = config["metrics"]["harness"]
     files = list(map(str, lm_eval.result_files(where))) if where else []
     if where and not files:

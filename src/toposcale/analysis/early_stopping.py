@@ -48,18 +48,18 @@ def early_stopping_table(
                 "metric_stop_step": int(steps[reference_at]),
                 "metric_triggered": reference is not None,
                 "steps_saved": int(steps[reference_at] - steps[at]),
-                "loss_given_up": float(best[at] - best[reference_at]),
+                "regret": float(best[at] - best[reference_at]),
             }
             rows.append(row)
     return schemas.TABLES["early_stopping"].frame(rows)
 
 
 def early_stopping_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean over models of steps_saved and loss_given_up, with Student intervals (NaN for a single model)."""
+    """Average steps_saved and regret over models, with Student intervals (NaN for a single model)."""
     groups = table.groupby([*SERIES_KEY, "patience"], sort=True)
     summary = groups.size().rename("n_models").to_frame()
     quantile = stdtrit(summary["n_models"] - 1.0, 0.975)
-    for name in ("steps_saved", "loss_given_up"):
+    for name in ("steps_saved", "regret"):
         mean, half = groups[name].mean(), quantile * groups[name].sem()
         summary = summary.assign(**{name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half})
     return schemas.TABLES["early_stopping_summary"].frame(summary.reset_index())

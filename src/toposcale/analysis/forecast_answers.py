@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from toposcale.analysis.feature_answers import UNTESTED, Answer
-from toposcale.analysis.forecasts import LEAST_COVERAGE, MOST_OF_THEM, RIVALS
+from toposcale.analysis.forecasts import BASELINES, LEAST_COVERAGE, MOST_OF_THEM
 from toposcale.analysis.questions import LEVEL
 from toposcale.analysis.regret import POLICIES
 from toposcale.features.names import sentence
@@ -24,7 +24,7 @@ FEWEST_FOR_A_VERDICT = 10
 def trusted(evaluation: pd.DataFrame) -> Answer:
     """Which forecast to trust: the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
-    rows = rows[rows["method"].isin(RIVALS)].dropna(subset=["mae"])
+    rows = rows[rows["method"].isin(BASELINES)].dropna(subset=["mae"])
     if rows.empty:
         return Answer(UNTESTED, "No finished run has a forecast to be judged by.")
     most = rows[rows["n_forecasts"] >= MOST_OF_THEM * rows["n_forecasts"].max()].sort_values("mae")
@@ -50,14 +50,14 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
     configuration count once.
     """
     rows = _first(evaluation)
-    rivals = rows[rows["method"] == rows["baseline"]]
-    if rivals.empty or math.isnan(rivals["mae"].iloc[0]):
+    baselines = rows[rows["method"] == rows["baseline"]]
+    if baselines.empty or math.isnan(baselines["mae"].iloc[0]):
         return Answer(UNTESTED, "No forecast could be made by a method on the loss alone, so none can be compared.")
-    rival = rivals.iloc[0]
+    baseline = baselines.iloc[0]
     text = (
-        f"From the first {rival['fraction']:.0%} of training, the best forecast without topology, "
-        f"{_words(rival['method'])}, misses the final loss by {rival['mae']:.3f} nats "
-        f"over {int(rival['n_forecasts'])} runs."
+        f"From the first {baseline['fraction']:.0%} of training, the best forecast without topology, "
+        f"{_words(baseline['method'])}, misses the final loss by {baseline['mae']:.3f} nats "
+        f"over {int(baseline['n_forecasts'])} runs."
     )
     topological = [name for name, method in METHODS.items() if method.reads == "topology"]
     judged = rows[rows["method"].isin(topological)].dropna(subset=["improvement_percent"])

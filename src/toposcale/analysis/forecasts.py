@@ -19,7 +19,7 @@ from toposcale.laws.ridge import Ridge
 from toposcale.runs.training_run import TrainingRun
 
 FRACTIONS = (0.2, 0.3, 0.5)
-RIVALS = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
+BASELINES = [name for name, method in METHODS.items() if method.reads in ("loss", "size")]
 """What a forecast has to beat: the methods that read the loss alone, or the number of parameters alone."""
 MOST_OF_THEM = 0.8
 """A method that forecasts at least this share of the models is compared with the methods that forecast all of them."""
@@ -142,7 +142,7 @@ def evaluate(
 
     Errors are averaged over the seeds of a configuration first; configurations: the configuration of each model, one
     that is not in it is one of its own. Intervals are 95% bootstraps over configurations. The baseline is the method of
-    `RIVALS` with the least error among those that forecast at least `MOST_OF_THEM` of the models that any of them does;
+    `BASELINES` with the least error among those that forecast at least `MOST_OF_THEM` of the models that any of them does;
     it is compared with over the configurations that both forecast, by a two-sided signed-rank test. permutations: for
     ridge, with `trainings` given, the final losses are dealt out at random so often, the own deal counted.
     """
@@ -151,7 +151,7 @@ def evaluate(
     for _, group in forecasts.groupby(["fraction", "method"], sort=True):
         fraction, method = group["fraction"].iloc[0], group["method"].iloc[0]
         here = forecasts[forecasts["fraction"] == fraction]
-        best = _best_rival(here)
+        best = _best_baseline(here)
         row: dict[str, Any] = {"fraction": fraction, "method": method, "baseline": best}
         row |= _accuracy(group, configurations, resamples, seed)
         row |= _against_baseline(group, here[here["method"] == best], configurations, resamples, seed)
@@ -249,9 +249,9 @@ def _permutation(
     return {"permutation_mae": float(maes.mean()), "permutation_p": float((1 + as_good) / (1 + permutations))}
 
 
-def _best_rival(forecasts: pd.DataFrame) -> str:
-    """The method of `RIVALS` with the least error that forecasts `MOST_OF_THEM` of the models; "" where none could."""
-    judged = forecasts[forecasts["method"].isin(RIVALS)].dropna(subset=["error"])
+def _best_baseline(forecasts: pd.DataFrame) -> str:
+    """The method of `BASELINES` with the least error that forecasts `MOST_OF_THEM` of the models; "" where none could."""
+    judged = forecasts[forecasts["method"].isin(BASELINES)].dropna(subset=["error"])
     if judged.empty:
         return ""
     errors = judged.assign(error=judged["error"].abs()).groupby("method")["error"].agg(["count", "mean"])

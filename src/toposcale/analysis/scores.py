@@ -109,7 +109,7 @@ def _shared_law(family: Sequence[TrainingRun], seen: Mapping[str, pd.Series]) ->
 
 
 def _own_curve(seen: pd.Series, final_step: int) -> Prediction:
-    """A power law of what is missing to a score of 1, over the steps: the plain rival, which reads no loss."""
+    """A power law of what is missing to a score of 1, over the steps: the plain baseline, which reads no loss."""
     later = seen[seen.index > 0]
     try:
         law = fit_loss_curve(later.index.to_numpy(dtype=np.float64), 1 - later.to_numpy())

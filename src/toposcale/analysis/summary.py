@@ -140,7 +140,7 @@ def again(confirmation: pd.DataFrame) -> Answer:
         for _, row in tested.iterrows()
     ]
     text = (
-        f"Of {count} {len(tested)} could be tested anew, alone and on fresh seeds (run {tested['fresh_run'].iloc[0]}); "
+        f"Of {count} {len(tested)} could be tested again, alone and on fresh seeds (run {tested['fresh_run'].iloc[0]}); "
         f"{len(confirmed)} passed again with the same sign."
     )
     verdict = f"{len(confirmed)} of {len(tested)}" if len(confirmed) else "Not confirmed"

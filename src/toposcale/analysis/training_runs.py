@@ -42,7 +42,7 @@ def _rows_of(model: str, table: pd.DataFrame | None) -> pd.DataFrame:
     return pd.DataFrame() if table is None or table.empty else table[table["model"] == model]
 
 
-def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
+def _facts(model: Mapping[Hashable, Any], breakpoints: pd.DataFrame) -> Facts:
     steps = np.arange(int(model["final_step"]) + 1)
     tokens, warmup, repeated = model["tokens_per_step"], model.get("warmup_steps"), model.get("repeated_steps")
     return Facts(
@@ -50,7 +50,7 @@ def _facts(model: Mapping[Hashable, Any], knots: pd.DataFrame) -> Facts:
         int(model["n_parameters"]),
         int(model["final_step"]),
         np.nan if pd.isna(tokens) else float(tokens),
-        rates=np.interp(steps, knots["step"], knots["learning_rate"]) if len(knots) else None,
+        rates=np.interp(steps, breakpoints["step"], breakpoints["learning_rate"]) if len(breakpoints) else None,
         plan=str(model.get("plan", "")),
         warmup_steps=None if pd.isna(warmup) else float(warmup),
         family=str(model.get("family", "")),

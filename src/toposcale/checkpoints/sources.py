@@ -53,7 +53,7 @@ class FolderSource:
                 gaps[step] = reason_of(error)
         if not shapes:
             raise UserError(f"no checkpoint can be used: {next(iter(gaps.values()))}")
-        # Of two shapes that are as frequent, the later one counts: the training began anew.
+        # Of two shapes that are as frequent, the later one counts: the training was restarted.
         frequent = Counter(reversed(shapes.values())).most_common(1)[0][0]
         for step, shape in shapes.items():
             if shape != frequent:

@@ -89,8 +89,8 @@ def with_compute(series: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
 
 
 def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
-    """Steps saved against loss given up by patience on each feature, relative to patience on the validation loss."""
-    table = panels.finite(whole_model(early_stopping_summary), ["steps_saved", "loss_given_up"])
+    """Steps saved against regret of patience on each feature, relative to patience on the validation loss."""
+    table = panels.finite(whole_model(early_stopping_summary), ["steps_saved", "regret"])
     if table.empty:
         return panels.missing_figure("no early-stopping study was made")
     patience = sorted(table["patience"].unique())
@@ -99,7 +99,7 @@ def early_stopping(early_stopping_summary: pd.DataFrame) -> Figure:
     for axes, wait in zip(axes_of, patience, strict=True):
         _trade_off(axes, table[table["patience"] == wait])
         axes.set_xlabel("steps saved (optimiser updates)")
-    axes_of[0].set_ylabel(f"loss given up ({LOSS_UNIT})")
+    axes_of[0].set_ylabel(f"regret ({LOSS_UNIT})")
     others = panels.mark_key("other\nfeatures", marker=".", color="#b5b5b5")
     reference = panels.mark_key("validation\nloss", marker="+", markersize=9, color=INK)
     there = set(table.loc[table["source"] == "weights", "feature"])
@@ -114,12 +114,12 @@ def _trade_off(axes: Axes, rows: pd.DataFrame) -> None:
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.plot(0, 0, "+", markersize=9, color=INK)
-    axes.plot(rows["steps_saved"], rows["loss_given_up"], ".", color="#b5b5b5")
+    axes.plot(rows["steps_saved"], rows["regret"], ".", color="#b5b5b5")
     for feature, look in panels.COMPARED.items():
         rule = rows[(rows["source"] == "weights") & (rows["feature"] == feature)]
-        x, y = rule["steps_saved"], rule["loss_given_up"]
+        x, y = rule["steps_saved"], rule["regret"]
         panels.draw_intervals(axes, y, x, rule["steps_saved_low"], rule["steps_saved_high"], markersize=6, **look)
-        axes.vlines(x, rule["loss_given_up_low"], rule["loss_given_up_high"], color=look["color"], linewidth=1.2)
+        axes.vlines(x, rule["regret_low"], rule["regret_high"], color=look["color"], linewidth=1.2)
 
 
 def forecast_fans(

@@ -325,14 +325,14 @@ _DEFINITIONS = {
         count("metric_stop_step", "step at which the validation loss stops it"),
         flag("metric_triggered", "whether that rule stopped before the end"),
         count("steps_saved", "steps between the two"),
-        number("loss_given_up", "least validation loss up to stop_step minus that up to metric_stop_step"),
+        number("regret", "least validation loss up to stop_step minus that up to metric_stop_step"),
     ),
     "early_stopping_summary": table(
-        "steps saved and loss given up by early stopping, mean over models",
+        "steps saved and regret of early stopping, mean over models",
         (SOURCE, LAYER, FEATURE, PATIENCE),
         N_MODELS,
         *interval("steps_saved", "mean over models"),
-        *interval("loss_given_up", "mean over models"),
+        *interval("regret", "mean over models"),
     ),
     "forecasts": table("forecasts of the final loss", (MODEL, FRACTION, METHOD), *_forecast("final loss")),
     "forecast_evaluation": table(

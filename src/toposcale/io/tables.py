@@ -88,7 +88,7 @@ def write_csv(data: pa.Table, path: str | Path) -> None:
 
 
 def read_checked(path: str | Path) -> pa.Table:
-    """Read one Parquet file, its content held against the checksums in it; a `UserError` names one that is damaged."""
+    """Read one Parquet file, its content verified by the checksums in it; a `UserError` names one that is damaged."""
     try:
         # Not `pq.read_table`: it imports pyarrow.dataset, and that pandas, 0.2 s in every job.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:

@@ -1,4 +1,4 @@
-"""Forecasts from how fast a series moves: the paper's topology-only forecast, and its two plain rivals."""
+"""Forecasts from how fast a series moves: the paper's topology-only forecast, and its two plain baselines."""
 
 from typing import NamedTuple, Self
 

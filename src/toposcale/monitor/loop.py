@@ -26,7 +26,7 @@ from toposcale.io.errors import UserError
 from toposcale.monitor import memory, records, writers
 from toposcale.monitor.folder import Folder
 from toposcale.monitor.worker import Job, Worker
-from toposcale.training.schedules import knots
+from toposcale.training.schedules import breakpoints
 
 Number = Tensor | float
 
@@ -368,7 +368,7 @@ def plan_of(scheduler: Any, final_step: int) -> dict[str, list[float]] | None:
     rates = np.array([scheduler.base_lrs[0] * functions[0](step) for step in range(final_step + 1)])
     if not np.all(np.isfinite(rates)) or rates.min() < 0 or rates.max() <= 0:
         return None
-    at = knots(rates)
+    at = breakpoints(rates)
     return {"at": at.tolist(), "values": rates[at].tolist()}
 
 

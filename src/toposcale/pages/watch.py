@@ -1,4 +1,4 @@
-"""A local page that follows a training: the explorer, fed anew as checkpoints come.
+"""A local page that follows a training: the explorer, refreshed as checkpoints come.
 
 One process on the loopback address. It only reads: what it computes of a checkpoint stays in its memory.
 """
@@ -196,12 +196,12 @@ def outlooks(seen: Seen, metrics: pd.DataFrame, log: pd.DataFrame) -> dict[str, 
         logged = log[log["model"] == name].drop_duplicates("step", keep="last").sort_values("step")
         noted = {"schedule": seen.schedules.get(name)}
         try:
-            row, knots = planned(model, noted, logged["step"], logged["learning_rate"])
+            row, breakpoints = planned(model, noted, logged["step"], logged["learning_rate"])
         except UserError as error:
             shown[name] = {"advice": f"No forecast: {error}."}
             continue
         rows.append(row)
-        plans += knots
+        plans += breakpoints
     models, schedules = schemas.TABLES["models"].frame(rows), schemas.TABLES["schedules"].frame(plans)
     trainings = trainings_from_tables(pd.DataFrame(), metrics, log, models, schedules=schedules)
     return shown | {each.model: _outlook(each, trainings, seen.reached[each.model]) for each in trainings}

@@ -7,7 +7,7 @@ degrees of freedom.
 
 Permutations of the residuals within configurations (Freedman and Lane 1983): the outcome is fitted by the controls of
 its configuration, its residuals are permuted among the runs of the configuration, and the partial correlations are
-computed anew.
+computed again.
 """
 
 from collections.abc import Sequence

@@ -61,7 +61,7 @@ class ResidualTest:
 
     @property
     def statistic(self) -> Floats:
-        """What is held against the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
+        """What is compared with the sign flips of `products`: the correlation times sqrt(degrees_of_freedom / m).
 
         Both residuals are orthogonal to the same trend, so their correlation spreads as over `degrees_of_freedom` points
         and not over the m that the flips know of.
@@ -70,7 +70,7 @@ class ResidualTest:
 
     @property
     def p(self) -> Floats:
-        """p-values (S, M), computed anew at each call."""
+        """p-values (S, M), computed again at each call."""
         return sign_flip_p_value(self.statistic, self.products)
 
 

@@ -1,6 +1,6 @@
 """Which checkpoints a test of prewhitened residuals may use: evenly spaced ones after the warm-up.
 
-Held against a real null (features of one training, losses of another one on the same schedule), the test keeps its level
+Compared with a real null (features of one training, losses of another one on the same schedule), the test keeps its level
 there and nowhere else: `make nulls`, docs/statistics.md.
 """
 

@@ -209,7 +209,7 @@ def planned(
         raise UserError(f"models.{row['model']}.{error}") from None
     if row.get("warmup_steps") is None and isinstance(schedule, ScheduleTable):
         row = {**row, "warmup_steps": int(np.argmax(schedule.rates()))}
-    at = knots(every_rate).tolist() if len(every_rate) else []
+    at = breakpoints(every_rate).tolist() if len(every_rate) else []
     rows = [{"model": row["model"], "step": k, "learning_rate": float(every_rate[k])} for k in at]
     return {**row, "plan": plan}, rows
 
@@ -276,18 +276,19 @@ def _between_rows(schedule: ScheduleTable, at: np.ndarray) -> np.ndarray:
     return 0.5 * np.maximum(bend[following - 1], bend[following]) + rounding(rates)[following]
 
 
-MOST_KNOTS = 2000
+MOST_BREAKPOINTS = 2000
 
 
-def knots(rates: np.ndarray) -> np.ndarray:
-    """Steps, ascending, at most `MOST_KNOTS`: lines between the rates there are the plan, but for what no loss can tell."""
+def breakpoints(rates: np.ndarray) -> np.ndarray:
+    """Steps, ascending, at most `MOST_BREAKPOINTS`: lines between the rates there are the plan, but for what no loss
+    can tell."""
     last = len(rates) - 1
-    if last < MOST_KNOTS:
+    if last < MOST_BREAKPOINTS:
         return np.arange(last + 1)
     kinks = np.abs(np.diff(rates, 2))
-    sharpest = np.argsort(-kinks, kind="stable")[: MOST_KNOTS // 3]
+    sharpest = np.argsort(-kinks, kind="stable")[: MOST_BREAKPOINTS // 3]
     sharpest = sharpest[kinks[sharpest] > 1e-9 * rates.max()] + 1
-    even = np.linspace(0, last, MOST_KNOTS // 3).round().astype(int)
+    even = np.linspace(0, last, MOST_BREAKPOINTS // 3).round().astype(int)
     # Both sides of a kink: a rate that jumps stays where it was up to the jump.
     return np.unique(np.concatenate([even, sharpest, np.minimum(sharpest + 1, last)]))
 
