@@ -28,13 +28,13 @@ def probe_losses(model, tokenizer, text, settings):
         tokens = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
     length = min(settings["max_tokens"], model.context)
     size, batches = settings["batch_size"], 1 + settings["repeats"]
-    windows = trainer.validation_windows(tokens, length, size * batches) if len(tokens) > length else ()
-    if len(windows) < size * batches:
+    sequences = trainer.validation_sequences(tokens, length, size * batches) if len(tokens) > length else ()
+    if len(sequences) < size * batches:
         raise SharedError(
-            f"corpus.validation: {len(windows)} probe windows of {length} tokens, but landscape.batch_size and "
+            f"corpus.validation: {len(sequences)} probe sequences of {length} tokens, but landscape.batch_size and "
             f"landscape.repeats ask for {size * batches}; give a longer text, or lower one of them"
         )
-    probes = torch.from_numpy(windows).to(next(model.module.parameters()).device)
+    probes = torch.from_numpy(sequences).to(next(model.module.parameters()).device)
     parts = [probes[place::batches] for place in range(batches)]
     return [probe_loss(model.module, part[:, :-1], part[:, 1:]) for part in parts]
 

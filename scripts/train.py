@@ -38,8 +38,8 @@ class TrainingJob:
         if params.sketch:
             self.sketch = callbacks.WeightSketch(self.shape.n_parameters, seed=params.seed, **params.sketch)
         self.tokens = trainer.share_of_text(text.train, training["data_fraction"], self.shape.context)
-        self.windows, self.seen = (
-            trainer.validation_windows(tokens, self.shape.context, training["validation_windows"])
+        self.sequences, self.seen = (
+            trainer.validation_sequences(tokens, self.shape.context, training["validation_sequences"])
             for tokens in (text.validation, self.tokens)
         )
         # What is done lies in a folder of its own, from which a killed job goes on.
@@ -103,7 +103,7 @@ class TrainingJob:
         if self.sketch:
             self.sketch.save(self.part("sketch", until), self.metadata)
         tables.write(tables.from_rows(schemas.TABLES["training"], rows), self.part("log", until))
-        loss = trainer.validation_loss(state.model, self.windows)
+        loss = trainer.validation_loss(state.model, self.sequences)
         gap = loss - trainer.validation_loss(state.model, self.seen)
         rows = [
             {"model": self.name, "step": until, "metric": metric, "value": value}

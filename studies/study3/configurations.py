@@ -22,7 +22,7 @@ CONFIG_FILES = (
 )
 TABLES = ("models", "series", "early", "gaps")
 """`models`, the runs; `series`, losses and followed features at every checkpoint; `early`, everything at 30% of the
-training; `gaps`, the losses on many windows of both texts at some checkpoints. A file a configuration."""
+training; `gaps`, the losses on many sequences of both texts at some checkpoints. A file a configuration."""
 
 
 class Configuration(NamedTuple):

@@ -22,8 +22,8 @@ from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
 from toposcale.statistics.multiple_testing import benjamini_hochberg, holm
 
-GAP, GAP_VALIDATION, GAP_TRAINING = "gap_of_many_windows", "validation_loss_of_many", "training_loss_of_many"
-"""The generalisation gap on the many windows of the table `gaps`, and its two losses."""
+GAP, GAP_VALIDATION, GAP_TRAINING = "gap_of_many_sequences", "validation_loss_of_many", "training_loss_of_many"
+"""The generalisation gap on the many sequences of the table `gaps`, and its two losses."""
 SPECTRUM = (NUCLEAR, PLAIN_RANK, CENTRED_RANK, "stable_rank", SPECTRAL_NORM, NEAREST)
 """What the sixth primary test holds fixed beside what the fifth does."""
 SHAPE, SHAPE_L2 = "h0_total_scaled", "h0_total_l2_scaled"
@@ -105,15 +105,15 @@ def prediction(question: Question, tables: Tables, seed: int, **settings: int) -
 
 
 def with_gaps(gaps: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """The metrics with the gap of many windows and its two losses: the means over the parts, by their windows."""
+    """The metrics with the gap of many sequences and its two losses: the means over the parts, by their sequences."""
     weighed = gaps.assign(
         **{
-            GAP_VALIDATION: gaps["validation_loss"] * gaps["windows"],
-            GAP_TRAINING: gaps["training_loss"] * gaps["windows"],
+            GAP_VALIDATION: gaps["validation_loss"] * gaps["sequences"],
+            GAP_TRAINING: gaps["training_loss"] * gaps["sequences"],
         }
     )
-    sums = weighed.groupby(["model", "step"])[[GAP_VALIDATION, GAP_TRAINING, "windows"]].sum()
-    losses = sums[[GAP_VALIDATION, GAP_TRAINING]].div(sums["windows"], axis=0)
+    sums = weighed.groupby(["model", "step"])[[GAP_VALIDATION, GAP_TRAINING, "sequences"]].sum()
+    losses = sums[[GAP_VALIDATION, GAP_TRAINING]].div(sums["sequences"], axis=0)
     losses[GAP] = losses[GAP_VALIDATION] - losses[GAP_TRAINING]
     rows = losses.reset_index().melt(["model", "step"], var_name="metric", value_name="value")
     return pd.concat([metrics, rows], ignore_index=True)
@@ -219,7 +219,7 @@ def gap_noise(gaps: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
     """By configuration, at the end of the training: how far the gaps of its runs spread, and how much of that is noise,
     in nats.
 
-    The parts of the windows are the same for all runs. What the gaps of a run's parts differ by, beside what all runs of
+    The parts of the sequences are the same for all runs. What the gaps of a run's parts differ by, beside what all runs of
     the configuration share, is the noise of a part; that of their mean is smaller by the root of their number.
     """
     ends = models.set_index("model")["final_step"]
@@ -236,7 +236,7 @@ def gap_noise(gaps: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "configuration": configuration,
-                "windows": int(final.loc[final["model"].isin(own["model"]), "windows"].sum() / runs),
+                "sequences": int(final.loc[final["model"].isin(own["model"]), "sequences"].sum() / runs),
                 "mean_gap": inside.mean(),
                 "spread": spread,
                 "noise": noise,

@@ -39,8 +39,8 @@ from toposcale.training.gpt import GPTShape
 
 FOLLOWED = (*EARLIER, MEAN_ROW_NORM, measures.NUCLEAR, measures.NEAREST, "h0_total_l2_scaled")
 """The features of every checkpoint; at 30% of the training everything is kept."""
-GAP_WINDOWS, GAP_PARTS = 1400, 4
-"""Windows of each text on which the gap is measured, and into how many interleaved parts they are cut: what the parts of
+GAP_SEQUENCES, GAP_PARTS = 1400, 4
+"""Sequences of each text on which the gap is measured, and into how many interleaved parts they are cut: what the parts of
 one run differ by tells the noise."""
 GAP_SHARES = (EARLY, SHARE, 0.5, 1.0)
 """Shares of the training at which the gap is measured."""
@@ -119,15 +119,15 @@ def trained(run: plan.Model, config: Mapping[str, Any], text: corpus.Corpus) -> 
     tokens = trainer.share_of_text(text.train, settings["data_fraction"], shape.context)
     both = text.validation, tokens
     small, large = (
-        [trainer.validation_windows(one, shape.context, count) for one in both]
-        for count in (settings["validation_windows"], GAP_WINDOWS)
+        [trainer.validation_sequences(one, shape.context, count) for one in both]
+        for count in (settings["validation_sequences"], GAP_SEQUENCES)
     )
     state = trainer.initial_state(run.name, shape, schedule, torch.device("cpu"))
     series, early, gaps = [], pd.DataFrame(), []
     for step in run.steps:
         trainer.train(state, schedule, tokens, step)
         values = measured(state, config)
-        validation, seen = (trainer.validation_loss(state.model, windows) for windows in small)
+        validation, seen = (trainer.validation_loss(state.model, sequences) for sequences in small)
         losses = {VALIDATION_LOSS: validation, "generalisation_gap": validation - seen}
         where = {"model": run.name, "step": step}
         series.append({**where, **{name: values[name] for name in FOLLOWED}, **losses})
@@ -152,13 +152,13 @@ def measured(state: trainer.TrainingState, config: Mapping[str, Any]) -> weights
 def losses_of_parts(
     state: trainer.TrainingState, validation: NDArray[np.int64], seen: NDArray[np.int64]
 ) -> list[dict[str, float]]:
-    """Validation and training loss on each of `GAP_PARTS` interleaved parts of the windows of both texts."""
+    """Validation and training loss on each of `GAP_PARTS` interleaved parts of the sequences of both texts."""
     if len(validation) != len(seen):
-        raise UserError(f"{len(validation)} windows of the validation text, {len(seen)} of the training text")
+        raise UserError(f"{len(validation)} sequences of the validation text, {len(seen)} of the training text")
     return [
         {
             "part": part,
-            "windows": len(validation[part::GAP_PARTS]),
+            "sequences": len(validation[part::GAP_PARTS]),
             "validation_loss": trainer.validation_loss(state.model, validation[part::GAP_PARTS]),
             "training_loss": trainer.validation_loss(state.model, seen[part::GAP_PARTS]),
         }

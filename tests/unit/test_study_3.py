@@ -74,7 +74,7 @@ def tables(*, spectrum=0.0, topology=0.0, shape=0.0, shape_by_rank=0.0, seed=1):
                         "model": name,
                         "step": step,
                         "part": part,
-                        "windows": 350,
+                        "sequences": 350,
                         "validation_loss": loss[step == STEPS][0],
                         "training_loss": loss[step == STEPS][0] - gap - shift,
                     }
@@ -166,7 +166,7 @@ def test_every_secondary_question_of_the_plan_is_asked():
     assert rows.loc["4, nearest distance for nuclear norm", "feature"] == "nearest_neighbour_mean"
 
 
-def test_the_gap_is_the_mean_over_the_windows_and_its_noise_is_what_the_parts_differ_by():
+def test_the_gap_is_the_mean_over_the_sequences_and_its_noise_is_what_the_parts_differ_by():
     models, _, _, gaps = tables()
     rows = study.with_gaps(gaps, pd.DataFrame(columns=["model", "step", "metric", "value"]))
     values = rows.pivot(index=["model", "step"], columns="metric", values="value")
@@ -179,7 +179,7 @@ def test_the_gap_is_the_mean_over_the_windows_and_its_noise_is_what_the_parts_di
     noisy = gaps.assign(training_loss=gaps["training_loss"] + 0.004 * random.normal(size=len(gaps)))
     noise = study.gap_noise(noisy, models)
     assert noise["noise"].mean() == pytest.approx(0.002, rel=0.1)
-    assert (noise["windows"] == 1400).all()
+    assert (noise["sequences"] == 1400).all()
 
 
 def test_a_run_that_is_left_out_is_told_by_the_others_of_its_configuration():

@@ -21,7 +21,7 @@ CONFIG = {
         "batch_size": 2,
         "context": 8,
         "warmup_steps": 1,
-        "validation_windows": 4,
+        "validation_sequences": 4,
         "jobs": "model",
     },
     "weights": {"jobs": "model", "distances": False},
@@ -38,7 +38,7 @@ def planned(tmp_path, monkeypatch):
     files = {split: [f"{split}.txt"] for split in ("train", "validation")}
     config = CONFIG | {"corpus": {"source": "files", **files}}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(train, "GAP_WINDOWS", 16)
+    monkeypatch.setattr(train, "GAP_SEQUENCES", 16)
     return configurations.planned(tmp_path, ["study.yaml"])
 
 
@@ -110,11 +110,11 @@ def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
     )
     assert configuration.config["training"]["gradient_clip"] == schedule.clip
     state = trainer.initial_state(name, shape, schedule, trainer.configure_torch("cpu"))
-    windows = [trainer.validation_windows(one, 8, 4) for one in (text.validation, text.train)]
+    sequences = [trainer.validation_sequences(one, 8, 4) for one in (text.validation, text.train)]
     series, early = rows["series"].set_index("step"), rows["early"].iloc[0]
     for step in range(11):
         trainer.train(state, schedule, text.train, step)
-        losses = [trainer.validation_loss(state.model, one) for one in windows]
+        losses = [trainer.validation_loss(state.model, one) for one in sequences]
         assert series.loc[step, "validation_loss"] == losses[0]
         assert series.loc[step, "generalisation_gap"] == losses[0] - losses[1]
         if step == 3:
@@ -131,14 +131,14 @@ def test_a_run_has_the_losses_and_features_of_the_workflow(planned, tmp_path):
     assert series.loc[3, "nuclear_norm"] == whole["nuclear_norm"]
 
 
-def test_the_gap_of_many_windows_is_measured_in_parts_of_both_texts(planned, tmp_path):
+def test_the_gap_of_many_sequences_is_measured_in_parts_of_both_texts(planned, tmp_path):
     configuration = planned[0]
     text = train.text_of(configuration, tmp_path / "work")
     rows = train.trained(next(iter(configuration.runs.values())), configuration.config, text)
     gaps, series = rows["gaps"], rows["series"].set_index("step")
     assert sorted(gaps["step"].unique()) == [2, 3, 5, 10]
-    assert (gaps.groupby("step")["windows"].sum() == 16).all()
-    # The parts are different windows: their losses differ, and lie around those of the few windows.
+    assert (gaps.groupby("step")["sequences"].sum() == 16).all()
+    # The parts are different sequences: their losses differ, and lie around those of the few sequences.
     final = gaps[gaps["step"] == 10]
     assert final["validation_loss"].nunique() == train.GAP_PARTS
     assert final["validation_loss"].mean() == pytest.approx(series.loc[10, "validation_loss"], abs=0.2)

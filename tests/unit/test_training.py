@@ -31,7 +31,7 @@ from toposcale.training.trainer import (
     save_weights,
     train,
     validation_loss,
-    validation_windows,
+    validation_sequences,
 )
 
 SHAPE = GPTShape(vocab_size=17, context=12, d_model=8, n_layers=2, n_heads=2)
@@ -83,13 +83,13 @@ def test_draws_depend_on_seed_and_step_only():
     assert not np.array_equal(draw_batch(TOKENS, 12, 5, TrainingPlan(batch_size=5, seed=8)), first)
 
 
-def test_every_window_of_the_text_can_be_drawn_and_no_other():
+def test_every_sequence_of_the_text_can_be_drawn_and_no_other():
     text = np.arange(10, dtype=np.uint16)
     starts = np.concatenate([draw_batch(text, 4, step, PLAN)[:, 0] for step in range(100)])
     assert set(starts) == set(range(6))
-    windows = draw_batch(text, 4, 0, PLAN)
-    np.testing.assert_array_equal(windows - windows[:, :1], np.tile(np.arange(5), (5, 1)))
-    with pytest.raises(ValueError, match="tokens: 4, but a window takes 5"):
+    sequences = draw_batch(text, 4, 0, PLAN)
+    np.testing.assert_array_equal(sequences - sequences[:, :1], np.tile(np.arange(5), (5, 1)))
+    with pytest.raises(ValueError, match="tokens: 4, but a sequence takes 5"):
         draw_batch(text[:4], 4, 0, PLAN)
 
 
@@ -99,8 +99,8 @@ def test_training_is_adamw_with_clipping_as_pytorch_does_it():
     model = fresh(plan).model
     optimiser = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=plan.weight_decay)
     for step in range(12):
-        windows = torch.from_numpy(draw_batch(TOKENS, 12, step, plan))
-        loss = model.loss(windows[:, :-1], windows[:, 1:])
+        sequences = torch.from_numpy(draw_batch(TOKENS, 12, step, plan))
+        loss = model.loss(sequences[:, :-1], sequences[:, 1:])
         optimiser.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
@@ -128,11 +128,11 @@ def test_it_learns_what_can_be_learned():
     plan = TrainingPlan(steps=250, batch_size=16, warmup_steps=10, learning_rate=1e-2)
     tokens = (np.arange(3000) * 5 % 17).astype(np.uint16)
     state = fresh(plan)
-    windows = validation_windows(tokens, 12, 32)
+    sequences = validation_sequences(tokens, 12, 32)
     # Untrained: as good as guessing among 17. Each token follows from the one before: the floor is 0.
-    assert validation_loss(state.model, windows) == pytest.approx(math.log(17), rel=0.01)
+    assert validation_loss(state.model, sequences) == pytest.approx(math.log(17), rel=0.01)
     train(state, plan, tokens, 250)
-    assert validation_loss(state.model, windows) < 0.1
+    assert validation_loss(state.model, sequences) < 0.1
 
 
 def save(folder: Path, state: TrainingState) -> tuple[Path, Path]:
@@ -253,23 +253,23 @@ def test_a_learning_rate_far_too_high_ends_in_the_same_error():
         train(fresh(plan), plan, TOKENS, 50)
 
 
-def test_validation_windows_cover_the_text_evenly():
-    windows = validation_windows(np.arange(1000, dtype=np.uint16), 9, 10)
-    np.testing.assert_array_equal(windows[:, 0], np.arange(10) * 110)
-    assert windows.shape == (10, 10)
-    assert len(validation_windows(np.arange(12, dtype=np.uint16), 9, 10)) == 3
-    with pytest.raises(ValueError, match="tokens: 9, but a window takes 10"):
-        validation_windows(np.arange(9, dtype=np.uint16), 9)
+def test_validation_sequences_cover_the_text_evenly():
+    sequences = validation_sequences(np.arange(1000, dtype=np.uint16), 9, 10)
+    np.testing.assert_array_equal(sequences[:, 0], np.arange(10) * 110)
+    assert sequences.shape == (10, 10)
+    assert len(validation_sequences(np.arange(12, dtype=np.uint16), 9, 10)) == 3
+    with pytest.raises(ValueError, match="tokens: 9, but a sequence takes 10"):
+        validation_sequences(np.arange(9, dtype=np.uint16), 9)
 
 
 def test_validation_loss_is_the_mean_over_tokens_whatever_the_batches():
     state, _ = train(fresh(), PLAN, TOKENS, 4)
-    windows = validation_windows(TOKENS, 12, 7)
-    logits = state.model(torch.from_numpy(windows[:, :-1])).detach().double()
-    logs = torch.log_softmax(logits, dim=-1).gather(2, torch.from_numpy(windows[:, 1:, None]))
+    sequences = validation_sequences(TOKENS, 12, 7)
+    logits = state.model(torch.from_numpy(sequences[:, :-1])).detach().double()
+    logs = torch.log_softmax(logits, dim=-1).gather(2, torch.from_numpy(sequences[:, 1:, None]))
     for batch_size in (1, 3, 7, 64):
         # float32 logits: rounding of about 1e-7.
-        assert validation_loss(state.model, windows, batch_size) == pytest.approx(-logs.mean().item(), rel=1e-6)
+        assert validation_loss(state.model, sequences, batch_size) == pytest.approx(-logs.mean().item(), rel=1e-6)
 
 
 def test_sketch_keeps_distances_on_average_and_has_the_promised_law():

@@ -38,7 +38,7 @@ CHANGES = {
     "training.warmup_steps": (0, {"train", "comparison"}),
     "training.weight_decay": (0.1, {"train", "models_table", "comparison"}),
     "training.gradient_clip": (2.0, {"train", "comparison"}),
-    "training.validation_windows": (3, {"train", "comparison"}),
+    "training.validation_sequences": (3, {"train", "comparison"}),
     "training.device": ("cpu", {"train"}),
     "weights.layers.include": (["*mlp*"], {"weight_features"}),
     "weights.layers.exclude": (["*mlp*"], {"weight_features"}),
@@ -223,7 +223,7 @@ def starting_configuration():
         "corpus": {"source": "files", "train": ["train.txt"], "validation": ["validation.txt"]},
         "training": {
             **{"steps": 4, "checkpoint_every": 4, "batch_size": 2, "context": 8, "warmup_steps": 1},
-            **{"learning_rate": 0.003, "validation_windows": 2},
+            **{"learning_rate": 0.003, "validation_sequences": 2},
         },
         "embeddings": {"repeats": 2},
         "landscape": {"enabled": True},

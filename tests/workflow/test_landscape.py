@@ -50,8 +50,8 @@ def test_the_middle_of_the_surface_is_the_loss_of_the_checkpoint(finished):
     metadata = tensor_files.read(path)[1]
     shape = GPTShape(*(int(metadata[k]) for k in ("vocab_size", "context", "d_model", "n_layers", "n_heads")))
     text = corpus.load_corpus(finished.results / "corpus/tokens.safetensors")
-    windows = trainer.validation_windows(text.validation, shape.context, 4)[::2]
-    loss = trainer.validation_loss(trainer.load_weights(path, shape, torch.device("cpu")), windows)
+    sequences = trainer.validation_sequences(text.validation, shape.context, 4)[::2]
+    loss = trainer.validation_loss(trainer.load_weights(path, shape, torch.device("cpu")), sequences)
     last = table(finished, "surfaces").query("step == 40 and x == 0 and y == 0")
     assert last["loss"].to_list() == [pytest.approx(loss, rel=1e-5)] * 2  # the centre of both planes
     profile = table(finished, "profiles").query("step == 40")

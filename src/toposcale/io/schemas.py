@@ -95,7 +95,7 @@ _DEFINITIONS = {
         count("final_step", "step at which the training ends"),
         number("learning_rate", "peak learning rate, of models trained here"),
         number("weight_decay", "weight decay, of models trained here"),
-        count("batch_size", "windows of text in a batch, of models trained here"),
+        count("batch_size", "sequences of text in a batch, of models trained here"),
         count("warmup_steps", "steps over which the learning rate rises, where they are known"),
         text("shape", "shape of the learning-rate schedule, of models trained here"),
         number("data_fraction", "share of the training text that is read, of models trained here"),

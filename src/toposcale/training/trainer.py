@@ -121,31 +121,31 @@ def configure_torch(device: str, threads: int = 1) -> torch.device:
 
 
 def share_of_text(tokens: NDArray[np.uint16], fraction: float, context: int) -> NDArray[np.uint16]:
-    """The first part of a text that is at least `fraction` of it. UserError: it holds no window."""
+    """The first part of a text that is at least `fraction` of it. UserError: it holds no sequence."""
     kept = tokens[: math.ceil(fraction * len(tokens))]
     if len(kept) <= context:
         raise UserError(
             f"training.data_fraction: {fraction:g} of the training text is {len(kept)} tokens, "
-            f"but a window takes {context + 1}"
+            f"but a sequence takes {context + 1}"
         )
     return kept
 
 
 def draw_batch(tokens: NDArray[np.uint16], context: int, step: int, plan: TrainingPlan) -> NDArray[np.int64]:
-    """The windows of step `step`, int64 (batch_size, context + 1): inputs and, one to the right, targets.
+    """The sequences of step `step`, int64 (batch_size, context + 1): inputs and, one to the right, targets.
 
     Positions are uniform, with replacement, and depend on the seed and the step only: not on earlier draws, the model or
     the device. ValueError: the text has no more tokens than the context.
     """
     random = np.random.default_rng((plan.seed, _BATCH_STREAM, step))
-    return _windows(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
+    return _sequences(tokens, context, lambda n: random.integers(0, n, size=plan.batch_size))
 
 
-def _windows(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
-    """Windows (n, context + 1) of a text from the starts that are chosen among so many."""
+def _sequences(tokens: NDArray[np.uint16], context: int, starts_among: Callable[[int], NDArray]) -> NDArray[np.int64]:
+    """Sequences (n, context + 1) of a text from the starts that are chosen among so many."""
     n_positions = len(tokens) - context
     if n_positions < 1:
-        raise ValueError(f"tokens: {len(tokens)}, but a window takes {context + 1}")
+        raise ValueError(f"tokens: {len(tokens)}, but a sequence takes {context + 1}")
     return tokens[starts_among(n_positions)[:, None] + np.arange(context + 1)].astype(np.int64)
 
 
@@ -185,8 +185,8 @@ def train(
 
 def _measure(state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16], step: int) -> tuple[Row, Tensor]:
     """A step's row and its flat gradient, not yet clipped."""
-    windows = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
-    loss, gradient = loss_and_gradient(state.model, windows)
+    sequences = torch.from_numpy(draw_batch(tokens, state.model.shape.context, step, plan)).to(state.device)
+    loss, gradient = loss_and_gradient(state.model, sequences)
     norm = torch.linalg.vector_norm(gradient)
     loss_value, norm_value = torch.stack([loss, norm]).tolist()
     rate = plan.rates.rate(step)
@@ -198,11 +198,11 @@ def _measure(state: TrainingState, plan: TrainingPlan, tokens: NDArray[np.uint16
     return {"step": step, "loss": loss_value, "gradient_norm": norm_value, "learning_rate": rate}, gradient
 
 
-def loss_and_gradient(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean loss () of windows (n, context + 1) and its flat gradient (n_parameters,), both detached."""
+def loss_and_gradient(model: GPT, sequences: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean loss () of sequences (n, context + 1) and its flat gradient (n_parameters,), both detached."""
     parameters = list(model.parameters())
     with torch.enable_grad():
-        loss = model.loss(windows[:, :-1], windows[:, 1:])
+        loss = model.loss(sequences[:, :-1], sequences[:, 1:])
         gradients = torch.autograd.grad(loss, parameters)
     return loss.detach(), torch.cat([gradient.reshape(-1) for gradient in gradients])
 
@@ -222,24 +222,24 @@ def _update(state: TrainingState, plan: TrainingPlan, gradient: Tensor, row: Row
     state.step = updates
 
 
-def validation_windows(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
-    """At most `count` windows (n, context + 1) spread evenly over the text, at every checkpoint the same.
+def validation_sequences(tokens: NDArray[np.uint16], context: int, count: int = 128) -> NDArray[np.int64]:
+    """At most `count` sequences (n, context + 1) spread evenly over the text, at every checkpoint the same.
 
-    They do not overlap where the text is long enough. ValueError: it is shorter than one window.
+    They do not overlap where the text is long enough. ValueError: it is shorter than one sequence.
     """
-    return _windows(tokens, context, lambda n: np.unique(np.linspace(0, n - 1, count).astype(np.int64)))
+    return _sequences(tokens, context, lambda n: np.unique(np.linspace(0, n - 1, count).astype(np.int64)))
 
 
 @torch.no_grad()
-def validation_loss(model: GPT, windows: NDArray[np.int64], batch_size: int = 16) -> float:
-    """Mean cross-entropy in nats per token over windows (n, context + 1); batches are summed in float64."""
-    # 16 windows of a tiny model stay in a processor's cache: 0.4 to 0.8 of the time of 64 at once.
+def validation_loss(model: GPT, sequences: NDArray[np.int64], batch_size: int = 16) -> float:
+    """Mean cross-entropy in nats per token over sequences (n, context + 1); batches are summed in float64."""
+    # 16 sequences of a tiny model stay in a processor's cache: 0.4 to 0.8 of the time of 64 at once.
     device = next(model.parameters()).device
     total = 0.0
-    for start in range(0, len(windows), batch_size):
-        batch = torch.from_numpy(windows[start : start + batch_size]).to(device)
+    for start in range(0, len(sequences), batch_size):
+        batch = torch.from_numpy(sequences[start : start + batch_size]).to(device)
         total += model.loss(batch[:, :-1], batch[:, 1:]).item() * len(batch)
-    return total / len(windows)
+    return total / len(sequences)
 
 
 def save_weights(path: str | Path, state: TrainingState, metadata: Mapping[str, str]) -> None:
