@@ -1,4 +1,4 @@
-"""`make nulls`: how often each test finds what cannot be there, in every configuration of the studies, and what is there.
+"""`make nulls`: the false-positive rate of each test, and its power, in every configuration of the studies.
 
     python -m studies.nulls [FOLDER ...] [--draws 4000]
 
@@ -8,7 +8,7 @@ are drawn, from what the controls of the configuration tell and permuted residua
 together. Whatever is found is a false positive. FOLDER: the tables of a study, or a run in results/ with configurations
 of at least 10 seeds.
 
-Writes studies/nulls/levels.csv, a row for each configuration, test and feature, and prints the tables of
+Writes studies/nulls/false_positive_rates.csv, a row for each configuration, test and feature, and prints the tables of
 docs/statistics.md.
 """
 
@@ -36,11 +36,11 @@ from toposcale.statistics.between_runs import between_runs, fit_of_configuration
 
 FOLDERS = tuple(Path("studies", *parts) for parts in (("study", "tables/study"), ("study2", "tables")))
 THIRD = Path("studies/study3/tables")
-LEVELS = Path("studies/nulls/levels.csv")
+RATES = Path("studies/nulls/false_positive_rates.csv")
 PRIMARY = ("h0_total", "h0_mean", "h0_total_scaled", NEURAL_PERSISTENCE.feature, NUCLEAR_NORM)
 """What the studies test; of each configuration, those that its committed tables have."""
 LEVEL, LIMIT = 0.05, 0.07
-"""A test finds something where p is at most the one, and keeps its level where it does so in at most the other."""
+"""Significance level, and the false-positive rate up to which a test is taken to keep it."""
 GIVEN = {
     "given norm": CONTROLS["weight_norm"],
     "given norm and spectrum": CONTROLS["weight_norm_and_spectrum"],
@@ -54,7 +54,7 @@ PERMUTATIONS = 999
 EFFECTS = (0.3, 0.5)
 
 
-def levels(configuration: Configuration, draws: int) -> list[dict[str, Any]]:
+def false_positive_rates(configuration: Configuration, draws: int) -> list[dict[str, Any]]:
     """A row for each test and feature: the share of draws with p of at most `LEVEL`, with its standard error."""
     rows: list[dict[str, Any]] = []
     for words, control in GIVEN.items():
@@ -141,11 +141,11 @@ def powers(configuration: Configuration) -> dict[str, list[float]]:
 
 
 def is_kept(rows: pd.DataFrame) -> pd.Series:
-    """Which rows keep their level: not above the limit by more than two standard errors."""
+    """Return whether each false-positive rate is not above the limit by more than two standard errors."""
     return rows["found"] - 2 * rows["error"] <= LIMIT
 
 
-def level_table(rows: pd.DataFrame) -> pd.DataFrame:
+def rate_table(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of one test, a row a configuration and a column a feature: rates with their standard errors in percent."""
     words = [
         f"{100 * found:.1f} ± {100 * error:.1f}{'' if kept else ' !'}"
@@ -172,12 +172,12 @@ def overview(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured(configuration: Configuration, draws: int) -> tuple[list[dict[str, Any]], Mapping[str, list[float]]]:
-    """Levels and powers of one configuration."""
-    return levels(configuration, draws), powers(configuration)
+    """Return false-positive rates and powers of one configuration."""
+    return false_positive_rates(configuration, draws), powers(configuration)
 
 
 def main(folders: list[Path], draws: int) -> None:
-    """Write the levels, and print them and the power as docs/statistics.md has them."""
+    """Write the false-positive rates, and print them and the power as docs/statistics.md has them."""
     by_folder = {folder: list(configurations_of(folder)) for folder in folders}
     configurations = [configuration for own in by_folder.values() for configuration in own]
     with ProcessPoolExecutor() as pool:
@@ -188,12 +188,12 @@ def main(folders: list[Path], draws: int) -> None:
         if len(own) > 1:
             rows += between_rows(f"all {len(own)} configurations of {folder.parts[1]}", own, draws // SLOW_SHARE // 2)
     table = pd.DataFrame(rows)
-    small_tables.write(table, LEVELS)
+    small_tables.write(table, RATES)
     n_runs = sum(len(configuration.models) for configuration in configurations)
     print(f"{n_runs} runs in {len(configurations)} configurations, {draws} draws\n")
     print(small_tables.markdown(overview(table)))
     for test, of_test in table.groupby("test", sort=False):
-        print(f"\n{test}, p of at most {LEVEL}, % of draws\n\n{small_tables.markdown(level_table(of_test))}")
+        print(f"\n{test}, p of at most {LEVEL}, % of draws\n\n{small_tables.markdown(rate_table(of_test))}")
     power = [
         {"configuration": configuration.name}
         | {

@@ -165,7 +165,7 @@ def random_phases(x: Array, y: Array, rng: np.random.Generator) -> Array:
     return against(x, y, np.fft.irfft(spectrum[:, None, :] * phases, y.shape[1]))
 
 
-def sieve_of_levels(x: Array, y: Array, rng: np.random.Generator) -> Array:
+def autoregressive_sieve(x: Array, y: Array, rng: np.random.Generator) -> Array:
     """Surrogates of y from an AR(2) around a line, started where y starts; the statistic is the plain
     correlation."""
     y = (y - y.mean(axis=1, keepdims=True)) / y.std(axis=1, keepdims=True)
@@ -210,7 +210,7 @@ METHODS: dict[str, Callable[[Array, Array, np.random.Generator], Array]] = {
     "differences": differences,
     "circ. shift": circular_shift,
     "phases": random_phases,
-    "AR sieve": sieve_of_levels,
+    "AR sieve": autoregressive_sieve,
     "residual t": residuals_student,
     "sign flips": sign_flips,
 }

@@ -1,4 +1,4 @@
-"""What eight seeds of the paper's five sizes tell: findings of a seed, whether they come back, and the level of the tests.
+"""What eight seeds of the paper's five sizes tell: findings of a seed, whether they come back, and false-positive rates.
 
 The plan, written before the seeds were trained (two of them, 42 and 43, were looked at before, by other code). Tested are
 the features of the weights of the whole model that vary in every run, on the validation loss, given the norm, and given
@@ -7,10 +7,11 @@ norm and spectrum; one test over the five sizes of a seed.
 1. A finding of a seed has q of at most 0.05 among the features (Benjamini and Hochberg). It comes back in another seed if
    its p there, corrected by Holm over the findings of the first seed, is at most 0.05, with the same sign. Told is the
    share over all ordered pairs of seeds.
-2. The level: features and norms of one seed against the losses of another one, 8 x 7 = 56 pairs, where nothing is to be
+2. The false-positive rate: features and norms of one seed against the losses of another one, 8 x 7 = 56 pairs, where
+nothing is to be
    found. Five sizes of one seed see the same batches in the same order, in features and losses alike. Told are the share
    of tests with p of at most 0.05 and of pairs with any q of at most 0.05, over single runs and over five sizes together.
-   The tests keep their level if the share of tests is not above 7%, and that of pairs not above 10%, by more than two
+   The tests keep it if the share of tests is not above 7%, and that of pairs not above 10%, by more than two
    standard errors.
 """
 
@@ -100,12 +101,12 @@ class CrossedSeeds:
     def findings(self) -> pd.DataFrame:
         """A row for each seed and feature with q of at most `LEVEL`: seed, feature, estimate, p, q."""
         rows = []
-        for place, seed in enumerate(self.seeds):
-            p, estimate = self.p[place, place], self.correlation[place, place]
+        for index, seed in enumerate(self.seeds):
+            p, estimate = self.p[index, index], self.correlation[index, index]
             q = benjamini_hochberg(p)
             rows += [
-                {"seed": seed, "feature": self.features[at], "estimate": estimate[at], "p": p[at], "q": q[at]}
-                for at in np.flatnonzero(q <= LEVEL)
+                {"seed": seed, "feature": self.features[k], "estimate": estimate[k], "p": p[k], "q": q[k]}
+                for k in np.flatnonzero(q <= LEVEL)
             ]
         return pd.DataFrame(rows, columns=["seed", "feature", "estimate", "p", "q"])
 
@@ -114,17 +115,17 @@ class CrossedSeeds:
         confirmed there."""
         rows = []
         for seed, own in self.findings().groupby("seed"):
-            at = [self.features.index(name) for name in own["feature"]]
-            for place, other in enumerate(self.seeds):
+            indices = [self.features.index(name) for name in own["feature"]]
+            for index, other in enumerate(self.seeds):
                 if other == seed:
                     continue
-                p, estimate = self.p[place, place][at], self.correlation[place, place][at]
+                p, estimate = self.p[index, index][indices], self.correlation[index, index][indices]
                 again = own.assign(other=other, other_estimate=estimate, other_p=p, other_p_holm=holm(p))
                 same = np.sign(estimate) == np.sign(own["estimate"])
                 rows.append(again.assign(confirmed=(again["other_p_holm"] <= LEVEL) & same))
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
-    def levels(self) -> pd.DataFrame:
+    def false_positive_rates(self) -> pd.DataFrame:
         """A row for single runs and one for all sizes together: shares of tests and of pairs of seeds in which something
         was found that cannot be there, with their standard errors over seeds."""
         pairs = np.array(np.nonzero(~np.eye(len(self.seeds), dtype=bool))).T
@@ -142,14 +143,14 @@ class CrossedSeeds:
 
 
 def seed_tables(tables: Sequence[pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
-    """`levels`, `findings` and `coming_back` of all seeds, a column `control` first.
+    """`false_positive_rates`, `findings` and `coming_back` of all seeds, a column `control` first.
 
     UserError: fewer than three seeds, which leave no seed to leave out.
     """
     if len(tables) < 3:
         raise UserError(f"{len(tables)} seeds are there; the analysis needs three")
     configurations = configurations_of_seeds(tables)
-    parts: dict[str, list[pd.DataFrame]] = {"levels": [], "findings": [], "coming_back": []}
+    parts: dict[str, list[pd.DataFrame]] = {"false_positive_rates": [], "findings": [], "coming_back": []}
     for control in GIVEN:
         if not all({*CONTROLS[control].of_model} <= set(configuration.series) for configuration in configurations):
             continue

@@ -1,5 +1,5 @@
-"""The test between runs: each configuration has its own slopes and spread; exact small cases; its level on the study's
-configurations."""
+"""The test between runs: each configuration has its own slopes and spread; exact small cases; its false-positive rate
+on the study's configurations."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def study():
     return features, final, controls, models["configuration"].to_numpy()
 
 
-def test_the_level_is_kept_where_outcomes_follow_the_controls_of_each_configuration(study):
+def test_the_false_positive_rate_is_kept_where_outcomes_follow_the_controls_of_each_configuration(study):
     """Outcomes: what the controls of each configuration tell, and permuted residuals. One slope for all rejects in half
     of them."""
     features, final, controls, configurations = study

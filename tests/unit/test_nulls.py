@@ -58,7 +58,7 @@ def test_the_table_marks_what_is_above_its_limit_by_more_than_two_errors():
     }
     rows = pd.DataFrame([row, row | {"configuration": "b", "error": 0.02}, row | {"feature": "h0_mean", "found": 0.05}])
     assert list(nulls.is_kept(rows)) == [True, False, True]
-    table = nulls.level_table(rows).set_index("configuration")
+    table = nulls.rate_table(rows).set_index("configuration")
     assert list(table.columns) == ["h0_total", "h0_mean"]
     assert table["h0_total"].tolist() == ["12.0 ± 3.0", "12.0 ± 2.0 !"]
     assert table["h0_mean"].tolist() == ["5.0 ± 3.0", ""]
@@ -105,7 +105,7 @@ def test_every_ordered_pair_of_different_runs_is_tested_once(configurations):
     assert all(one != other for one, other in pairs)
 
 
-def test_five_unrelated_runs_keep_their_level_where_they_did_not_before():
+def test_five_unrelated_runs_keep_their_false_positive_rate_where_they_did_not_before():
     """Unscaled H0 in small at rate 0.01 without decay: 13% before the trend had the course of the learning rate."""
     [configuration] = [
         configuration

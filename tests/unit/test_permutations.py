@@ -1,5 +1,5 @@
 """Permutations of runs within configurations, and the test of prewhitened residuals over them: exact small cases and
-levels."""
+false-positive rates."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_all_runs_share_is_not_found_and_what_is_a_runs_own_is():
     assert own.exact
 
 
-def test_run_permutation_holds_its_level_with_controls_of_each_run():
+def test_run_permutation_holds_its_false_positive_rate_with_controls_of_each_run():
     """Half of the dimensions go to controls of a run's own; without the projection more is rejected."""
     rng = np.random.default_rng(2)
     runs, m, n_controls, trials = 6, 16, 6, 250

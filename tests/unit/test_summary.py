@@ -210,11 +210,11 @@ def test_given_the_step_alone_nothing_is_answered():
 
 
 @pytest.mark.parametrize("verdicts", [VERDICTS, NOTHING_FOUND])
-def test_the_answer_says_what_lies_outside_of_where_its_level_was_measured(verdicts):
+def test_the_answer_says_what_lies_outside_of_where_its_false_positive_rate_was_measured(verdicts):
     said = answers(verdicts, power=sensitivity(outside="the sizes of 2 of 5 models"))
     for question in (NORM, "Which say something beyond the variance of the weights?"):
         text, numbers = said[question].split(" | ")
-        assert text.endswith("Its level was not measured at the sizes of 2 of 5 models.")
+        assert text.endswith("Its false-positive rate was not measured at the sizes of 2 of 5 models.")
         assert "measured at 2,936 to 300,808 parameters" in numbers
         assert "could have found a correlation of 0.50" in said[question]
     assert "was not measured" not in "".join(answers(verdicts).values())

@@ -176,7 +176,7 @@ def test_without_the_nuclear_norm_the_reason_says_so(analysed):
     assert (asked.reason == "no norm or nuclear norm of the weights at these checkpoints").all()
 
 
-def test_what_lies_outside_of_where_the_level_was_measured_stands_beside_the_answer(run):
+def test_what_lies_outside_of_where_the_false_positive_rate_was_measured_stands_beside_the_answer(run):
     features, metrics, models = run
     sizes = dict(zip(SIZES, (2_936, 300_808, 300_809, np.nan), strict=True))
     models = models.assign(n_parameters=models.model.map(sizes))

@@ -71,7 +71,7 @@ def beyond(
     )
     limit = ""
     if power["outside"]:
-        limit = f" Its level was not measured at {power['outside']}."
+        limit = f" Its false-positive rate was not measured at {power['outside']}."
         numbers += f" False-positive rate: {MEASURED}."
     for _, row in asked.dropna(subset=["p"]).nsmallest(1, "p").iterrows():
         numbers += f" Strongest: {name_of(row)}, correlation of prewhitened residuals {row['estimate']:.2f}, "
