@@ -45,8 +45,8 @@ def within_rows(
     for paired in paired_residuals(features, metrics, models, metric=VALIDATION_LOSS, control=control):
         table = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
         test = permute_pairs(table, paired.configurations, draws=draws, seed=seed)
-        for place, key in enumerate(paired.keys):
-            own = own_surplus(table[place], paired.configurations)
+        for index, key in enumerate(paired.keys):
+            own = own_surplus(table[index], paired.configurations)
             half = _HALF * own.std(ddof=1) / np.sqrt(len(own))
             rows.append(
                 {
@@ -57,7 +57,7 @@ def within_rows(
                     "estimate": own.mean(),
                     "low": own.mean() - half,
                     "high": own.mean() + half,
-                    "p": float(test.p[place]),
+                    "p": float(test.p[index]),
                 }
             )
     return pd.DataFrame(rows)

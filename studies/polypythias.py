@@ -34,8 +34,8 @@ def within(configurations: Within, effect: float, random: np.random.Generator) -
         RUNS,
         False,
     )
-    place = random.integers(len(configurations.features))
-    x = _standard(np.array([configurations.x[run][place] for run in own]))
+    index = random.integers(len(configurations.features))
+    x = _standard(np.array([configurations.x[run][index] for run in own]))
     y = _standard(np.array([configurations.y[run] for run in random.permutation(own)]))
     y = effect * x + np.sqrt(1 - effect**2) * y
     table = pearson(average_ranks(x), average_ranks(y))

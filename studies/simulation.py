@@ -24,7 +24,7 @@ class Between:
 
     Features, losses and controls stay together, and each configuration keeps its spread: the outcomes are what the
     controls of a configuration tell, and permuted residuals with an effect. random_controls: so many stand for controls
-    that the tables do not have. drawn: the runs of each configuration of a study, as places in `read`.
+    that the tables do not have. drawn: the runs of each configuration of a study, as indices in `read`.
     """
 
     effects = (0.0, 0.10, 0.15, 0.20, 0.25)

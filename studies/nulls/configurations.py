@@ -70,7 +70,7 @@ class Configuration:
 
         one_configuration: whether they are the seeds of one configuration, or a configuration each.
         """
-        names = [f"run-{place:02d}" for place in range(len(features_of))]
+        names = [f"run-{index:02d}" for index in range(len(features_of))]
         features = pd.concat(
             [self.features[run].assign(model=name) for name, run in zip(names, features_of, strict=True)]
         )

@@ -69,13 +69,13 @@ def run_permutations(
     stacked = np.concatenate(own)
     shape = len(own), len(features), len(own)
     correlations = np.empty((len(own), *shape))
-    for place, (_, controls) in enumerate(tests):
+    for index, (_, controls) in enumerate(tests):
         losses = prewhiten(configuration.losses, controls).values
         rest = orthogonal_to(stacked, lagged(controls))[0]
-        correlations[place] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
+        correlations[index] = pearson(average_ranks(rest), average_ranks(losses)).reshape(shape)
     runs = _draws(len(own), 2 * size, draws, seed)
     first, second = runs[:, :size], runs[:, size:]
-    # (D, place of the losses, place of the features, F): the features of a run against the losses of a crossed one.
+    # (D, index of the losses, index of the features, F): the features of a run against the losses of a crossed one.
     chosen = correlations[first[:, :, None], first[:, None, :], :, second[:, :, None]]
     tables = chosen.transpose(0, 3, 2, 1).reshape(-1, size, size)
     p = [

@@ -58,14 +58,14 @@ def own_configurations(read: EarlyValues) -> Iterator[dict[str, object]]:
     """Question A with slopes and a spread of each configuration: the test of the library now."""
     test = read._replace(features=_chosen(read)).test(seed=SEED, draws=MANY * DRAWS)
     low, high = fisher_interval(test.correlation, test.degrees_of_freedom - test.n_configurations)
-    for place, feature in enumerate(FEATURES):
+    for index, feature in enumerate(FEATURES):
         yield {
             "what": "A, slopes and spread of each configuration",
             "feature": feature,
-            "estimate": test.correlation[place],
-            "low": low[place],
-            "high": high[place],
-            "p": test.p[place],
+            "estimate": test.correlation[index],
+            "low": low[index],
+            "high": high[index],
+            "p": test.p[index],
         }
 
 
@@ -81,9 +81,9 @@ def rates_without_effect(read: EarlyValues) -> Iterator[dict[str, object]]:
         now.append((own.p <= LEVEL, own.correlation))
     for words, found in (("one slope for all", planned), ("slopes and spread of each configuration", now)):
         rejected, estimate = np.mean(found, axis=0)
-        for place, feature in enumerate(FEATURES):
-            yield {"what": f"rejected without an effect, {words}", "feature": feature, "estimate": rejected[place]}
-            yield {"what": f"mean estimate without an effect, {words}", "feature": feature, "estimate": estimate[place]}
+        for index, feature in enumerate(FEATURES):
+            yield {"what": f"rejected without an effect, {words}", "feature": feature, "estimate": rejected[index]}
+            yield {"what": f"mean estimate without an effect, {words}", "feature": feature, "estimate": estimate[index]}
 
 
 def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
@@ -92,10 +92,10 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
     for effect in EFFECTS:
         random, found, holds = np.random.default_rng([SEED, int(100 * effect)]), [], []
         for draw in range(NULLS):
-            place = draw % 2  # the primary features by turns
-            outcome = outcomes(read, effect, place, random, one_slope_for_all=True)
+            index = draw % 2  # the primary features by turns
+            outcome = outcomes(read, effect, index, random, one_slope_for_all=True)
             test = one_slope(
-                values[place : place + 1], outcome, read.configurations, controls, draws=PERMUTATIONS, seed=draw
+                values[index : index + 1], outcome, read.configurations, controls, draws=PERMUTATIONS, seed=draw
             )
             low, high = fisher_interval(test.correlation, test.degrees_of_freedom - 1)
             found.append(test.p[0] <= STRICTEST)
@@ -105,11 +105,11 @@ def power_with_real_spreads(read: EarlyValues) -> Iterator[dict[str, object]]:
 
 
 def outcomes(
-    read: EarlyValues, effect: float, place: int, random: np.random.Generator, *, one_slope_for_all: bool = False
+    read: EarlyValues, effect: float, index: int, random: np.random.Generator, *, one_slope_for_all: bool = False
 ) -> Floats:
     """Final losses that follow the controls, with slopes of each configuration or of all; the residuals of each
     configuration are permuted, with an effect of one feature."""
-    values, labels = _chosen(read).to_numpy(np.float64)[place : place + 1], np.array(read.configurations)
+    values, labels = _chosen(read).to_numpy(np.float64)[index : index + 1], np.array(read.configurations)
     drawn = read.outcome.copy()
     if one_slope_for_all:
         inside = np.array(

@@ -72,11 +72,11 @@ class Within:
 
         What the statistic estimates under an effect is a little smaller, since it correlates ranks.
         """
-        names, place = drawn_configurations(self.configurations, random), random.integers(len(self.features))
+        names, index = drawn_configurations(self.configurations, random), random.integers(len(self.features))
         blocks = []
         for name in names:
             own = np.flatnonzero(self.configurations == name)
-            x = _standard(np.array([self.x[run][place] for run in own]))
+            x = _standard(np.array([self.x[run][index] for run in own]))
             y = _standard(np.array([self.y[run] for run in random.permutation(own)]))
             y = effect * x + np.sqrt(1 - effect**2) * y
             blocks.append(pearson(average_ranks(x), average_ranks(y)))

@@ -122,11 +122,11 @@ def noisy_loss(metrics: pd.DataFrame, correlation: float, seed: int) -> pd.DataF
     """A feature that is the validation loss with noise: its prewhitened residuals correlate so with those of the loss,
     nearly."""
     rows, losses = [], metrics[metrics["metric"] == VALIDATION_LOSS]
-    for place, (model, own) in enumerate(losses.groupby("model")):
+    for index, (model, own) in enumerate(losses.groupby("model")):
         values = own.sort_values("step")["value"].to_numpy()
         new = prewhiten(values)
         size = np.std(values) * np.sqrt((new.values**2).sum() / (new.values.shape[1] - new.n_fitted[0]))
-        noise = np.random.default_rng([seed, place]).standard_normal(len(values))
+        noise = np.random.default_rng([seed, index]).standard_normal(len(values))
         planted = values + size * np.sqrt(1 / correlation**2 - 1) * noise
         where = {"model": model, "step": np.sort(own["step"]), "source": "weights", "layer": "all"}
         rows.append(pd.DataFrame({**where, "feature": "loss_with_noise", "value": planted}))

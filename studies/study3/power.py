@@ -34,11 +34,11 @@ def between(folder: Path, metric: str, extra: int) -> Between:
     values = early_values(*small_tables.long_tables(series, early), models, metric, NORMS)
     assert values is not None
     configurations = np.array(values.configurations)
-    places = [np.flatnonzero(configurations == name) for name in dict.fromkeys(values.configurations)]
+    indices = [np.flatnonzero(configurations == name) for name in dict.fromkeys(values.configurations)]
 
     def drawn(random: np.random.Generator) -> list[NDArray[np.int64]]:
-        larger, largest = random.choice(len(places), 2, replace=False)
-        return [*places, places[larger], random.choice(places[largest], LAST, replace=False)]
+        larger, largest = random.choice(len(indices), 2, replace=False)
+        return [*indices, indices[larger], random.choice(indices[largest], LAST, replace=False)]
 
     return Between(values, FEATURES[metric], random_controls=extra, drawn=drawn)
 

@@ -100,8 +100,8 @@ def control_table(tables: Tables, draws: int, seed: int) -> pd.DataFrame:
 
 def prediction(question: Question, tables: Tables, seed: int, **settings: int) -> dict[str, object]:
     """The error out of sample with and without the feature of a question, as `prediction_row` has it."""
-    place = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
-    return {**place, **prediction_row(read_of(question, tables), question.feature, seed, **settings)}
+    key = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
+    return {**key, **prediction_row(read_of(question, tables), question.feature, seed, **settings)}
 
 
 def with_gaps(gaps: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
@@ -145,12 +145,12 @@ def answer(question: Question, tables: Tables, draws: int, seed: int) -> dict[st
     )
     own = rows[rows["feature"] == question.feature].drop(columns=["question", "feature"])
     tested = own.to_dict("records")
-    place: dict[str, Any] = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
+    key: dict[str, Any] = {"question": question.name, "feature": question.feature, "outcome": question.outcome}
     if not tested:
-        return place | {"p": np.nan}
+        return key | {"p": np.nan}
     [values] = tested
     return (
-        place
+        key
         | {str(name): value for name, value in values.items()}
         | {"detectable": detectable(values["low"], values["high"])}
     )

@@ -40,15 +40,15 @@ def early_stopping_table(
         for wait in patience:
             stop_at = patience_stop(values, wait, mode=DIRECTIONS.get(str(key[-1]), "either"))
             reference = patience_stop(loss, wait, mode="lower")
-            at, reference_at = (len(steps) - 1 if stop is None else stop for stop in (stop_at, reference))
+            end, reference_end = (len(steps) - 1 if stop is None else stop for stop in (stop_at, reference))
             row: dict[str, Any] = dict(zip(["model", *SERIES_KEY], key, strict=True)) | {
                 "patience": int(wait),
-                "stop_step": int(steps[at]),
+                "stop_step": int(steps[end]),
                 "triggered": stop_at is not None,
-                "metric_stop_step": int(steps[reference_at]),
+                "metric_stop_step": int(steps[reference_end]),
                 "metric_triggered": reference is not None,
-                "steps_saved": int(steps[reference_at] - steps[at]),
-                "regret": float(best[at] - best[reference_at]),
+                "steps_saved": int(steps[reference_end] - steps[end]),
+                "regret": float(best[end] - best[reference_end]),
             }
             rows.append(row)
     return schemas.TABLES["early_stopping"].frame(rows)

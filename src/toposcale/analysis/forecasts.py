@@ -238,10 +238,10 @@ def _permutation(
     if not problems or not np.isfinite(mae):
         return {}
     rng = np.random.default_rng(seed)
-    place, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
+    index, values = {model: i for i, model in enumerate(finals)}, np.array(list(finals.values()))
     dealt = np.array([rng.permutation(values) for _ in range(permutations)])
     errors = [
-        np.abs(problem.solve(dealt[:, [place[other] for other in problem.others]])[0][:, 0] - dealt[:, place[model]])
+        np.abs(problem.solve(dealt[:, [index[other] for other in problem.others]])[0][:, 0] - dealt[:, index[model]])
         for model, problem in problems.items()
     ]
     maes = np.mean(errors, axis=0)

@@ -102,12 +102,12 @@ def paired_residuals(
             continue
         keys_of = {name: list(map(tuple, run.keys.to_numpy())) for name, run in runs.items()}
         keys = sorted(set.intersection(*map(set, keys_of.values())))
-        places = {name: [keys_of[name].index(key) for key in keys] for name in names}
+        indices = {name: [keys_of[name].index(key) for key in keys] for name in names}
         controls = {name: with_squares(run.controls) for name, run in runs.items()}
         if keys:
             yield Paired(
                 keys,
-                [prewhiten(runs[name].values[places[name]], controls[name]).values for name in names],
+                [prewhiten(runs[name].values[indices[name]], controls[name]).values for name in names],
                 [prewhiten(runs[name].targets, controls[name]).values for name in names],
                 [configurations[name] for name in names],
                 [lagged(controls[name]) for name in names],
@@ -141,7 +141,7 @@ class EarlyValues(NamedTuple):
     configurations: list[str]
 
     def test(self, seed: int, chosen: Any = slice(None), draws: int = DRAWS) -> BetweenRuns:
-        """The test of the features at some places."""
+        """The test of the features at some indices."""
         values = self.features.to_numpy(np.float64)[chosen]
         return between_runs(values, self.outcome, self.configurations, self.controls, draws=draws, seed=seed)
 

@@ -63,12 +63,12 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
     pairs = joined(keys)[PAIR_KEY].drop_duplicates(ignore_index=True)
     if not control.is_tested:
         return pairs.assign(p=np.nan, n_tested=0, reason="")
-    place = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
+    index = {pair: row for row, pair in enumerate(pairs.itertuples(index=False, name=None))}
     pool = SharedFlips(len(pairs), np.concatenate([group.steps for group in groups]))
     weights = run_weights({group.model for group in groups}, configurations)
-    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in place]
+    n_tested, reasons = np.zeros(len(pairs), dtype=np.int64), [Counter[str]() for _ in index]
     for group, key in zip(groups, keys, strict=True):
-        rows = np.array([place[pair] for pair in zip(*(key[name] for name in PAIR_KEY), strict=True)])
+        rows = np.array([index[pair] for pair in zip(*(key[name] for name in PAIR_KEY), strict=True)])
         test, cut, reason = run_test(group, warmups)
         untested = np.ones(len(rows), dtype=bool)
         if test is not None:

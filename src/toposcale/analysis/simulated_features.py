@@ -52,10 +52,10 @@ class SimulatedFeatures:
         the noise is chosen for: the correlations that the test measures, mean over runs, and its p-values."""
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
         measured, total = np.zeros(len(effects)), 0.0
-        for place, run in enumerate(self.runs):
+        for index, run in enumerate(self.runs):
             new = _prewhitened(run)
             size = np.sqrt((new.values**2).sum(axis=1) / (new.values.shape[1] - new.n_fitted))[:, None]
-            random = np.random.default_rng([seed, purpose, place])
+            random = np.random.default_rng([seed, purpose, index])
             scale = run.targets.std() * size * np.sqrt(1.0 / effects[:, None] ** 2 - 1.0)
             noisy = run.targets + scale * random.standard_normal((len(effects), run.n))
             test = residual_test(noisy, run.targets, with_squares(run.controls))

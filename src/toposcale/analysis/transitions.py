@@ -31,7 +31,7 @@ def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str
                 "reason": "constant or a single value" if np.isnan(largest.step) else "",
             }
         )
-        points += [{**named, "step": int(steps[at])} for at in changes]
+        points += [{**named, "step": int(steps[index])} for index in changes]
     return {
         "transitions": schemas.TABLES["transitions"].frame(transitions),
         "change_points": schemas.TABLES["change_points"].frame(points),

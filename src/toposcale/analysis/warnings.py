@@ -22,11 +22,11 @@ def warning_table(
     several steps is one row.
     """
     names = ("model", "concerns", "warning", "remedy")
-    steps: dict[tuple[str, ...], set[int]] = {}
+    steps_of: dict[tuple[str, ...], set[int]] = {}
     for row in [*noted, *_undefined_features(features), *_undefined_metrics(metrics)]:
-        at = steps.setdefault(tuple(row[name] for name in names), set())
-        at |= set() if row["step"] is None else {int(row["step"])}
-    rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(at)} for key, at in steps.items()]
+        steps = steps_of.setdefault(tuple(row[name] for name in names), set())
+        steps |= set() if row["step"] is None else {int(row["step"])}
+    rows = [dict(zip(names, key, strict=True)) | {"steps": _listed(steps)} for key, steps in steps_of.items()]
     return schemas.TABLES["warnings"].frame(rows)
 
 
@@ -51,8 +51,8 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         rest = rest[~(moved & rest["layer"].isin([*before, schemas.ALL_LAYERS] if before else []))]
         for name, layers in rest.groupby("feature")["layer"]:
             feature = lookup(str(name), str(source))
-            at = "" if list(layers) == [schemas.ALL_LAYERS] else f" in {', '.join(layers)}"
-            why = {"warning": f"NaN or infinite{at}", "remedy": feature.when_nan or _DIVERGED}
+            in_layers = "" if list(layers) == [schemas.ALL_LAYERS] else f" in {', '.join(layers)}"
+            why = {"warning": f"NaN or infinite{in_layers}", "remedy": feature.when_nan or _DIVERGED}
             yield where | {"concerns": f"{source}: {feature.title}"} | why
 
 

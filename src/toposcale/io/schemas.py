@@ -27,7 +27,7 @@ BAR = (
     number("birth", "filtration value at which the class is born"),
     number("death", "filtration value at which the class dies"),
 )
-ENTRY = text("vector", "persistence_image or persistence_landscape"), count("index", "place in the vector")
+ENTRY = text("vector", "persistence_image or persistence_landscape"), count("index", "index of the entry in the vector")
 CONTROL = text(
     "control", "what is held fixed: nothing, step, weight_norm, weight_norm_and_spectrum, weight_norm_and_variance"
 )

@@ -81,8 +81,8 @@ def between_runs(
     parts, exact = [], False
     for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
         total = np.zeros((len(orders), len(features)))
-        for place, configuration in enumerate(tested):
-            members = np.flatnonzero(labels == place)
+        for index, configuration in enumerate(tested):
+            members = np.flatnonzero(labels == index)
             total += configuration.degrees_of_freedom * configuration.correlations(
                 configuration.residuals[orders[:, members] - members[0]]
             )

@@ -45,10 +45,10 @@ def largest_change(steps: ArrayLike, values: ArrayLike) -> Transition:
     sizes = np.abs(changes)
     if len(sizes) == 0 or sizes.max() == 0.0:
         return Transition(float("nan"), float("nan"), float("nan"))
-    at = int(np.argmax(sizes))
-    calm = np.flatnonzero(sizes[at + 1 :] < SETTLED_SHARE * sizes[at])
-    settled = float(times[at + 2 + calm[0]]) if len(calm) else float("nan")
-    return Transition(float(times[at + 1]), float(changes[at]), settled)
+    largest = int(np.argmax(sizes))
+    calm = np.flatnonzero(sizes[largest + 1 :] < SETTLED_SHARE * sizes[largest])
+    settled = float(times[largest + 2 + calm[0]]) if len(calm) else float("nan")
+    return Transition(float(times[largest + 1]), float(changes[largest]), settled)
 
 
 def change_points(values: ArrayLike) -> NDArray[np.int64]:

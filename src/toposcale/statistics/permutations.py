@@ -68,15 +68,15 @@ def share_as_extreme(statistics: ArrayLike) -> Floats:
 def with_more_draws(test: Callable[[NDArray[np.int64], int], Any], size: int) -> tuple[Floats, NDArray[np.int64]]:
     """p-values (size,) of a family and how many permutations each rests on (size,): `MANY_DRAWS` where it is a close call.
 
-    test: tests the places that it is given with a number of draws; its result has `p` and `n_permutations`. A p that
+    test: tests the indices that it is given with a number of draws; its result has `p` and `n_permutations`. A p that
     changes moves the corrected ones of others, so this goes on until every close one has them.
     """
-    places = np.arange(size)
-    first = test(places, DRAWS)
+    indices = np.arange(size)
+    first = test(indices, DRAWS)
     p, counted, drawn = first.p, np.full(size, first.n_permutations), np.zeros(size, dtype=bool)
     while True:
         q = benjamini_hochberg(p)
-        close = places[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
+        close = indices[(q >= CLOSE_CALL[0]) & (q <= CLOSE_CALL[1]) & ~drawn]
         if not len(close):
             return p, counted
         again = test(close, MANY_DRAWS)

@@ -63,8 +63,8 @@ def best_exponent(
     to, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
     best = int(np.argmin(errors_of(grid)))
 
-    def error(place: float) -> float:
-        return float(errors_of(back(np.array([place])))[0])
+    def error(coordinate: float) -> float:
+        return float(errors_of(back(np.array([coordinate])))[0])
 
     bounds = to(grid[[max(best - 1, 0), min(best + 1, len(grid) - 1)]])
     refined = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": tolerance})

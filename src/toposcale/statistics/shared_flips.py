@@ -24,9 +24,9 @@ class SharedFlips:
 
     def add(self, test: ResidualTest, steps: ArrayLike, *, rows: Any = slice(None), weight: float = 1.0) -> None:
         """Add a run: its test of the pairs at `rows`, and its steps (T,), those without an innovation included."""
-        at = np.searchsorted(self._steps, np.asarray(steps, dtype=np.float64)[test.start :])
+        columns = np.searchsorted(self._steps, np.asarray(steps, dtype=np.float64)[test.start :])
         products = weight * np.nan_to_num(test.products).reshape(-1, test.products.shape[-1])
-        self._products[np.ix_(np.arange(len(self._products))[rows], at)] += products
+        self._products[np.ix_(np.arange(len(self._products))[rows], columns)] += products
         self._statistics[rows] += weight * np.nan_to_num(test.statistic).ravel()
 
     def p_values(self) -> Floats:
