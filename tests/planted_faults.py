@@ -1,6 +1,6 @@
 """Faults that a careless change could make, and the tests that find them: `make planted-faults` plants each one in a copy.
 
-Minutes, so it is no part of `make test`; that the table fits the code is tested there (tests/unit/test_planted_faults.py).
+Minutes, so it is not part of `make test`; that the table fits the code is tested there (tests/unit/test_planted_faults.py).
 """
 
 import shlex

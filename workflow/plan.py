@@ -91,7 +91,7 @@ class Model:
 def models(config: Mapping[str, Any]) -> dict[str, Model]:
     """Every model of a resolved configuration by name: the entries of `models:`, those trained here once a seed.
 
-    An entry that is swept stands for the runs of the sweep, and is no model itself.
+    An entry that is swept stands for the runs of the sweep, and is not a model itself.
     """
     by_name = {}
     for position, seed in enumerate(config["seeds"]):

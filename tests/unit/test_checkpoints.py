@@ -418,7 +418,7 @@ def test_a_bin_file_with_a_number_for_a_name_is_named(tmp_path, torch):
 def test_conjugate_and_negative_tensors_and_parameters_of_a_bin_file_are_read(tmp_path, torch):
     complex_numbers = torch.complex(torch.from_numpy(MATRIX), 2 * torch.from_numpy(MATRIX))
     state = {
-        "conjugate": complex_numbers.conj(),  # complex, so that it is no matrix of weights
+        "conjugate": complex_numbers.conj(),  # complex, so that it is not a matrix of weights
         "negative": complex_numbers.clone().conj().imag,
         "parameter": torch.nn.Parameter(torch.from_numpy(MATRIX)),
     }

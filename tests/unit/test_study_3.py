@@ -173,7 +173,7 @@ def test_the_gap_is_the_mean_over_the_sequences_and_its_noise_is_what_the_parts_
     first = gaps.query("model == @models.model[0] and step == 600")
     expected = (first["validation_loss"] - first["training_loss"]).mean()
     assert values.loc[(models["model"][0], 600), study.GAP] == pytest.approx(expected)
-    # What the parts of all runs share is no noise.
+    # What the parts of all runs share is not noise.
     assert (study.gap_noise(gaps, models)["noise"] < 1e-12).all()
     random = np.random.default_rng(0)
     noisy = gaps.assign(training_loss=gaps["training_loss"] + 0.004 * random.normal(size=len(gaps)))

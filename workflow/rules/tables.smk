@@ -1,7 +1,7 @@
 # The tables that every analysis reads: features, metrics, models, and what else is gathered from producers.
 
 TABLES = f"{RUN}/tables"
-# A revision that serves another one's weights is no observation of its own.
+# A revision that serves another one's weights is not an independent observation.
 LEFT_OUT = expand(DUPLICATES, model=PUBLISHED) if config["hub"]["duplicates"] == "leave_out" else []
 # Diagrams of the last checkpoint of a model are shown of these sources.
 LAST = [(source, model) for source in ("weights", "embeddings", "landscape") for model in WORK[source].steps]

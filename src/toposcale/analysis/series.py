@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from toposcale.analysis.controls import Control
 from toposcale.io.schemas import ALL_LAYERS, METRIC_SOURCE
+from toposcale.io.table_schema import renamed
 from toposcale.statistics.coefficients import Floats, is_constant
 from toposcale.statistics.testable import testable_segment
 
@@ -39,8 +40,9 @@ def headline_metric(present: Iterable[str], chosen: Sequence[str] = ()) -> str |
 
 
 def configurations_of(models: pd.DataFrame) -> dict[str, str]:
-    """The configuration of each model, what runs share but for their seed: its column `configuration`, else `entry`,
-    else the model."""
+    """Return the configuration of each model: its column `configuration`, else `entry`, else the model."""
+    if old := renamed(models):
+        raise ValueError(f"models: {old}")
     configurations = models["model"].astype(str)
     for column in ("entry", "configuration"):
         if column in models:

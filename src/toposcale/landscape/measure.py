@@ -50,7 +50,7 @@ class LandscapeSettings:
     def __post_init__(self) -> None:
         for kind in self.planes:
             if kind not in PLANES:
-                raise ValueError(f"planes: {kind!r} is no plane; use some of {', '.join(PLANES)}")
+                raise ValueError(f"planes: {kind!r} is not a plane; use some of {', '.join(PLANES)}")
 
 
 class Ball(NamedTuple):
