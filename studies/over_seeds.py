@@ -14,8 +14,8 @@ from toposcale.analysis.over_seeds import EarlyValues, early_values, paired_resi
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.io.errors import UserError
-from toposcale.statistics.between_runs import fit_of_configuration
 from toposcale.statistics.coefficients import Floats
+from toposcale.statistics.freedman_lane import fit_of_configuration
 from toposcale.statistics.permutations import DRAWS
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 

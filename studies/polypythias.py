@@ -18,8 +18,8 @@ from studies import small_tables
 from studies.simulation import Between, seed_of
 from studies.study2.power import FIRST, Within
 from studies.study2.power import between as between_of_first
-from toposcale.statistics.between_runs import between_runs, fit_of_configuration
 from toposcale.statistics.coefficients import average_ranks, pearson
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 from toposcale.statistics.run_permutation import permute_pairs
 
 RUNS, DRAWS = 9, 999

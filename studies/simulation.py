@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from studies.over_seeds import fisher_interval
 from toposcale.analysis.over_seeds import EarlyValues
-from toposcale.statistics.between_runs import between_runs, fit_of_configuration
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 
 LEVELS = (0.05, 0.05 / 6)
 """The level of one test, and the strictest that Holm asks for among six."""

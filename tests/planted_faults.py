@@ -41,7 +41,10 @@ FAULTS = [
     Fault("statistics/multiple_testing.py", "np.arange(len(p), 0, -1)", "len(p)", "multiple_testing"),
     Fault("statistics/permutations.py", "distance[0] - 1e-9", "distance[0] + 1e-9", "permutations"),
     Fault(
-        "statistics/between_runs.py", "orthogonal_to(features[:, runs], design)", "features[:, runs], 0", "between_runs"
+        "statistics/freedman_lane.py",
+        "orthogonal_to(features[:, runs], design)",
+        "features[:, runs], 0",
+        "freedman_lane",
     ),
     Fault("statistics/prewhitening.py", "range(start + 1):\n        if", "range(1):\n        if", "prewhitening"),
     Fault(

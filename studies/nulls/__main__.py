@@ -32,7 +32,7 @@ from toposcale.analysis.over_seeds import early_values
 from toposcale.analysis.simulated_features import SimulatedFeatures
 from toposcale.features.registry import NEURAL_PERSISTENCE, WEIGHT_NORM
 from toposcale.io.errors import UserError
-from toposcale.statistics.between_runs import between_runs, fit_of_configuration
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 
 FOLDERS = tuple(Path("studies", *parts) for parts in (("study", "tables/study"), ("study2", "tables")))
 THIRD = Path("studies/study3/tables")

@@ -14,8 +14,8 @@ from studies.study.questions import SEED, one_slope_controls
 from toposcale.analysis.over_seeds import EarlyValues, early_values
 from toposcale.features.names import VALIDATION_LOSS
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.between_runs import fit_of_configuration
 from toposcale.statistics.coefficients import Floats, orthogonal_to
+from toposcale.statistics.freedman_lane import fit_of_configuration
 from toposcale.statistics.multiple_testing import benjamini_hochberg
 from toposcale.statistics.permutations import DRAWS
 

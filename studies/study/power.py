@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from studies.over_seeds import own_surplus
-from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.freedman_lane import between_runs
 from toposcale.statistics.run_permutation import pair_correlations, permute_pairs
 
 CONFIGURATIONS, SEEDS, POINTS = 12, 40, 38

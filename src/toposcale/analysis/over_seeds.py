@@ -12,8 +12,8 @@ from toposcale.analysis.controls import CONTROLS, Control
 from toposcale.analysis.series import SERIES_KEY, Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.io import schemas
-from toposcale.statistics.between_runs import BetweenRuns, between_runs
 from toposcale.statistics.coefficients import Floats
+from toposcale.statistics.freedman_lane import BetweenRuns, between_runs
 from toposcale.statistics.permutations import DRAWS, with_more_draws
 from toposcale.statistics.prewhitening import lagged, prewhiten, with_squares
 from toposcale.statistics.run_permutation import MIN_SEEDS, RunPermutation, pair_correlations, permute_pairs

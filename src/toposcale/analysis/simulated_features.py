@@ -10,8 +10,8 @@ from toposcale.analysis.partial_correlations import run_test
 from toposcale.analysis.pooled import run_weights
 from toposcale.analysis.series import Aligned, aligned_series, configurations_of, warmups_of, whole_model
 from toposcale.features.registry import WEIGHT_NORM
-from toposcale.statistics.between_runs import between_runs, fit_of_configuration
 from toposcale.statistics.coefficients import Floats, orthogonal_to
+from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
 from toposcale.statistics.prewhitening import Prewhitened, prewhiten, residual_test, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
 

@@ -5,7 +5,7 @@ import pandas as pd
 
 from toposcale.analysis.series import SERIES_KEY, with_metrics
 from toposcale.io import schemas
-from toposcale.statistics.change_points import change_points, largest_change
+from toposcale.statistics.changes import change_points, largest_change
 
 _KEY = ["model", *SERIES_KEY]
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from paths import ROOT
-from toposcale.statistics.between_runs import between_runs
+from toposcale.statistics.freedman_lane import between_runs
 
 STUDY = ROOT / "studies/study/tables/study"
 
