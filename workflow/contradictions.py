@@ -61,8 +61,7 @@ def _of_sweep(swept: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[s
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
-    """Of each configuration of the sweep and each model that is trained on its own; and of the checkpoints of all
-    together."""
+    """Check each configuration of the sweep, each model that is trained on its own, and all their checkpoints."""
     models, swept = config["models"], config["sweep"]
     configurations = {run.configuration: run for run in sweep.runs({**swept, "seeds": 1})}
     alone = [name for name, model in models.items() if model["kind"] == "gpt" and name not in swept["models"]]

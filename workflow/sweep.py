@@ -23,8 +23,7 @@ MOST_SEEDS = 1000
 
 
 class Run(NamedTuple):
-    """One run of a sweep: its name, the entry of `models:` it is made from, its configuration, its seed, and what is
-    swept."""
+    """One run of a sweep: its name, entry of `models:`, configuration, seed, and what is swept."""
 
     name: str
     entry: str
@@ -49,8 +48,7 @@ def runs(sweep: Mapping[str, Any]) -> Iterator[Run]:
 
 
 def seeds_of(configuration: str, seeds: int | list[int], first: int) -> list[int]:
-    """The seeds of a configuration: those of a list, or so many of its own, from number `first` on, that no other
-    configuration has.
+    """Return the seeds of a configuration: those of a list, or `seeds` of its own, from number `first` on.
 
     Runs with one seed read the same text in the same order, so the configurations of a sweep would not be independent.
     """

@@ -11,6 +11,7 @@ import scipy.stats
 import configuration
 from paths import ROOT
 from planted_features import SIZES, STEPS, N, four_models, one, rows
+from toposcale import statistics
 from toposcale.analysis import ANALYSES, load
 from toposcale.analysis.early_stopping import early_stopping_summary, early_stopping_table
 from toposcale.analysis.ranking import ranking_tables
@@ -129,6 +130,13 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
         )
         hashes.add(done.stdout)
     assert len(hashes) == 1
+
+
+def test_the_package_of_statistics_lists_and_loads_what_it_exports():
+    assert dir(statistics) == sorted(statistics.__all__)
+    assert all(callable(getattr(statistics, name)) for name in statistics.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = statistics.nothing
 
 
 def test_the_array_modules_do_not_import_pandas():

@@ -1,4 +1,4 @@
-"""Early stopping: patience on a feature against patience on the validation loss."""
+"""Early stopping: patience on a feature compared with patience on the validation loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ DIRECTIONS = {"neural_persistence": "higher", "neural_persistence_p2": "higher"}
 
 
 def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The tables early_stopping and early_stopping_summary."""
+    """Make the tables early_stopping and early_stopping_summary."""
     table = early_stopping_table(features, metrics)
     return {"early_stopping": table, "early_stopping_summary": early_stopping_summary(table)}
 
@@ -24,10 +24,9 @@ def early_stopping_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict
 def early_stopping_table(
     features: pd.DataFrame, metrics: pd.DataFrame, *, patience: Sequence[int] = (2, 3, 5)
 ) -> pd.DataFrame:
-    """What patience on each whole-model feature would have saved and cost against patience on the validation loss.
+    """Compare patience (in checkpoints) on each whole-model feature with patience on the validation loss.
 
-    patience in checkpoints. Where a rule never stops its step is the last one. The best checkpoint up to the stop is
-    kept. Only checkpoints that have both the feature and the loss are used. Columns: `schemas.TABLES["early_stopping"]`.
+    A rule that never stops ends at the last step; the best checkpoint up to the stop is kept.
     """
     losses = metrics[(metrics["metric"] == "validation_loss") & np.isfinite(metrics["value"])]
     usable = whole_model(features)[lambda rows: np.isfinite(rows["value"])]

@@ -1,7 +1,4 @@
-"""Answers about the features: which follow the loss, which tell more than norm and spectrum, and what could be found.
-
-At most 40 words an answer, the numbers apart; every number is one of the tables verdicts, tested_features and sensitivity.
-"""
+"""Answers about features, in at most 40 words each: which follow the loss, and which add to norm and spectrum."""
 
 import math
 from typing import NamedTuple
@@ -20,7 +17,7 @@ UNTESTED = "Could not be tested"
 
 
 class Answer(NamedTuple):
-    """A few words, a sentence or two, and the numbers behind them."""
+    """A verdict in a few words, a sentence or two, and the numbers behind them."""
 
     verdict: str
     text: str
@@ -28,10 +25,7 @@ class Answer(NamedTuple):
 
 
 def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
-    """How many features follow the metric, the closest of topology, and the plain norm beside them.
-
-    verdicts: of whole models over all runs, on the headline metric; pooled: the table `pooled_correlations` of these.
-    """
+    """Count the whole-model features that follow the metric, with the closest topological one and the weight norm."""
     asked = verdicts[verdicts["question"] == "follows_the_loss"].drop(columns="control")
     plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
     correlated = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
@@ -57,7 +51,7 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
 def beyond(
     verdicts: pd.DataFrame, tested: pd.DataFrame, sensitivity: pd.DataFrame, question: Question, metric: str
 ) -> Answer:
-    """What was found beyond a control, and what could have been: the positive control and the power."""
+    """Say what was found beyond a control, and what could have been: positive control and power."""
     what, (power, why) = question.beyond, power_of(sensitivity, question.name)
     counts = counted(tested[tested["question"] == question.name])
     if power is None:
@@ -93,10 +87,7 @@ def beyond(
 
 
 def counted(tested: pd.DataFrame) -> str:
-    """How many features of each source were tested: "weights 37 of 69 testable (153 measured), 22 distinct".
-
-    Sources of which nothing was tested follow, those with one reason together.
-    """
+    """Describe how many features of each source were tested, and why others were not."""
     parts = [
         f"{row.source} {row.tested} of {row.testable} testable ({row.measured} measured), {row.distinct} distinct"
         for row in tested[tested["tested"] > 0].itertuples()
@@ -108,7 +99,7 @@ def counted(tested: pd.DataFrame) -> str:
 
 
 def coinciding(pooled: pd.DataFrame) -> str:
-    """That the rank correlations given the norm and given the step are the same in every configuration, where they are."""
+    """Say that rank correlations given the norm and given the step coincide, if they do."""
     by_series = pooled.set_index(SERIES_KEY)
     norm, step = (by_series[by_series["control"] == name] for name in ("weight_norm", "step"))
     columns = ["spearman", "spearman_lowest", "spearman_highest"]
@@ -119,7 +110,7 @@ def coinciding(pooled: pd.DataFrame) -> str:
 
 
 def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None, str]:
-    """What a run could have shown of a question; None, and why, where it was not tested."""
+    """Return the row of a question in `sensitivity`; None and the reason if it was not tested."""
     rows = sensitivity[sensitivity["question"] == question]
     if rows.empty:
         return None, "nothing was measured"
@@ -128,14 +119,14 @@ def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None
 
 
 def could(detectable: float, who: str = "This run") -> str:
-    """The least correlation that would have been found, in words."""
+    """Describe the smallest correlation that would have been found."""
     if math.isnan(detectable):
         return f"{who} could have found only features that are almost the loss itself"
     return f"{who} could have found a correlation of {detectable:.2f} or more"
 
 
 def is_topology(rows: pd.DataFrame) -> np.ndarray:
-    """Which rows are of a topological feature."""
+    """Return which rows are of a topological feature."""
     return np.array([group_of(feature) == "topology" for feature in rows["feature"]], dtype=bool)
 
 
@@ -145,10 +136,10 @@ def _rho(row: pd.Series) -> str:
 
 
 def name_of(row: pd.Series) -> str:
-    """ "H₀ total persistence of the weights"."""
+    """Name a feature and its source: "H₀ total persistence of the weights"."""
     return f"{feature_name(row['feature'], row['source'])} of the {row['source']}"
 
 
 def counting(number: int, what: str) -> str:
-    """ "1 feature", "2 features"."""
+    """Return a count with its noun: "1 feature", "2 features"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

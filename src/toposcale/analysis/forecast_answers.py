@@ -1,4 +1,4 @@
-"""What a run says about its forecasts and its decisions: at most 40 words each, the numbers apart."""
+"""Answers about forecasts and decisions, in at most 40 words each."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ FEWEST_FOR_A_VERDICT = 10
 
 
 def trusted(evaluation: pd.DataFrame) -> Answer:
-    """Which forecast to trust: the method with the least error at the smallest share of training."""
+    """Name the method with the least error at the smallest share of training."""
     rows = _first(evaluation)
     rows = rows[rows["method"].isin(BASELINES)].dropna(subset=["mae"])
     if rows.empty:
@@ -43,11 +43,10 @@ def trusted(evaluation: pd.DataFrame) -> Answer:
 
 
 def forecasting(evaluation: pd.DataFrame) -> Answer:
-    """Each method that reads topology against the best that reads the loss alone or the size alone.
+    """Compare each method that reads topology with the best baseline, at the smallest share of training.
 
-    At the smallest share of training. Yes only for a method whose gain is above 0 with its interval and passes Holm's
-    correction for all of them, over at least `FEWEST_FOR_A_VERDICT` configurations that both forecast; the seeds of a
-    configuration count once.
+    Yes only if the improvement and its interval are above 0, p passes Holm's correction, and at least
+    `FEWEST_FOR_A_VERDICT` configurations have both forecasts.
     """
     rows = _first(evaluation)
     baselines = rows[rows["method"] == rows["baseline"]]
@@ -86,7 +85,7 @@ def forecasting(evaluation: pd.DataFrame) -> Answer:
 
 
 def deciding(evaluation: pd.DataFrame) -> Answer:
-    """What the advice would have cost against always finishing, stopping now, and stopping at random."""
+    """Compare the regret of the advice with those of the other policies."""
     by: dict[Any, Any] = _first(evaluation).set_index("policy").to_dict("index")
     if "advice" not in by:
         return Answer(UNTESTED, "No finished run has a larger size in its family to be compared with.")
@@ -116,7 +115,7 @@ def deciding(evaluation: pd.DataFrame) -> Answer:
 
 
 def now(advice: pd.DataFrame) -> Answer | None:
-    """What is best for every run under way, in the words of the advice; None where there is none."""
+    """Return what is best for every run under way; None if there is none."""
     live = advice[advice["is_live"].astype(bool)].sort_values("model")
     if live.empty:
         return None
@@ -146,7 +145,7 @@ def _short(row: Mapping[Any, Any]) -> str:
 
 
 def _first(evaluation: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the smallest share of training that is not 0."""
+    """Return the rows at the smallest share of training above 0."""
     begun = evaluation[evaluation["fraction"] > 0]
     return begun[begun["fraction"] == begun["fraction"].min()]
 

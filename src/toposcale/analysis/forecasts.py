@@ -1,4 +1,4 @@
-"""Forecasts of every model at every share of training, and how good they were (pandas tables)."""
+"""Forecasts of every model at every share of training, and their errors."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -40,7 +40,7 @@ def forecast_tables(
     seed: int,
     resamples: int,
 ) -> dict[str, pd.DataFrame]:
-    """The tables forecasts and forecast_evaluation."""
+    """Make the tables forecasts and forecast_evaluation."""
     trainings = trainings_from_tables(features, metrics, training, models, schedules=schedules, vectors=vectors)
     forecasts = forecast_table(trainings, fractions=fractions, seed=seed)
     evaluated = evaluate(forecasts, trainings, configurations_of(models), resamples=resamples, seed=seed)
@@ -54,10 +54,9 @@ def forecast_table(
     methods: Sequence[str] = tuple(METHODS),
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The `forecasts` table (model, fraction, method, ...).
+    """Make the table forecasts; intervals are calibrated over the other finished runs.
 
-    Intervals are calibrated over the finished runs, each without itself. A run that is under way has rows up to where it
-    has come. Fraction 0 is the joint law without any run of that size.
+    A run under way has rows up to its last step. Fraction 0 is the joint law without any run of that size.
     """
     finals = {training.model: training.final_loss for training in trainings}
     finished = {training.model: training for training in trainings if training.is_finished}
@@ -80,7 +79,7 @@ def forecast_table(
 def calibrated_rows(
     trainings: Sequence[TrainingRun], predictions: Sequence[Prediction], actual: Sequence[float], **where: object
 ) -> list[dict[str, Any]]:
-    """A row of each training, its interval calibrated over the other finished ones; `where`: columns that all have."""
+    """Return a row for each training, its interval calibrated over the other finished ones; where: common columns."""
     calibrated = calibrate_on_others(predictions, actual)
     return [
         where | _row(training, raw, shown, coverage, truth)
@@ -89,7 +88,7 @@ def calibrated_rows(
 
 
 def _rows_of_sizes_not_seen(trainings: Sequence[TrainingRun], finals: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Every run under a known plan from the finished runs of the other sizes of its family: fraction 0, method joint."""
+    """Forecast every run with a known schedule from finished runs of other sizes: fraction 0, method joint."""
     laws: dict[tuple[str, float], Joint | NoForecast] = {}
     rows = []
     for training in trainings:
@@ -138,13 +137,12 @@ def evaluate(
     permutations: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The `forecast_evaluation` table: one row for each fraction and method.
+    """Make the table forecast_evaluation: one row for each fraction and method.
 
-    Errors are averaged over the seeds of a configuration first; configurations: the configuration of each model, one
-    that is not in it is one of its own. Intervals are 95% bootstraps over configurations. The baseline is the method of
-    `BASELINES` with the least error among those that forecast at least `MOST_OF_THEM` of the models that any of them does;
-    it is compared with over the configurations that both forecast, by a two-sided signed-rank test. permutations: for
-    ridge, with `trainings` given, the final losses are dealt out at random so often, the own deal counted.
+    Errors are averaged over the seeds of a configuration; intervals are 95% bootstraps over configurations. The
+    baseline has the least error of those in `BASELINES` that forecast at least `MOST_OF_THEM` of the models, and is
+    compared by a two-sided signed-rank test. permutations: of the final losses, for ridge if `trainings` are given; the
+    original order counts as one.
     """
     rows = []
     configurations = configurations or {}
@@ -165,7 +163,7 @@ def evaluate(
 
 
 def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:
-    """95% percentile interval of the mean over the rows of `values`; NaN for fewer than two."""
+    """Return the 95% percentile interval of the mean over the rows of `values`; NaN for fewer than two."""
     if len(values) < 2:
         return np.nan, np.nan
     draws = np.random.default_rng(seed).integers(0, len(values), size=(resamples, len(values)))
@@ -174,7 +172,7 @@ def bootstrap_interval(values: np.ndarray, resamples: int, seed: int) -> tuple[f
 
 
 def _sizes_by_configuration(errors: pd.Series, models: pd.Series, configurations: Mapping[str, str]) -> np.ndarray:
-    """Absolute errors, averaged over the seeds of a configuration: one for each configuration."""
+    """Average absolute errors over the seeds of each configuration."""
     return errors.abs().groupby(models.map(lambda model: configurations.get(model, model))).mean().to_numpy(np.float64)
 
 
@@ -250,7 +248,7 @@ def _permutation(
 
 
 def _best_baseline(forecasts: pd.DataFrame) -> str:
-    """The method of `BASELINES` with the least error that forecasts `MOST_OF_THEM` of the models; "" where none could."""
+    """Return the best of `BASELINES` that forecasts `MOST_OF_THEM` of the models; "" if there is none."""
     judged = forecasts[forecasts["method"].isin(BASELINES)].dropna(subset=["error"])
     if judged.empty:
         return ""

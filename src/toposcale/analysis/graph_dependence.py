@@ -1,4 +1,4 @@
-"""How much the features of a loss surface depend on the graph that it is read through."""
+"""Dependence of the features of a loss surface on the choice of graph."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
@@ -17,12 +17,11 @@ from toposcale.statistics.coefficients import spearman
 def graph_dependence_tables(
     all_features: pd.DataFrame, *, planes: Mapping[str, Sequence[float]], graphs: Sequence[str]
 ) -> dict[str, pd.DataFrame]:
-    """The table graph_dependence: a row for each model, shape feature and plane.
+    """Make the table graph_dependence: a row for each model, shape feature and plane.
 
-    all_features: the features table with its spreads. Spreads are standard deviations (divisor n - 1) in the unit of the
-    feature; those over graphs and over repeats are means over the checkpoints, those over repeats and over training are of
-    the first graph. A feature whose spread over graphs is as large as that over training tells the graph rather than the
-    model. NaN where there are fewer than two of what is compared, or a value is not finite.
+    Spreads are standard deviations (divisor n - 1) in the unit of the feature: over graphs and repeats, means over
+    checkpoints; over repeats and training, of the first graph. NaN if there are fewer than two values, or one is not
+    finite.
     """
     rows = []
     for model, table in landscape_by_model(all_features):

@@ -1,4 +1,4 @@
-"""Which features of the landscape tell checkpoints apart, and which are noise of their draws or constant."""
+"""Landscape features that tell checkpoints apart, and those that are constant or noise of their draws."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,10 +18,10 @@ _FEWEST_CHECKPOINTS = 3
 
 
 def landscape_information_tables(all_features: pd.DataFrame, *, repeats: int) -> dict[str, pd.DataFrame]:
-    """The table landscape_information: a row for each model and feature of the landscape.
+    """Make the table landscape_information: a row for each model and feature of the landscape.
 
-    all_features: the features table with its spreads; a value is the mean over 1 + `repeats` draws of a probe batch and
-    directions. A feature is uninformative where it is constant or its intraclass correlation is below 0.5.
+    A value is the mean over 1 + `repeats` draws of probe batch and directions. Uninformative: constant, or an intraclass
+    correlation below 0.5.
     """
     rows = [
         {"model": model, "feature": feature, **_row(table, feature, 1 + repeats)}
@@ -33,7 +33,7 @@ def landscape_information_tables(all_features: pd.DataFrame, *, repeats: int) ->
 
 
 def landscape_by_model(all_features: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each model, and its features of the whole landscape: a row a checkpoint, a column a feature."""
+    """Yield each model with its whole-landscape features: a row a checkpoint, a column a feature."""
     landscape = whole_model(all_features[all_features["source"] == "landscape"])
     for model, rows in landscape.groupby("model", sort=True):
         yield str(model), rows.pivot(index="step", columns="feature", values="value").sort_index()
@@ -69,12 +69,10 @@ def _row(table: pd.DataFrame, feature: str, draws: int) -> dict[str, Any]:
 
 
 def intraclass_correlation(means: np.ndarray, spreads: np.ndarray, draws: int) -> float:
-    """How much of the variance of one draw is between groups: ICC(1) of one-way analysis of variance.
+    """Return ICC(1) of one-way analysis of variance: the share of a draw's variance that is between groups.
 
-    means, spreads: float64 (g,), mean and standard deviation (divisor n - 1) of `draws` values in each of g groups.
-    (between - within) / (between + (draws - 1) within) of the mean squares; at most 1, negative where the groups differ
-    less than chance would have it, and NaN for a constant, fewer than two groups or draws, or what is not finite.
-    Shrout and Fleiss (1979).
+    (between - within) / (between + (draws - 1) within) of the mean squares, from means and standard deviations (g,) of
+    `draws` values each; NaN for a constant, or fewer than two groups or draws. Shrout and Fleiss (1979).
     """
     if len(means) < 2 or draws < 2 or not (np.isfinite(means).all() and np.isfinite(spreads).all()):
         return float("nan")

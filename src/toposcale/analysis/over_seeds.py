@@ -1,4 +1,4 @@
-"""Tests over the seeds of a configuration: run permutation, and what tells which run of a configuration ends lower."""
+"""Tests over the seeds of a configuration: the run permutation, and the test between runs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,42 +29,33 @@ NEARLY = 0.99
 def run_permutation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Correlate residuals of whole-model features with the losses of their own run, beside those of its sister runs.
+    """Test whether residuals of whole-model features follow the loss of their own run more than those of other seeds.
 
-    Configurations of at least `MIN_SEEDS` runs count, on the testable segment or, where there is none, on all
-    checkpoints: what the runs of a configuration share cancels. A row for each feature that has the same checkpoints in
-    all of these runs.
+    Uses configurations of at least `MIN_SEEDS` runs, on the testable segment or, without one, on all checkpoints, since
+    what the runs share cancels.
     """
     parts = []
     for paired in paired_residuals(features, metrics, models, metric=metric):
         correlations = pair_correlations(paired.x, paired.y, paired.controls)[:, 0]
-        counts = {
-            "n_runs": len(paired.configurations),
-            "n_configurations": len(set(paired.configurations)),
-            "n": paired.n,
-        }
-        parts.append(
-            _rows(paired.keys, metric, partial(_permuted, correlations, paired.configurations, seed), **counts)
-        )
+        labels = paired.configurations
+        counts = {"n_runs": len(labels), "n_configurations": len(set(labels)), "n": paired.n}
+        parts.append(_rows(paired.keys, metric, partial(_permuted, correlations, labels, seed), **counts))
     return schemas.TABLES["over_seeds"].frame(pd.concat(parts) if parts else [])
 
 
-def _permuted(
-    correlations: Floats, configurations: Sequence[str], seed: int, chosen: Any, draws: int
-) -> RunPermutation:
-    return permute_pairs(correlations[chosen], configurations, draws=draws, seed=seed)
+def _permuted(correlations: Floats, labels: Sequence[str], seed: int, chosen: Any, draws: int) -> RunPermutation:
+    return permute_pairs(correlations[chosen], labels, draws=draws, seed=seed)
 
 
 def _rows(keys: Sequence[tuple[str, ...]], metric: str, test: Callable[..., Any], **counts: int) -> pd.DataFrame:
-    """A row for each key; test: as in `with_more_draws`, a dataclass whose fields are columns."""
+    """Return a row for each key; test: as in `with_more_draws`, its dataclass fields become columns."""
     p, counted = with_more_draws(test, len(keys))
     columns = vars(test(slice(None), DRAWS)) | counts | {"p": p, "n_permutations": counted}
     return pd.DataFrame(keys, columns=SERIES_KEY).assign(metric=metric, **columns)
 
 
 class Paired(NamedTuple):
-    """Prewhitened residuals of the features x (R runs of S, m) and of the metric y (R of 1, m) on the same n
-    checkpoints, the configuration and the controls of each run, and the S keys."""
+    """Residuals of features x (R runs of S, m) and metric y (R of 1, m) with n checkpoints, and their configurations."""
 
     keys: list[tuple[str, ...]]
     x: list[Floats]
@@ -82,8 +73,7 @@ def paired_residuals(
     metric: str,
     control: Control = CONTROLS["weight_norm"],
 ) -> Iterator[Paired]:
-    """What `run_permutation_table` permutes: the features that all runs of full configurations have on the same
-    checkpoints."""
+    """Yield the features that all runs of full configurations have at the same checkpoints, prewhitened."""
     warmups, configurations = warmups_of(models), full_configurations(features, metrics, models, metric)
     inside = whole_model(features[features["model"].isin(configurations)])
     losses = metrics[(metrics["metric"] == metric) & metrics["model"].isin(configurations)]
@@ -118,11 +108,9 @@ def paired_residuals(
 def between_runs_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, metric: str, seed: int
 ) -> pd.DataFrame:
-    """Final value of the metric against each whole-model feature at `SHARE` of training, over finished runs of full
-    configurations.
+    """Test whole-model features at `SHARE` of training against the final metric, over finished runs of full configurations.
 
-    Given, with slopes of each configuration: the metric at `EARLY` and `SHARE`, the latter's square, and the weight
-    norm at `SHARE`.
+    Controls: the metric at `EARLY` and `SHARE`, the square of the latter, and the weight norm at `SHARE`.
     """
     read = early_values(features, metrics, models, metric, [WEIGHT_NORM.feature])
     if read is None:
@@ -132,8 +120,7 @@ def between_runs_table(
 
 
 class EarlyValues(NamedTuple):
-    """What the test between runs compares: features at `SHARE` (a row for each key, a column for each run), the final value
-    of the metric (R,), the controls (C, R), and the configuration of each run."""
+    """Input of the test between runs: features at `SHARE` (rows by key, columns by run), outcome (R,), controls (C, R)."""
 
     features: pd.DataFrame
     outcome: Floats
@@ -141,7 +128,7 @@ class EarlyValues(NamedTuple):
     configurations: list[str]
 
     def test(self, seed: int, chosen: Any = slice(None), draws: int = DRAWS) -> BetweenRuns:
-        """The test of the features at some indices."""
+        """Test the features at the chosen indices."""
         values = self.features.to_numpy(np.float64)[chosen]
         return between_runs(values, self.outcome, self.configurations, self.controls, draws=draws, seed=seed)
 
@@ -149,7 +136,7 @@ class EarlyValues(NamedTuple):
 def early_values(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str, norms: Sequence[str]
 ) -> EarlyValues | None:
-    """The finished runs of full configurations, for `between_runs_table`; None where a control is not there."""
+    """Return the input of the test between runs; None if a control was not measured."""
     ends = dict(zip(models["model"], models["final_step"], strict=True)) if "final_step" in models else {}
     last = metrics[metrics["metric"] == metric].groupby("model")["step"].max()
     finished = [model for model, step in last.items() if not step < NEARLY * ends.get(model, np.nan)]
@@ -175,19 +162,15 @@ def early_values(
 def full_configurations(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, metric: str
 ) -> dict[str, str]:
-    """The configuration of each run with features and the metric, of configurations that have `MIN_SEEDS` such runs."""
+    """Return the configuration of each run, of configurations with `MIN_SEEDS` runs that have features and metric."""
     measured = set(features["model"]) & set(metrics.loc[metrics["metric"] == metric, "model"])
-    configurations = {
-        model: configuration for model, configuration in configurations_of(models).items() if model in measured
-    }
-    n_runs = Counter(configurations.values())
-    return {
-        model: configuration for model, configuration in configurations.items() if n_runs[configuration] >= MIN_SEEDS
-    }
+    labels = {model: label for model, label in configurations_of(models).items() if model in measured}
+    n_runs = Counter(labels.values())
+    return {model: label for model, label in labels.items() if n_runs[label] >= MIN_SEEDS}
 
 
 def value_at_share(table: pd.DataFrame, key: list[str], share: float, ends: Mapping[str, float]) -> pd.DataFrame:
-    """Value of every series at the last checkpoint within a share of its training: rows by key, a column a model."""
+    """Return every series at the last checkpoint within a share of its training: rows by key, columns by model."""
     end = table["model"].map(ends).astype(float).fillna(table.groupby("model")["step"].transform("max"))
     rows = table[table["step"] <= share * end + 1e-6].sort_values("step", kind="stable")
     rows = rows.groupby(["model", *key], sort=True).tail(1)

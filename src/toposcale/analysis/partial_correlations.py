@@ -1,7 +1,6 @@
-"""What is left of a correlation given a control, and the test of prewhitened residuals of each run.
+"""Partial Spearman correlations given a control, and the test of prewhitened residuals of each run.
 
-The partial Spearman correlations describe; the test of prewhitened residuals (`toposcale.statistics.prewhitening`)
-judges, on the testable segment alone. Whatever is held fixed, it takes out the trend in the step.
+The test uses the testable segment and always takes out the trend in the step.
 """
 
 from collections.abc import Mapping
@@ -26,8 +25,7 @@ _ROWS = 16  # series whose resamples are put together at a time
 def partial_correlation_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, *, seed: int, resamples: int = RESAMPLES
 ) -> pd.DataFrame:
-    """Partial Spearman correlations and tests of prewhitened residuals, a row of `correlations` for each run, pair and
-    control."""
+    """Return partial correlations and tests: a row for each run, pair and control."""
     warmups = warmups_of(models)
     rows: list[Columns] = []
     for control in CONTROLS.values():
@@ -41,8 +39,7 @@ def partial_correlation_table(
 
 
 def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest | None, Aligned, str]:
-    """The test of prewhitened residuals of a run on its testable segment, that segment, and why there is no test, else
-    ""."""
+    """Test a run on its testable segment; return the test or None, the segment, and the reason for None."""
     cut, reason = group.testable(warmups)
     if reason := reason or cut.missing:
         return None, cut, reason
@@ -50,8 +47,7 @@ def run_test(group: Aligned, warmups: Mapping[str, float]) -> tuple[ResidualTest
 
 
 def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> dict[str, Any]:
-    """The columns of the test of prewhitened residuals, and `untested`: why a pair has no p, "" where it has one or is
-    never tested."""
+    """Return the columns of the test, and `untested`: why a pair has no p, else ""."""
     test, cut, reason = run_test(group, warmups) if control.is_tested else (None, group, "")
     if test is None:
         return {"n_tested": 0, "residual_correlation": np.nan, "residual_p": np.nan, "untested": reason}
@@ -61,7 +57,7 @@ def _tested(group: Aligned, control: Control, warmups: Mapping[str, float]) -> d
 
 
 def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> dict[str, Any]:
-    """Partial Spearman correlations with their moving-block intervals."""
+    """Compute partial Spearman correlations with their moving-block intervals."""
     names = ("spearman", "spearman_block_low", "spearman_block_high", "spearman_p", "n_effective")
     nothing = np.full((len(group.values), len(group.metrics)), np.nan)
     reasons = group.reasons()
@@ -79,7 +75,7 @@ def _estimates(group: Aligned, control: Control, seed: int, resamples: int) -> d
 
 
 def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, Floats]:
-    """Bounds (S, M) of the partial correlations of all resamples, some series at a time to spare memory."""
+    """Return bounds (S, M) of the partial correlations of all resamples, in chunks of series to spare memory."""
     bounds = [
         percentile_interval(coefficients.partial_correlation(xy[:, rows], xz[:, rows], yz, zz))
         for rows in (slice(start, start + _ROWS) for start in range(0, xy.shape[1], _ROWS))
@@ -88,7 +84,7 @@ def _interval(xy: Floats, xz: Floats, yz: Floats, zz: Floats) -> tuple[Floats, F
 
 
 def _correlations(correlate: Any, group: Aligned, controls: Floats) -> list[Floats]:
-    """Correlations of values with targets, and of values, of targets and of the controls themselves with the controls."""
+    """Correlate values with targets, and values, targets and controls with the controls."""
     n_metrics, others = len(group.targets), np.vstack([group.targets, controls])
     first, second = correlate(group.values, others), correlate(others, controls)
     return [first[..., :n_metrics], first[..., n_metrics:], second[..., :n_metrics, :], second[..., n_metrics:, :]]

@@ -1,8 +1,6 @@
-"""Correlations over runs: median and range over configurations, and one test of prewhitened residuals for all runs
-together.
+"""Correlations over runs: median and range over configurations, and one test for all runs together.
 
-A configuration is what runs share but for their seed. Seeds are averaged within their configuration before anything is
-put together, and weigh in the test as one run does. No interval: five runs do not carry one.
+Seeds are averaged within their configuration, which weighs in the test as one run does. Five runs carry no interval.
 """
 
 from collections import Counter
@@ -23,16 +21,9 @@ POOLED_KEY = [*PAIR_KEY, "control"]
 def pooled_table(
     features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, correlations: pd.DataFrame
 ) -> pd.DataFrame:
-    """Correlations over runs, one row per (source, layer, feature, metric, control).
-
-    Median, lowest and highest over configurations of the mean over the runs of a configuration, and the number of both
-    that have any. correlations: the table of that name from the same tables.
-    """
-    configurations, estimates = (
-        correlations["model"].map(configurations_of(models)),
-        ["spearman", "residual_correlation"],
-    )
-    named = correlations.assign(configuration=configurations.fillna(correlations["model"]))
+    """Return median and range over configurations of each correlation, given each control."""
+    labels, estimates = correlations["model"].map(configurations_of(models)), ["spearman", "residual_correlation"]
+    named = correlations.assign(configuration=labels.fillna(correlations["model"]))
     by_configuration = named.groupby([*POOLED_KEY, "configuration"], sort=True)[estimates].mean().reset_index()
     grouped = by_configuration.groupby(POOLED_KEY, sort=True)
     table = named.groupby(POOLED_KEY, sort=True)["spearman"].count().rename("n_runs").to_frame()
@@ -49,10 +40,9 @@ def pooled_table(
 
 
 def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFrame, control: Control) -> pd.DataFrame:
-    """The test of prewhitened residuals of all runs together, given a control.
+    """Test prewhitened residuals of all runs together, given a control: p, n_tested and reason for each feature and metric.
 
-    A row per (source, layer, feature, metric): p; n_tested, the runs that could test the pair; reason, why none could, in
-    the words of most of them. Given a control that is not tested, p is NaN without a reason.
+    n_tested counts the runs that could test the pair; a control that is never tested has NaN without a reason.
     """
     require(models=models)
     warmups, configurations = warmups_of(models), configurations_of(models)
@@ -85,6 +75,6 @@ def joint_test(features: pd.DataFrame, metrics: pd.DataFrame, models: pd.DataFra
 
 
 def run_weights(names: set[str], configurations: Mapping[str, str]) -> dict[str, float]:
-    """The weight of each run: those of a configuration add up to one."""
+    """Return the weight of each run; those of a configuration add up to one."""
     counted = Counter(configurations.get(name, name) for name in names)
     return {name: 1.0 / counted[configurations.get(name, name)] for name in names}

@@ -1,6 +1,6 @@
-"""The questions that are asked of every feature: what is held fixed, what is shown, and what tests it.
+"""Registry of the questions that are asked of every feature.
 
-A new question is one entry of `QUESTIONS`: verdicts, positive controls, answers, figures and pages read this registry.
+Verdicts, positive controls, answers, figures and pages read it; a new question is one entry.
 """
 
 from collections.abc import Callable
@@ -23,16 +23,13 @@ YES, NO, NOT_TESTED = "yes", "no", "not tested"
 
 @dataclass(frozen=True)
 class Question:
-    """One question of a feature and a metric.
+    """One question about a feature and a metric.
 
-    name: as in the column `question`. asks: the question as a reader sees it. asked: of which features, layers and runs.
-    control: what is held fixed, as in the column `control`. shows: what the estimate is. beyond: what a feature tells more
-    than, "" where the question is another one. given: words for the legend of figures, "" where they leave it out.
+    asks: the question in words. asked: of which features, layers and runs. control: what is held fixed. shows: what the
+    estimate is. beyond: what a feature would add to, else "". given: words for the legend of figures.
 
-    Estimate and p come from the column `estimate` of `correlations` (each run) and `pooled_correlations` (all runs), for
-    this control; or from `over_seeds`, which `test` fills: a function of features, metrics, models, the headline metric and
-    a seed. simulation: makes features with a known relation to the metric and tests them, for the positive control and the
-    power; without it the question has none.
+    Estimate and p come from the column `estimate` of `correlations` and `pooled_correlations`, or from `over_seeds`,
+    which `test` fills. simulation: makes features with a known effect, for positive control and power.
     """
 
     name: str
@@ -53,7 +50,7 @@ class Question:
 
     @property
     def is_tested(self) -> bool:
-        """Whether a p decides; else the size of the estimate does."""
+        """Whether a p-value decides; else the size of the estimate does."""
         return self.estimate != "spearman"
 
 

@@ -1,4 +1,4 @@
-"""Features that are the metric and noise: what the tests over runs find of a relation that is known."""
+"""Simulated features (the metric with noise), to measure the power of the tests over runs."""
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from toposcale.analysis.series import Aligned, aligned_series, configurations_of
 from toposcale.features.registry import WEIGHT_NORM
 from toposcale.statistics.coefficients import Floats, orthogonal_to
 from toposcale.statistics.freedman_lane import between_runs, fit_of_configuration
+from toposcale.statistics.permutations import members_of
 from toposcale.statistics.prewhitening import Prewhitened, prewhiten, residual_test, with_squares
 from toposcale.statistics.shared_flips import SharedFlips
 
@@ -20,10 +21,7 @@ SIMULATION_DRAWS = 2_000
 
 
 class SimulatedFeatures:
-    """Simulated features in the runs whose metric the test of prewhitened residuals given a control can use.
-
-    names: the models. runs: the testable segment of each, by the group of features that has the most points.
-    """
+    """Simulated features for the test of prewhitened residuals; runs: the longest testable segment of each of `names`."""
 
     most_runs = TOGETHER
 
@@ -44,12 +42,11 @@ class SimulatedFeatures:
 
     @property
     def n_points(self) -> int:
-        """Checkpoints of a run, median over runs."""
+        """Median number of checkpoints of a run."""
         return int(np.median([run.n for run in self.runs]))
 
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """One feature for each of `effects`, the correlation of its prewhitened residuals with those of the metric that
-        the noise is chosen for: the correlations that the test measures, mean over runs, and its p-values."""
+        """Test one feature per correlation of residuals in `effects`; return measured correlations and p-values."""
         pool = SharedFlips(len(effects), np.concatenate([run.steps for run in self.runs]))
         measured, total = np.zeros(len(effects)), 0.0
         for index, run in enumerate(self.runs):
@@ -67,10 +64,7 @@ class SimulatedFeatures:
 
 
 class SimulatedEarlyFeatures:
-    """Simulated features at 30% of training, of the finished runs in configurations of enough seeds.
-
-    names: the models; none where a control is not there.
-    """
+    """Simulated features at 30% of training, of the finished runs `names` in full configurations."""
 
     n_points = 1
     most_runs = BETWEEN
@@ -81,14 +75,12 @@ class SimulatedEarlyFeatures:
         self.names = [] if self._read is None else list(self._read.features.columns)
 
     def test(self, effects: Floats, seed: int, purpose: int) -> tuple[Floats, Floats]:
-        """One feature for each of `effects`, its partial correlation with the final metric in each configuration before
-        chance: the correlations that the test measures, and its p-values."""
+        """Test one feature per partial correlation in `effects`; return measured correlations and p-values."""
         assert self._read is not None
         _, outcome, controls, configurations = self._read
         random = np.random.default_rng([seed, purpose])
         values = random.standard_normal((len(effects), len(outcome)))
-        for configuration in dict.fromkeys(configurations):
-            members = np.flatnonzero([other == configuration for other in configurations])
+        for members in members_of(configurations):
             fit = fit_of_configuration(values, outcome[None], controls, members)
             noise, _ = orthogonal_to(values[:, members], fit.design)
             signal = fit.residuals * np.sqrt(fit.degrees_of_freedom / np.maximum(fit.residuals @ fit.residuals, 1e-300))
@@ -98,5 +90,5 @@ class SimulatedEarlyFeatures:
 
 
 def _prewhitened(run: Aligned) -> Prewhitened:
-    """Those of the metric, as `residual_test` takes them."""
+    """Prewhiten the metric as `residual_test` does."""
     return prewhiten(run.targets, with_squares(run.controls), half_cosine=True)

@@ -1,4 +1,4 @@
-"""What a run says about the project's questions: a headline, and an answer of at most 40 words each, numbers apart."""
+"""Summary of a run: a headline, and an answer of at most 40 words to each question."""
 
 from collections.abc import Sequence
 
@@ -34,10 +34,10 @@ def summary_tables(
     *,
     tasks: Sequence[str] = (),
 ) -> dict[str, pd.DataFrame]:
-    """The table summary: a row for the headline, at position 0, and one a question; what cannot be answered says why.
+    """Make the table summary: the headline at position 0, then one row a question; an unanswerable one says why.
 
-    The answers on features are over all runs, of features of whole models, on the headline metric. Until it is confirmed,
-    what passed is told as found in a search. A run of loss curves alone leads with its forecasts and what to do.
+    Answers about features are over all runs, whole models and the headline metric. A run of loss curves alone leads
+    with its forecasts and advice.
     """
     metric = headline_metric(metrics["metric"], tasks)
     powered = [question for question in QUESTIONS.values() if question.simulation and question.beyond]
@@ -81,8 +81,7 @@ def summary_tables(
 def topology_sentence(
     verdicts: pd.DataFrame, sensitivity: pd.DataFrame, confirmation: pd.DataFrame, metric: str
 ) -> str:
-    """The run in one sentence: does topology tell more of the metric than the norm does, does that come back with fresh
-    seeds, and could it have been seen?"""
+    """Say in one sentence whether topology adds to the norm, and whether that was confirmed or could have been found."""
     name, (power, why) = metric_name(metric), feature_answers.power_of(sensitivity, "beyond_the_norm")
     if power is None:
         return f"This run could not test whether topology tells more than the norm does: {why}."
@@ -98,10 +97,7 @@ def topology_sentence(
 
 
 def found_sentence(findings: pd.DataFrame, confirmation: pd.DataFrame, metric: str) -> str:
-    """What the search for topology beyond the norm found, and whether fresh runs confirm it.
-
-    findings: the rows of `confirmation` that are about it; at least one.
-    """
+    """Say what the search for topology beyond the norm found, and whether fresh runs confirm it."""
     clearest = findings.sort_values("searched_q").iloc[0]
     count = feature_answers.counting(len(findings), "topological feature")
     tells = f"more about the {metric} than the norm"
@@ -121,7 +117,7 @@ def found_sentence(findings: pd.DataFrame, confirmation: pd.DataFrame, metric: s
 
 
 def both_numbers(row: pd.Series) -> str:
-    """ "H₀ total persistence of the weights had 0.26 in the search and has -0.05 with fresh seeds (p = 0.88)"."""
+    """Give the estimates of the search and of the fresh runs in words."""
     return (
         f"{feature_answers.name_of(row)} had {row['searched_estimate']:.2f} in the search and has {row['estimate']:.2f} "
         f"with fresh seeds (p = {row['p']:.2g})"
@@ -129,7 +125,7 @@ def both_numbers(row: pd.Series) -> str:
 
 
 def again(confirmation: pd.DataFrame) -> Answer:
-    """How much of what was found came back, each with both numbers."""
+    """Count how many findings were confirmed."""
     tested = confirmation[confirmation["answer"] != NOT_TESTED]
     count = feature_answers.counting(len(confirmation), "finding")
     if tested.empty:

@@ -11,8 +11,7 @@ _KEY = ["model", *SERIES_KEY]
 
 
 def transition_tables(features: pd.DataFrame, metrics: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The table transitions, the largest change of every feature and metric, and change_points, the steps at which a new
-    straight piece of it begins (PELT). Values that are not finite are left out."""
+    """Make the tables transitions and change_points (PELT) of every feature and metric, from finite values."""
     both = with_metrics(features, metrics)
     both = both[np.isfinite(both["value"])].sort_values([*_KEY, "step"])
     transitions, points = [], []

@@ -1,4 +1,4 @@
-"""What a reader has to know before trusting a number, and what can be done about it."""
+"""Warnings: what limits the trust in a number, and what to do about it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -16,10 +16,9 @@ _DIVERGED = "look at the training around these steps; it may have diverged"
 def warning_table(
     features: pd.DataFrame, metrics: pd.DataFrame, noted: Iterable[Mapping[str, Any]] = ()
 ) -> pd.DataFrame:
-    """The `warnings` table: values that are NaN or infinite, and what was noted while the tables were made.
+    """Make the table warnings: values that are not finite, and what was noted while the tables were made.
 
-    noted: rows with the keys model, step (None for the whole model), concerns, warning, remedy. The same warning at
-    several steps is one row.
+    noted: rows of model, step (None for the whole model), concerns, warning, remedy; the same at several steps is one row.
     """
     names = ("model", "concerns", "warning", "remedy")
     steps_of: dict[tuple[str, ...], set[int]] = {}
@@ -31,7 +30,7 @@ def warning_table(
 
 
 def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """A row for each matrix of which every feature is NaN, and for each feature that is NaN in other layers."""
+    """Yield a row for each matrix whose features are all NaN, and for each feature that is NaN in other layers."""
     undefined = ~np.isfinite(features["value"].to_numpy(dtype=np.float64))
     # A distance from a checkpoint that is NaN is NaN, too: that checkpoint has its own row.
     whole_before: dict[tuple[str, str], list[str]] = {}

@@ -17,8 +17,7 @@ LOW, HIGH = 0.1, 0.9
 
 
 def by_configuration(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The tables with the configurations of many runs as their models; as they are where the runs are few, or each its
-    own configuration.
+    """Return the tables with the configurations of many runs as their models; unchanged if runs are few or all differ.
 
     features, metrics: `value` is the median over the runs at a step, and two columns more, `low` and `high`, hold the band.
     training and correlations: medians. Of any other table the first run of each configuration stands for it.
@@ -35,8 +34,7 @@ def by_configuration(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
 
 
 def note(tables: Mapping[str, pd.DataFrame], drawn: Mapping[str, pd.DataFrame]) -> str:
-    """What is said beneath a figure where `by_configuration` made the tables `drawn` out of `tables`; "" where it made
-    none."""
+    """Describe how `by_configuration` made the tables `drawn` out of `tables`; "" if it changed nothing."""
     if "models" not in tables or len(tables["models"]) == len(drawn["models"]):
         return ""
     medians = "Lines are medians over the runs of a configuration; bands hold the middle 80% of them."

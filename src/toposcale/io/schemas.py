@@ -174,9 +174,7 @@ _DEFINITIONS = {
         number("differences_p", "its p-value under independence"),
         number("n_effective", "effective number of independent checkpoints, after autocorrelation"),
         count("n_tested", "checkpoints of the testable segment; 0 if there is none, or no control"),
-        number(
-            "residual_correlation", "correlation of prewhitened residuals given the control, on the testable segment"
-        ),
+        number("residual_correlation", "correlation of prewhitened residuals given the control, on that segment"),
         number("residual_p", "its p-value given the control; the trend in the step is always removed"),
         REASON,
     ),
@@ -202,10 +200,7 @@ _DEFINITIONS = {
         count("n_configurations", "configurations"),
         count("n", "within_configurations: checkpoints that were used"),
         count("degrees_of_freedom", "between_runs: degrees of freedom that remain after controls and configurations"),
-        number(
-            "correlation",
-            "within_configurations: mean correlation of prewhitened residuals over runs; between_runs: partial correlation",
-        ),
+        number("correlation", "mean over runs of that of prewhitened residuals, or (between_runs) partial correlation"),
         number("null_expectation", "within_configurations: the same over all pairings of runs within a configuration"),
         number("p", "its p-value by permutations of runs within configurations"),
         count("n_permutations", "permutations that were counted"),
@@ -268,9 +263,7 @@ _DEFINITIONS = {
         count("n_runs", "runs that entered"),
         count("n_points", "checkpoints of the testable segment, median over runs"),
         count("n_tested", "features that are tested"),
-        number(
-            "correlation", "of prewhitened residuals, of the positive control (the metric with noise); mean over runs"
-        ),
+        number("correlation", "residual correlation of the positive control (the metric with noise), mean over runs"),
         number("p", "its p-value"),
         number("q", "the same after Benjamini-Hochberg, as one more feature that is tested"),
         text("found", "yes, no or not tested: whether the positive control was found"),

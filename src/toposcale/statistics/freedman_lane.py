@@ -1,13 +1,7 @@
-"""Does a feature early in training tell which run of a configuration ends lower, beyond what its loss tells by then?
+"""Test whether a feature tells which run of a configuration ends lower: partial correlations with permuted residuals.
 
-Each configuration is fitted by itself, with a mean and slopes of its own for the controls, and gives one partial
-correlation of the outcome with the feature. So the runs of a configuration are told apart in units of their own spread,
-and no configuration decides because it spreads more. The statistic is the mean over configurations, weighted by the
-degrees of freedom.
-
-Permutations of the residuals within configurations (Freedman and Lane 1983): the outcome is fitted by the controls of
-its configuration, its residuals are permuted among the runs of the configuration, and the partial correlations are
-computed again.
+Each configuration has a mean and slopes of its own for the controls, and gives one partial correlation, so that none
+decides because its runs spread more.
 """
 
 from collections.abc import Sequence
@@ -18,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from toposcale.statistics.coefficients import Floats, as_series, is_constant, orthogonal_to, unit_rows
-from toposcale.statistics.permutations import DRAWS, blocks_within_configurations, share_as_extreme
+from toposcale.statistics.permutations import DRAWS, blocks_within_configurations, members_of, share_as_extreme
 
 MIN_DEGREES_OF_FREEDOM = 3
 """Degrees of freedom that the controls must leave in a configuration; a configuration with fewer is left out."""
@@ -26,11 +20,9 @@ MIN_DEGREES_OF_FREEDOM = 3
 
 @dataclass(frozen=True)
 class BetweenRuns:
-    """Mean partial correlations (S,) and two-sided p-values (S,), NaN where nothing is left of a feature in any
-    configuration.
+    """Result of `between_runs`: mean partial correlations and two-sided p-values (S,), NaN where nothing is left.
 
-    degrees_of_freedom: runs less controls, mean and one, summed over the n_configurations configurations that were
-    tested, which have n_runs runs; n_permutations: those counted; exact: whether these are all.
+    n_runs runs in n_configurations configurations were tested; exact: n_permutations are all there are.
     """
 
     correlation: Floats
@@ -51,10 +43,49 @@ def between_runs(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> BetweenRuns:
-    """The test of S features x (S, R) against an outcome y (R,) of R runs, given their configurations and controls (C, R).
+    """Test the partial correlation of features with an outcome over runs, given controls, within configurations.
 
-    A control that is constant within a configuration costs no degree of freedom there. ValueError where the arguments
-    do not name the same runs.
+    The statistic is the mean over configurations of the partial correlation, weighted by degrees of freedom (runs less
+    controls, mean and one). The null distribution permutes the residuals of the outcome within configurations [1]_.
+
+    Parameters
+    ----------
+    x : array_like of shape (S, R)
+        S features of R runs.
+    y : array_like of shape (R,)
+        Outcome of each run, for example its final loss in nats per token.
+    configurations : sequence of length R
+        Configuration of each run; one with fewer than 3 degrees of freedom is left out.
+    controls : array_like of shape (C, R), optional
+        What is held fixed. One that is constant within a configuration costs no degree of freedom there.
+    draws : int
+        Random permutations where there are more than 50,000 of them; else all are counted.
+    seed : int
+        Seed of the random permutations.
+
+    Returns
+    -------
+    BetweenRuns
+        `correlation` and two-sided `p` of shape (S,), `degrees_of_freedom`, `n_runs`, `n_configurations`, `n_permutations`
+        and whether these are all (`exact`).
+
+    Raises
+    ------
+    ValueError
+        If the arguments do not describe the same runs, or hold values that are not finite.
+
+    References
+    ----------
+    .. [1] Freedman and Lane, "A nonstochastic interpretation of reported significance levels", 1983.
+
+    Examples
+    --------
+    Of the 120 orders of five runs, two are as extreme as the given one: that one and its reverse.
+
+    >>> from toposcale.statistics import between_runs
+    >>> test = between_runs([[1, 2, 3, 4, 5]], [2, 4, 6, 8, 10], ["small"] * 5)
+    >>> test.correlation.round(6), test.p.round(4), test.degrees_of_freedom
+    (array([1.]), array([0.0167]), 3)
     """
     features, outcome = as_series(x, "x"), as_series(y, "y")
     runs = outcome.shape[1]
@@ -62,47 +93,32 @@ def between_runs(
     counts = features.shape[1], runs, len(configurations), controls_of_runs.shape[1]
     if len(set(counts)) > 1:
         raise ValueError("x, y, configurations and controls: {}, {}, {} and {} runs".format(*counts))
-    fitted = [
-        fit_of_configuration(
-            features, outcome, controls_of_runs, np.flatnonzero([configuration == other for other in configurations])
-        )
-        for configuration in dict.fromkeys(configurations)
-    ]
-    tested = [
-        configuration
-        for configuration in fitted
-        if configuration.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and configuration.residuals.any()
-    ]
+    fits = [fit_of_configuration(features, outcome, controls_of_runs, own) for own in members_of(configurations)]
+    tested = [fit for fit in fits if fit.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM and fit.residuals.any()]
     if not tested:
         nothing = np.full((2, len(features)), np.nan)
         return BetweenRuns(nothing[0], nothing[1], 0, 0, 0, 0, False)
-    weights = sum(configuration.degrees_of_freedom * configuration.features.any(axis=1) for configuration in tested)
-    labels = np.repeat(np.arange(len(tested)), [len(configuration.residuals) for configuration in tested])
+    weights = sum(fit.degrees_of_freedom * fit.features.any(axis=1) for fit in tested)
+    labels = np.repeat(np.arange(len(tested)), [len(fit.residuals) for fit in tested])
     parts, exact = [], False
     for orders, all_of_them in blocks_within_configurations(labels.tolist(), draws=draws, seed=seed):
         total = np.zeros((len(orders), len(features)))
-        for index, configuration in enumerate(tested):
+        for index, fit in enumerate(tested):
             members = np.flatnonzero(labels == index)
-            total += configuration.degrees_of_freedom * configuration.correlations(
-                configuration.residuals[orders[:, members] - members[0]]
-            )
+            total += fit.degrees_of_freedom * fit.correlations(fit.residuals[orders[:, members] - members[0]])
         parts.append(total)
         exact = all_of_them
     statistics = np.concatenate(parts)
     with np.errstate(invalid="ignore", divide="ignore"):
         statistics = statistics / weights
-    p, degrees_of_freedom = (
-        share_as_extreme(statistics),
-        sum(configuration.degrees_of_freedom for configuration in tested),
-    )
-    return BetweenRuns(statistics[0], p, degrees_of_freedom, len(labels), len(tested), len(statistics), exact)
+    p, freedom = share_as_extreme(statistics), sum(fit.degrees_of_freedom for fit in tested)
+    return BetweenRuns(statistics[0], p, freedom, len(labels), len(tested), len(statistics), exact)
 
 
 class ConfigurationFit(NamedTuple):
-    """One configuration of n runs: the fit by its mean and controls (k, n), and what that leaves.
+    """Least-squares fit of n runs by mean and controls (k, n), and what it leaves.
 
-    features (S, n): of length 1, zeros where nothing is left; residuals (n,) of the outcome; degrees_of_freedom: n less
-    rank and one.
+    features (S, n): rows of length 1, or zeros; residuals (n,); degrees_of_freedom: n less rank and one.
     """
 
     design: Floats
@@ -111,14 +127,14 @@ class ConfigurationFit(NamedTuple):
     degrees_of_freedom: int
 
     def correlations(self, outcomes: Floats) -> Floats:
-        """Partial correlations (P, S) of outcomes (P, n), of which the fit takes its part first."""
+        """Return the partial correlations (P, S) with outcomes (P, n), which are fitted first."""
         return unit_rows(orthogonal_to(outcomes, self.design)[0]) @ self.features.T
 
 
 def fit_of_configuration(
     features: Floats, outcome: Floats, controls: Floats, runs: NDArray[np.int64]
 ) -> ConfigurationFit:
-    """The fit of the runs of one configuration: features (S, R), outcome (1, R), controls (C, R)."""
+    """Fit the given runs of features (S, R), outcome (1, R) and controls (C, R)."""
     kept = controls[:, runs]
     kept = kept[~is_constant(kept)]
     # Without their mean, so that the fit is well conditioned.

@@ -1,9 +1,7 @@
-"""Do the prewhitened residuals of a feature go with the losses of their own run more than with those of its sister runs?
+"""Test whether residuals of a feature follow the loss of their own run more than the losses of runs with other seeds.
 
-A configuration is what runs share but for their seed. Statistic: mean over runs of the correlation of a run's feature
-prewhitened residuals with its own prewhitened residuals of the loss. Null: the same with the runs of a configuration
-paired at random. What all runs of a configuration share (the schedule, the clock, the warm-up) is the same in every
-pairing and cancels, so that no segment of the training is barred.
+What all runs of a configuration share (schedule, warm-up, steps) is the same in every pairing and cancels, so that no
+checkpoints need to be left out.
 """
 
 from collections.abc import Sequence
@@ -21,10 +19,7 @@ MIN_SEEDS = 8
 
 @dataclass(frozen=True)
 class RunPermutation:
-    """Mean correlation of runs with themselves (...), mean over all pairings (...), two-sided p-value (...).
-
-    n_permutations: pairings that were counted; exact: whether these are all.
-    """
+    """Result of `permute_pairs`: mean correlation of runs with themselves, over all pairings, and p-values (...)."""
 
     correlation: Floats
     null_expectation: Floats
@@ -34,11 +29,10 @@ class RunPermutation:
 
 
 def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = None) -> Floats:
-    """Spearman correlations of run i's features with run j's metrics: x (R, S, m), y (R, M, m) -> (S, M, R, R).
+    """Return Spearman correlations (S, M, R, R) of run i's features x (R, S, m) with run j's metrics y (R, M, m).
 
-    controls (R, C, m), with the trend: y of a run is orthogonal to its own controls already. The features that it is
-    paired with are made so here, whichever run they are of; else a run's own pairing alone would have lost those
-    dimensions, and would spread more than the others. NaN where a series is constant or has a NaN.
+    controls (R, C, m): y of a run is orthogonal to its own already; every feature that it is paired with is made so
+    here, or a run's own pairing alone would have lost these dimensions. NaN where a series is constant or has a NaN.
     """
     first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     runs, n_features, m = first.shape
@@ -58,10 +52,41 @@ def pair_correlations(x: ArrayLike, y: ArrayLike, controls: ArrayLike | None = N
 def permute_pairs(
     correlations: ArrayLike, configurations: Sequence[object], *, draws: int = DRAWS, seed: int = 0
 ) -> RunPermutation:
-    """The test from the correlations (..., R, R) of run i's feature with run j's metric.
+    """Test whether runs correlate with themselves more than with other runs of their configuration.
 
-    Two-sided: how far the mean over the diagonal lies from the mean over all pairings. NaN where a correlation within a
-    configuration is NaN. ValueError where `configurations` does not name a configuration for each run.
+    The statistic is the mean over runs of the correlation of a run's feature with its own metric. The null distribution
+    pairs the runs of a configuration at random.
+
+    Parameters
+    ----------
+    correlations : array_like of shape (..., R, R)
+        Correlation of the feature of run i with the metric of run j, for one or more tests.
+    configurations : sequence of length R
+        Configuration of each run.
+    draws : int
+        Random pairings where there are more than 50,000 of them; else all are counted.
+    seed : int
+        Seed of the random pairings.
+
+    Returns
+    -------
+    RunPermutation
+        `correlation`, `null_expectation` (its mean over pairings) and two-sided `p` of shape (...); `n_permutations`, and
+        whether these are all (`exact`). NaN where a correlation within a configuration is NaN.
+
+    Raises
+    ------
+    ValueError
+        If `configurations` does not name one for each run.
+
+    Examples
+    --------
+    Of the six pairings of three runs, none but their own is as far from the mean of 1/3.
+
+    >>> from toposcale.statistics import permute_pairs
+    >>> test = permute_pairs([[1, 0, 0], [0, 1, 0], [0, 0, 1]], ["small"] * 3)
+    >>> float(test.correlation), round(float(test.null_expectation), 4), round(float(test.p), 4)
+    (1.0, 0.3333, 0.1667)
     """
     table = np.asarray(correlations, dtype=np.float64)
     runs = table.shape[-1]

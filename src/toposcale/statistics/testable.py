@@ -1,7 +1,6 @@
-"""Which checkpoints a test of prewhitened residuals may use: evenly spaced ones after the warm-up.
+"""Checkpoints that a test of prewhitened residuals may use: evenly spaced, after the warm-up.
 
-Compared with a real null (features of one training, losses of another one on the same schedule), the test keeps its level
-there and nowhere else: `make nulls`, docs/statistics.md.
+There the test keeps its false-positive rate on real nulls, and nowhere else (`make nulls`, docs/statistics.md).
 """
 
 from typing import NamedTuple
@@ -16,7 +15,7 @@ WARMUPS = 2
 
 
 class Segment(NamedTuple):
-    """Checkpoints start to stop (exclusive) of a series; `reason` says why they cannot be tested, else it is empty."""
+    """Checkpoints start to stop (exclusive) of a series; reason: why they cannot be tested, else empty."""
 
     start: int
     stop: int
@@ -24,9 +23,25 @@ class Segment(NamedTuple):
 
 
 def testable_segment(steps: ArrayLike, warmup_steps: float | None) -> Segment:
-    """The longest evenly spaced segment of checkpoints from twice the warm-up on; of equal ones the last.
+    """Return the longest evenly spaced segment of checkpoints from twice the warm-up on; of equal ones the last.
 
-    steps (T,): increasing; warmup_steps: None or NaN where it is not known.
+    Parameters
+    ----------
+    steps : array_like of shape (T,)
+        Training steps of the checkpoints, increasing.
+    warmup_steps : float or None
+        Steps of the learning-rate warm-up; None or NaN if unknown.
+
+    Returns
+    -------
+    Segment
+        Indices `start` and `stop` (exclusive), and the `reason` if it has fewer than 10 checkpoints, else "".
+
+    Examples
+    --------
+    >>> from toposcale.statistics import testable_segment
+    >>> testable_segment(range(0, 1300, 100), warmup_steps=100)
+    Segment(start=2, stop=13, reason='')
     """
     times = np.asarray(steps, dtype=np.float64)
     if warmup_steps is None or not np.isfinite(warmup_steps):

@@ -280,8 +280,7 @@ MOST_BREAKPOINTS = 2000
 
 
 def breakpoints(rates: np.ndarray) -> np.ndarray:
-    """Steps, ascending, at most `MOST_BREAKPOINTS`: lines between the rates there are the plan, but for what no loss
-    can tell."""
+    """Return at most `MOST_BREAKPOINTS` steps: lines between their rates are the schedule, as far as a loss can tell."""
     last = len(rates) - 1
     if last < MOST_BREAKPOINTS:
         return np.arange(last + 1)
