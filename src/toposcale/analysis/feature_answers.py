@@ -9,6 +9,7 @@ import pandas as pd
 from toposcale.analysis.controls import NOTHING
 from toposcale.analysis.false_positives import MEASURED
 from toposcale.analysis.questions import NOT_TESTED, YES, Question
+from toposcale.analysis.sensitivity import POWER_WANTED
 from toposcale.analysis.series import SERIES_KEY
 from toposcale.features.names import feature_name, metric_name
 from toposcale.features.registry import WEIGHT_NORM, group_of
@@ -30,10 +31,10 @@ def following(verdicts: pd.DataFrame, pooled: pd.DataFrame) -> Answer:
     plain = pooled.loc[pooled["control"] == NOTHING, [*SERIES_KEY, "spearman_lowest", "spearman_highest"]]
     correlated = asked.dropna(subset=["estimate"]).merge(plain, on=SERIES_KEY, how="left")
     if correlated.empty:
-        return Answer(UNTESTED, "No feature could be correlated: there are too few checkpoints.")
+        return Answer(UNTESTED, "No feature could be correlated: too few checkpoints.")
     followers = correlated[correlated["answer"] == YES]
     count = f"{len(followers)} of {len(correlated)}"
-    text = f"{count} features follow it in every configuration that has both. Drift alone can cause that."
+    text = f"{count} features follow it, with one sign in every configuration. Drift alone can cause this."
     numbers = []
     topological = followers[is_topology(followers)]
     if len(topological):
@@ -74,16 +75,16 @@ def beyond(
     if len(passed):
         n_tested = int(power["n_tested"])
         text = (
-            f"{counting(len(passed), 'feature')} of {n_tested} tested told more about the {metric_name(metric)} than "
-            f"{what}; the clearest is {name_of(passed.iloc[0])}."
+            f"{len(passed)} of {n_tested} tested features passed for the {metric_name(metric)}; "
+            f"the most significant is {name_of(passed.iloc[0])}."
         )
         # Where something was found, the limit comes first.
         text, numbers = (text + limit, numbers + least) if limit else (text + least, numbers)
         return Answer(f"{len(passed)} of {n_tested}", text, numbers)
     if power["found"] != YES:
-        text = f"Its test does not even find the {metric_name(metric)} itself beyond {what}."
+        text = f"The test does not detect the {metric_name(metric)} itself (positive control) given {what}."
         return Answer("This run could not have shown it", text, numbers)
-    return Answer("None found", f"Nothing was found beyond {what}.{least}{limit}", numbers)
+    return Answer("None found", f"No feature adds information to {what}.{least}{limit}", numbers)
 
 
 def counted(tested: pd.DataFrame) -> str:
@@ -105,7 +106,7 @@ def coinciding(pooled: pd.DataFrame) -> str:
     columns = ["spearman", "spearman_lowest", "spearman_highest"]
     apart = (norm[columns] - step[columns]).dropna()
     if len(apart) and np.allclose(apart, 0.0, rtol=0, atol=1e-9):
-        return " Rank correlations given the norm and given the step are the same here, because the norm is monotonic."
+        return " Rank correlations given the norm and given the step coincide, because the norm is monotonic."
     return ""
 
 
@@ -121,8 +122,8 @@ def power_of(sensitivity: pd.DataFrame, question: str) -> tuple[pd.Series | None
 def could(detectable: float, who: str = "This run") -> str:
     """Describe the smallest correlation that would have been found."""
     if math.isnan(detectable):
-        return f"{who} could have found only features that are almost the loss itself"
-    return f"{who} could have found a correlation of {detectable:.2f} or more"
+        return f"{who} had power only for features that are almost the loss itself"
+    return f"{who} had {POWER_WANTED:.0%} power for correlations of {detectable:.2f} or more"
 
 
 def is_topology(rows: pd.DataFrame) -> np.ndarray:

@@ -61,7 +61,7 @@ QUESTIONS = {
     for question in (
         Question(
             "follows_the_loss",
-            "Does the feature follow the metric, with one sign in every configuration? Drift alone can cause that.",
+            "Does the feature follow the metric, with one sign in every configuration? Drift alone can cause this.",
             NOTHING,
             shows="Spearman correlation; over runs the median over configurations",
             given="as it is",
@@ -69,7 +69,7 @@ QUESTIONS = {
         ),
         Question(
             "beyond_the_norm",
-            "Does the feature tell more about the metric than the norm of the weights does?",
+            "Does the feature add information about the metric to the norm of the weights?",
             "weight_norm",
             beyond="the norm of the weights",
             given="given the weight norm",
@@ -77,7 +77,7 @@ QUESTIONS = {
         ),
         Question(
             "beyond_the_spectrum",
-            "Does the feature tell more about the metric than the norm and the nuclear norm of the weights do?",
+            "Does the feature add information about the metric to the norm and the nuclear norm of the weights?",
             "weight_norm_and_spectrum",
             beyond="the spectrum of the weights",
             given="given norm and spectrum",
@@ -85,7 +85,7 @@ QUESTIONS = {
         ),
         Question(
             "beyond_the_variance",
-            "Does neural persistence tell more about the metric than the norm and the variance of the weights do?",
+            "Does neural persistence add information about the metric to the norm and the variance of the weights?",
             "weight_norm_and_variance",
             asked="neural persistence of the weights, every layer and metric; each run, and all runs together",
             beyond="the variance of the weights",
@@ -93,7 +93,7 @@ QUESTIONS = {
         ),
         Question(
             "within_configurations",
-            "Do the feature's prewhitened residuals follow the loss of its own run more than those of its sister runs?",
+            "Do the feature's prewhitened residuals follow the loss of its own run more than the losses of other seeds?",
             "weight_norm",
             asked=_SEEDS,
             shows="mean over runs of the correlation of prewhitened residuals with the loss of the same run",
@@ -102,7 +102,7 @@ QUESTIONS = {
         ),
         Question(
             "between_runs",
-            "Does the feature at 30% of training tell which run of a configuration ends lower, beyond the loss by then?",
+            "Does the feature at 30% of training predict which run of a configuration ends lower, beyond the loss so far?",
             "loss_and_weight_norm",
             asked=_SEEDS,
             shows="partial correlation of the final value of the metric with the feature",

@@ -10,7 +10,7 @@ from toposcale.features.registry import lookup
 from toposcale.homology.distances import KINDS
 from toposcale.io import schemas
 
-_DIVERGED = "look at the training around these steps; it may have diverged"
+_DIVERGED = "check the training around these steps; it may have diverged"
 
 
 def warning_table(
@@ -43,7 +43,7 @@ def _undefined_features(features: pd.DataFrame) -> Iterator[dict[str, Any]]:
         whole_before[model, source] = whole
         where = {"model": str(model), "step": int(step)}
         for layer in whole:
-            why = {"warning": "its features are NaN: it holds NaN or infinity", "remedy": _DIVERGED}
+            why = {"warning": "its features are NaN: it contains NaN or infinity", "remedy": _DIVERGED}
             yield where | {"concerns": f"{source}: {layer}"} | why
         rest = bad[~bad["layer"].isin([*whole, schemas.ALL_LAYERS] if whole else [])]
         moved = rest["feature"].str.endswith(KINDS)

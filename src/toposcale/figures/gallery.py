@@ -65,7 +65,7 @@ FIGURES: dict[str, FigureEntry] = {
         "Left, for each feature of the whole model: its rank correlation with the validation loss (median over "
         "configurations; the line spans the lowest to the highest), and the medians of its partial correlations given the "
         "norm of the weights and the training step. Right: the answers. The test of prewhitened residuals decides whether "
-        'a feature tells more than the norm, corrected for the number of features. "Not tested" does not mean "no".',
+        'a feature adds information to the norm, corrected for the number of features. "Not tested" does not mean "no".',
         tables=("verdicts", "pooled_correlations"),
     ),
     "power": _overview(
