@@ -24,7 +24,7 @@ SLOW = {
         "confirmation": 12,
         "methods": 11,
     },
-    **{"description": 10, "study": 9, "innovations": 8, "questions": 7, "curve_advice": 6, "schedules": 6},
+    **{"description": 10, "study": 9, "prewhitening": 8, "questions": 7, "curve_advice": 6, "schedules": 6},
     **{"study_3": 6, "examples": 6, "trust": 6, "import_order": 5, "beyond_the_variance": 5, "advice": 5},
     **{"decision_tables": 5, "configuration": 5, "corpus": 5, "forecasts": 5, "training": 4, "lightning": 4},
     **{"paper_seeds": 4, "chinchilla": 4, "analysis": 4, "check_gpu": 4, "curvature": 4},
